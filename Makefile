@@ -1,0 +1,53 @@
+# Every target sets up what it needs: Python 3.11+ and make are enough on a fresh machine.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+export PYTHONHASHSEED ?= 0
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format coverage bench bench-peers clean
+
+help:  ## show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[service,training,dev]'
+	@touch $@
+
+setup: $(READY)  ## make the virtual environment with pinned versions
+
+demo: $(READY)  ## a coordinator and 12 member processes calibrate a head on real digits
+	$(BIN)/veilsum demo --output runs/demo
+
+test: $(READY)  ## the whole suite with branch coverage
+	$(BIN)/coverage erase
+	$(BIN)/python -m pytest --cov --cov-report= tests
+	$(BIN)/python -m tests.coverage_gate
+
+lint: $(READY)  ## ruff, mypy --strict, the import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)  ## let ruff format and mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+bench: $(READY) bench-peers  ## our costs beside Flower's SecAgg+ and the floor, as ratios in one run
+	$(BIN)/python -m benchmarks.secure_sum --output runs/bench.json
+
+bench-peers: benchmarks/peers/.venv/.ready
+
+benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
+	$(PYTHON) -m venv benchmarks/peers/.venv
+	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< flwr
+	@touch $@
+
+clean:  ## remove what the targets made
+	rm -rf $(VENV) benchmarks/peers/.venv runs/demo runs/*.json .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

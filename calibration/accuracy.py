@@ -1,0 +1,74 @@
+"""What the rounding of the sums lattice can do to the weights, before and after the solve."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.errors import RidgeTooSmall
+
+if TYPE_CHECKING:
+    from calibration.rows import Floats
+
+_PROMISE = 1e-6
+
+
+def smallest_ridge(dim: int, members: int, scale_bits: int) -> float:
+    """The smallest λ for which W is promised within 1e-6 of float64 ridge, max|ΔW|/max|W|.
+
+    Each of n members rounds by an error uniform on ±½ step, so the sum's error has variance n/12 and
+    the symmetric error matrix a spectral norm near 2√(l·n/12) steps (Wigner's edge). The solve amplifies
+    it by 1/λ at most; a ridge 1e6 times that norm keeps the relative change below 1e-6.
+
+    Args:
+        dim: l, rows of V, the constant column included.
+        members: n.
+        scale_bits: s of the sums lattice.
+    """
+    return 2 * math.sqrt(dim * members / 12) * 2.0**-scale_bits / _PROMISE
+
+
+def check_ridge(ridge: float, *, dim: int, members: int, scale_bits: int) -> None:
+    """Refuse a ridge below `smallest_ridge`, where a round's terms make that promise.
+
+    Raises:
+        RidgeTooSmall: with the figures.
+    """
+    smallest = smallest_ridge(dim, members, scale_bits)
+    if not ridge >= smallest:
+        raise RidgeTooSmall(
+            f"ridge {ridge:g} is below {smallest:g}, the smallest that keeps the weights within {_PROMISE:g} "
+            f"at l={dim}, {members} members and steps of 2^-{scale_bits}; take a larger ridge or a wider ring",
+            smallest=smallest,
+        )
+
+
+def weights_error_bound(
+    weights: Floats, ridge: float, *, members: int, scale_bits: int, smallest_eigenvalue: float = 0.0
+) -> float:
+    """A bound on max|ΔW| that holds whatever the rounding errors were.
+
+    With Ŵ solved from the rounded sums V̂ = V + E, Û = U + F and W from the true ones,
+    (V + λI)(Ŵ − W) = F − EŴ, which is exact, not first order. An entry of E or F is at most n/2 steps
+    η, so ‖E‖₂ ≤ lη and ‖F_c‖₂ ≤ √l·η, and ‖(V + λI)⁻¹‖₂ ≤ 1/(λ + max(0, d̂ − lη)) for the smallest
+    eigenvalue d̂ of V̂ (Weyl). The largest entry of a column is below its Euclidean norm.
+
+    Args:
+        weights: (l, C), Ŵ in the space that was solved (`Solution.raw_weights`).
+        ridge: λ.
+        members: n.
+        scale_bits: s of the sums lattice.
+        smallest_eigenvalue: d̂; 0 is always right.
+
+    Returns:
+        The bound; infinity if λ = 0 and d̂ does not exceed the rounding.
+    """
+    dim = len(weights)
+    error = members / 2 * 2.0**-scale_bits
+    definite = ridge + max(0.0, smallest_eigenvalue - dim * error)
+    if definite <= 0:
+        return math.inf
+    largest_column = float(np.linalg.norm(weights, axis=0).max(initial=0))
+    return (math.sqrt(dim) * error + dim * error * largest_column) / definite

@@ -1,0 +1,165 @@
+"""Identities that the sum of honest members fulfils, checked without learning more than the sum.
+
+In this order (PROTOCOL, "Checks on the sum"; the later ones rest on the earlier ones):
+
+1. counts: whole and not negative,
+2. range: no entry beyond what N records can reach, so nothing below can overflow,
+3. class mass: |U_jc| ≤ n_c,
+4. bias: the constant column repeats what U and the counts say,
+5. trace: tr V = N for features of length 1,
+6. semidefinite: [[V, U], [Uᵀ, diag n]] is a sum of outer products.
+
+What no check can see is a member that sends well-formed statistics of invented records.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.errors import ShapeMismatch, SumCheckFailed
+from calibration.lattice import FeaturesLattice, SumsLattice
+
+if TYPE_CHECKING:
+    from calibration.layout import Layout
+    from calibration.rows import Floats, Integers
+
+_EPS = float(np.finfo(np.float64).eps)
+
+
+def counts_of(integers: Integers, lattice: SumsLattice | FeaturesLattice) -> Integers:
+    """Class counts from their encoded sums; they are whole numbers on either lattice.
+
+    Raises:
+        SumCheckFailed: a count is a fraction or negative.
+    """
+    unit = lattice.unit(0)
+    counts, rest = np.divmod(integers, unit)
+    wrong = np.flatnonzero((rest != 0) | (counts < 0))
+    if wrong.size:
+        c = wrong[0]
+        raise SumCheckFailed(
+            f"class {c} has {integers[c] / unit:g} records; {wrong.size} such classes", identity="counts"
+        )
+    return counts
+
+
+def check_sums(
+    layout: Layout,
+    lattice: SumsLattice | FeaturesLattice,
+    vector: Integers,
+    *,
+    members: int,
+    bias: bool,
+) -> None:
+    """Check a noiseless sum of FFC statistics; return if nothing is wrong with it.
+
+    Args:
+        layout: of the round, with the blocks V, U and n (`ffc_layout`).
+        lattice: of the round.
+        vector: (elements,) int64, the centred sum.
+        members: n, how many vectors were added.
+        bias: whether the last column is the constant.
+
+    Raises:
+        SumCheckFailed: `identity` names what is violated.
+        LayoutMismatch: the vector has another length than the layout.
+    """
+    if members < 1:
+        raise ShapeMismatch(f"a sum of {members} members can't be checked; pass how many were added")
+    blocks = layout.unflatten(vector)
+    V, U, encoded = blocks["V"], blocks["U"], blocks["n"]
+    counts = counts_of(encoded, lattice)
+    records = sum(counts.tolist())
+    _check_range(vector, lattice.bound(records, members))
+    # In steps of U: each member rounded U by ½ at most, and nothing at all on the features lattice.
+    exact = isinstance(lattice, FeaturesLattice)
+    rounding = 0.0 if exact else members / 2
+    unit = lattice.unit(1)
+    slack = 0.0 if exact else _summation_error(records, len(V)) * unit
+    beyond = np.abs(U).max(axis=0) - counts * unit
+    _expect("class mass", "max |U_jc| − n_c", beyond.max(), rounding + slack)
+    if bias:
+        _check_bias(V, U, counts, lattice, rounding, slack)
+    _check_trace(V, records, lattice, rounding, slack)
+    tolerance = rounding / lattice.unit(1) * (len(V) + len(counts))
+    _check_semidefinite(lattice.decode(V, 2), lattice.decode(U, 1), counts, tolerance)
+
+
+def _summation_error(records: int, dim: int) -> float:
+    """A bound on what float64 adds to a sum of N products below 1, and to a norm over dim terms, at 1 eps."""
+    return records * (records + dim) * _EPS
+
+
+def _check_range(vector: Integers, bound: int) -> None:
+    largest = max(int(vector.max()), -int(vector.min()))
+    if largest > bound or bound.bit_length() > 62:
+        raise SumCheckFailed(
+            f"an entry of {largest} steps where the counts allow {bound} and int64 2^62", identity="range"
+        )
+
+
+def _check_bias(
+    V: Integers,
+    U: Integers,
+    counts: Integers,
+    lattice: SumsLattice | FeaturesLattice,
+    rounding: float,
+    slack: float,
+) -> None:
+    if isinstance(lattice, FeaturesLattice):
+        by_class = U[-1] - lattice.constant * counts
+        by_column = V[-1] - lattice.constant * U.sum(axis=1)
+    else:
+        half = math.sqrt(0.5)
+        by_class = U[-1] - half * (lattice.unit(0) * counts)
+        by_column = V[-1] - half * U.sum(axis=1)
+    _expect("bias", "max |U[constant, c] − q₀n_c|", np.abs(by_class).max(), rounding + slack)
+    _expect(
+        "bias",
+        "max |V[constant, j] − q₀ΣU_j|",
+        np.abs(by_column).max(),
+        rounding * (len(counts) + 1) + 2 * slack,
+    )
+
+
+def _check_trace(
+    V: Integers, records: int, lattice: SumsLattice | FeaturesLattice, rounding: float, slack: float
+) -> None:
+    trace = sum(np.diagonal(V).tolist())
+    if isinstance(lattice, FeaturesLattice):
+        # Each coordinate of q lies within 1 of 2^f·z, so ‖q‖ ≥ 2^f − √l; the shrinking keeps ‖q‖ ≤ 2^f.
+        lowest = records * max(0.0, 2**lattice.bits - math.sqrt(len(V))) ** 2
+        _expect("trace", "tr V − N·4^f", trace - records * 4**lattice.bits, 0)
+        _expect("trace", "N(2^f − √l)² − tr V", lowest - trace, lowest * _EPS)
+    else:
+        unit = lattice.unit(2)
+        _expect("trace", "|tr V − N|", abs(trace - records * unit), rounding * len(V) + slack)
+
+
+def _check_semidefinite(V: Floats, U: Floats, counts: Integers, rounding: float) -> None:
+    dim, size = len(V), len(V) + len(counts)
+    joint = np.zeros((size, size))
+    joint[:dim, :dim], joint[:dim, dim:], joint[dim:, :dim] = V, U, U.T
+    joint[dim:, dim:] = np.diag(counts)
+    # Rounding by at most η an entry moves eigenvalues by size·η. Cholesky of A + τI ends well if
+    # τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and it costs a third of the eigenvalues.
+    tolerance = rounding + size * (size + 1) * _EPS * float(np.diagonal(joint).max(initial=0)) + _EPS
+    joint[np.diag_indices(size)] += tolerance
+    try:
+        np.linalg.cholesky(joint)
+    except np.linalg.LinAlgError:
+        smallest = float(np.linalg.eigvalsh(joint)[0]) - tolerance
+        raise SumCheckFailed(
+            f"[[V, U], [Uᵀ, diag n]] has an eigenvalue {smallest:g}, tolerated is −{tolerance:g}",
+            identity="semidefinite",
+        ) from None
+
+
+def _expect(identity: str, what: str, value: float, tolerance: float) -> None:
+    if not value <= tolerance:
+        raise SumCheckFailed(
+            f"{what} is {value:g} steps, at most {tolerance:g} is possible", identity=identity
+        )

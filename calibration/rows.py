@@ -1,0 +1,173 @@
+"""Feature matrices and labels as they come from users, and as the statistics need them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from calibration.errors import (
+    LabelOutOfRange,
+    NonFinite,
+    NotUnitNorm,
+    RowError,
+    ShapeMismatch,
+    WrongDtype,
+    ZeroRow,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+# How far a norm may lie from 1: what normalising in the narrower type leaves, with room for long
+# sums. float64 is given float32's room because features are mostly float32 before they are widened.
+UNIT_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
+
+# About 16 MiB of float64 a block: large enough for BLAS, small enough to bound memory.
+BLOCK_ELEMENTS = 2**21
+
+_SHOWN = 5
+
+
+@runtime_checkable
+class Tensor(Protocol):
+    """What is asked of a torch tensor, so that torch need not be imported."""
+
+    def detach(self) -> Any:
+        """Leave the graph."""
+
+    def cpu(self) -> Any:
+        """Leave the device."""
+
+
+Array = ArrayLike | Tensor
+
+
+def as_array(values: Array) -> NDArray[Any]:
+    """An array or a torch tensor (any device, with or without gradient) as a numpy array.
+
+    Raises:
+        WrongDtype: numpy has no such type (torch.bfloat16, say).
+        ShapeMismatch: nested lists of unequal length.
+    """
+    if isinstance(values, Tensor):
+        tensor = values.detach().cpu()
+        try:
+            return np.asarray(tensor.numpy())
+        except TypeError as error:
+            raise WrongDtype(f"numpy can't hold this tensor ({error}); pass tensor.float()") from error
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ShapeMismatch(f"the rows are not of one length ({error}); pass one (n, dim) array") from error
+
+
+def as_features(features: Array, dim: int) -> NDArray[Any]:
+    """Features as an (n, dim) array of float16, float32 or float64, not copied.
+
+    Raises:
+        WrongDtype: another type.
+        ShapeMismatch: another shape.
+    """
+    matrix = as_array(features)
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize not in UNIT_TOLERANCE:
+        raise WrongDtype(f"features are {matrix.dtype}; pass float16, float32 or float64")
+    if matrix.ndim != 2 or matrix.shape[1] != dim:
+        raise ShapeMismatch(f"features have shape {matrix.shape}; pass (n, {dim}), one row a record")
+    return matrix
+
+
+def as_labels(labels: Array, records: int, classes: int) -> Integers:
+    """Labels as an (n,) int64 array of class indices.
+
+    Raises:
+        WrongDtype: not integers.
+        ShapeMismatch: not one label a record.
+        LabelOutOfRange: a label outside 0…classes − 1.
+    """
+    indices = as_array(labels)
+    if indices.dtype.kind not in "iu":
+        raise WrongDtype(f"labels are {indices.dtype}; pass class indices as integers, labels.astype(int)")
+    if indices.shape != (records,):
+        hint = "; pass labels.ravel()" if indices.size == records else ""
+        raise ShapeMismatch(
+            f"labels have shape {indices.shape} for {records} records, not ({records},){hint}"
+        )
+    wrong = np.flatnonzero((indices < 0) | (indices >= classes))
+    if wrong.size:
+        shown = ", ".join(f"{indices[i]} in row {i}" for i in wrong[:_SHOWN])
+        raise LabelOutOfRange(
+            f"{wrong.size} of {records} labels lie outside 0…{classes - 1}: {shown}; "
+            "pass class indices from 0, or more classes"
+        )
+    return indices.astype(np.int64, copy=False)
+
+
+def row_blocks(records: int, width: int, most: int = BLOCK_ELEMENTS) -> Iterator[slice]:
+    """Slices that cut `records` rows of `width` numbers into blocks of bounded size."""
+    step = max(1, min(most, BLOCK_ELEMENTS // width))
+    return (slice(start, min(start + step, records)) for start in range(0, records, step))
+
+
+def unit_rows(features: NDArray[Any], *, first: int = 0) -> tuple[Floats, Floats]:
+    """Rows scaled to length 1 in float64, and the lengths they had.
+
+    A row's result does not depend on the rows around it: the digest of the records needs that.
+
+    Args:
+        features: (n, l) array of a real type.
+        first: the index of the first row in the caller's batch, for error messages.
+
+    Returns:
+        The (n, l) C-contiguous rows, a copy, and their (n,) former norms.
+
+    Raises:
+        NonFinite: NaN or infinity in a row.
+        ZeroRow: a row of zeros.
+    """
+    rows = np.array(features, dtype=np.float64, order="C")
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        squares = np.einsum("ij,ij->i", rows, rows)
+        # Squares that over- or underflow say nothing about the row: take out its largest value first.
+        extreme = np.flatnonzero(~((squares > 1e-280) & (squares < 1e280)))
+        peaks = np.abs(rows[extreme]).max(axis=1)
+        _refuse(extreme[~np.isfinite(peaks)] + first, NonFinite, "hold NaN or infinity; mend or drop them")
+        _refuse(extreme[peaks == 0] + first, ZeroRow, "are zero and have no direction; drop these records")
+        rows[extreme] /= peaks[:, None]
+        squares[extreme] = np.einsum("ij,ij->i", rows[extreme], rows[extreme])
+        norms = np.sqrt(squares)
+        rows /= norms[:, None]
+        norms[extreme] *= peaks
+    return rows, norms
+
+
+def check_rows(features: NDArray[Any], *, normalise: bool) -> None:
+    """Refuse a batch with an unusable row.
+
+    Raises:
+        NonFinite: NaN or infinity in a row.
+        ZeroRow: a row of zeros.
+        NotUnitNorm: a norm further from 1 than `UNIT_TOLERANCE` while `normalise` is false.
+    """
+    tolerance = UNIT_TOLERANCE[features.dtype.itemsize]
+    for block in row_blocks(*features.shape):
+        _, norms = unit_rows(features[block], first=block.start)
+        if not normalise:
+            wrong = np.flatnonzero(np.abs(norms - 1) > tolerance)
+            seen = ", ".join(f"{norms[i]:.6g}" for i in wrong[:_SHOWN])
+            _refuse(
+                wrong + block.start,
+                NotUnitNorm,
+                f"have norm {seen}, not 1 within {tolerance:g}; pass normalise=True",
+            )
+
+
+def _refuse(rows: NDArray[np.intp], error: type[RowError], what: str) -> None:
+    if rows.size:
+        shown = [int(row) for row in rows[:_SHOWN]]
+        more = f" and {rows.size - _SHOWN} more" if rows.size > _SHOWN else ""
+        raise error(f"rows {', '.join(map(str, shown))}{more} {what}", rows=shown)

@@ -1,0 +1,295 @@
+"""Bytes on the wire: little-endian, explicit lengths, one encoding per value (protocol §3).
+
+A `Struct` is a frozen dataclass whose annotations say how each field travels::
+
+    class Link(Struct):
+        sequence: U64
+        context: Digest
+
+Decoding refuses what is short, long, oversized or outside its domain, each by its own `Cause`; encoding
+a value outside its domain is our own mistake and raises `Misuse`.
+"""
+
+import itertools
+import re
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Annotated, Any, ClassVar, Protocol, Self, cast, dataclass_transform, get_type_hints
+
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+
+_ID = re.compile(r"[a-z0-9-]{1,64}")
+
+
+class SecretBytes(bytes):
+    """Bytes whose repr and str show a length and nothing else."""
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {len(self)} B>"
+
+    __str__ = __repr__
+
+
+class Reader:
+    """A cursor over received bytes that never reads past their end."""
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self._data = memoryview(data)
+        self._at = 0
+
+    def take(self, count: int) -> bytes:
+        """The next `count` bytes; `truncated` if there are fewer."""
+        end = self._at + count
+        if end > len(self._data):
+            raise PeerFault(Cause.TRUNCATED, f"{count} bytes wanted at {self._at}, {len(self._data)} in all")
+        taken = bytes(self._data[self._at : end])
+        self._at = end
+        return taken
+
+    def uint(self, size: int) -> int:
+        """The next `size` bytes as an unsigned integer."""
+        return int.from_bytes(self.take(size), "little")
+
+    def done(self) -> None:
+        """Refuse anything that follows."""
+        if self._at != len(self._data):
+            raise PeerFault(Cause.LEFT_OVER_BYTES, f"{len(self._data) - self._at} bytes after the last field")
+
+
+class Codec(Protocol):
+    """How one field travels."""
+
+    def encode(self, value: Any) -> bytes:
+        """The field's bytes; Misuse outside its domain."""
+        ...
+
+    def decode(self, reader: Reader) -> Any:
+        """The field's value; PeerFault outside its domain."""
+        ...
+
+
+@dataclass(frozen=True)
+class UInt:
+    """An unsigned integer of `size` bytes."""
+
+    size: int
+
+    def encode(self, value: int) -> bytes:
+        """Little-endian."""
+        try:
+            return value.to_bytes(self.size, "little")
+        except OverflowError as error:
+            raise Misuse(f"{value} does not fit {self.size} unsigned bytes") from error
+
+    def decode(self, reader: Reader) -> int:
+        """Little-endian."""
+        return reader.uint(self.size)
+
+
+@dataclass(frozen=True)
+class Float:
+    """A finite IEEE 754 binary64."""
+
+    def encode(self, value: float) -> bytes:
+        """Eight bytes, little-endian."""
+        return struct.pack("<d", value)
+
+    def decode(self, reader: Reader) -> float:
+        """Eight bytes; NaN and infinities are refused."""
+        value: float = struct.unpack("<d", reader.take(8))[0]
+        if value - value != 0.0:
+            raise PeerFault(Cause.MALFORMED, "a number is not finite")
+        return value
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Exactly `size` bytes; secret ones come back as `SecretBytes`."""
+
+    size: int
+    secret: bool = False
+
+    def encode(self, value: bytes) -> bytes:
+        """The bytes themselves."""
+        if len(value) != self.size:
+            raise Misuse(f"{len(value)} bytes where {self.size} belong")
+        return bytes(value)
+
+    def decode(self, reader: Reader) -> bytes:
+        """The bytes themselves."""
+        taken = reader.take(self.size)
+        return SecretBytes(taken) if self.secret else taken
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Up to `limit` bytes behind a 4-byte length; secret ones come back as `SecretBytes`."""
+
+    limit: int
+    secret: bool = False
+
+    def encode(self, value: bytes) -> bytes:
+        """Length, then bytes."""
+        if len(value) > self.limit:
+            raise Misuse(f"{len(value)} bytes where at most {self.limit} belong")
+        return len(value).to_bytes(4, "little") + value
+
+    def decode(self, reader: Reader) -> bytes:
+        """Length, then bytes."""
+        length = reader.uint(4)
+        if length > self.limit:
+            raise PeerFault(Cause.OVERSIZED, f"a field of {length} bytes, at most {self.limit} allowed")
+        taken = reader.take(length)
+        return SecretBytes(taken) if self.secret else taken
+
+
+@dataclass(frozen=True)
+class Name:
+    """A member id or another name: 1 to 64 of a-z, 0-9 and "-", behind a 1-byte length."""
+
+    def encode(self, value: str) -> bytes:
+        """Length, then ASCII."""
+        if not _ID.fullmatch(value):
+            raise Misuse(f"{value!r} is not a name: use 1 to 64 of a-z, 0-9 and '-'")
+        return len(value).to_bytes(1, "little") + value.encode("ascii")
+
+    def decode(self, reader: Reader) -> str:
+        """Length, then ASCII."""
+        raw = reader.take(reader.uint(1))
+        value = raw.decode("ascii", "replace")
+        if not _ID.fullmatch(value):
+            raise PeerFault(Cause.MALFORMED, "a name is not 1 to 64 of a-z, 0-9 and '-'")
+        return value
+
+
+@dataclass(frozen=True)
+class Many:
+    """Up to `limit` items of one codec behind a 4-byte count; `ascending` also refuses repeats and disorder."""
+
+    item: Codec
+    limit: int
+    ascending: bool = False
+
+    def encode(self, value: Sequence[Any]) -> bytes:
+        """Count, then items."""
+        if len(value) > self.limit:
+            raise Misuse(f"{len(value)} items where at most {self.limit} belong")
+        if self.ascending and not _ascends(value):
+            raise Misuse("the items are not in ascending order without repeats")
+        return len(value).to_bytes(4, "little") + b"".join(map(self.item.encode, value))
+
+    def decode(self, reader: Reader) -> tuple[Any, ...]:
+        """Count, then items."""
+        count = reader.uint(4)
+        if count > self.limit:
+            raise PeerFault(Cause.OVERSIZED, f"a list of {count} items, at most {self.limit} allowed")
+        items = tuple(self.item.decode(reader) for _ in range(count))
+        if self.ascending and not _ascends(items):
+            raise PeerFault(Cause.MALFORMED, "a list is not in ascending order without repeats")
+        return items
+
+
+@dataclass(frozen=True)
+class Nested:
+    """Another struct's fields, without a header of their own."""
+
+    struct: type["Struct"]
+
+    def encode(self, value: "Struct") -> bytes:
+        """Field after field."""
+        return value.encode_fields()
+
+    def decode(self, reader: Reader) -> "Struct":
+        """Field after field."""
+        return self.struct.decode_fields(reader)
+
+
+def _ascends(items: Sequence[Any]) -> bool:
+    keys = [getattr(item, "member", item) for item in items]
+    return all(before < after for before, after in itertools.pairwise(keys))
+
+
+@dataclass_transform(frozen_default=True)
+class Struct:
+    """A frozen dataclass whose annotations carry codecs; subclasses need no decorator."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, repr=False)(cls)
+
+    @classmethod
+    @cache
+    def codecs(cls) -> tuple[tuple[str, Codec], ...]:
+        """The fields in order, each with its codec."""
+        hints = get_type_hints(cls, include_extras=True)
+        return tuple((f.name, cast("Codec", hints[f.name].__metadata__[0])) for f in fields(cls))  # type: ignore[arg-type]  # every subclass is a dataclass
+
+    def encode_fields(self, *, without: str = "") -> bytes:
+        """All fields but the one named, one after the other."""
+        return b"".join(c.encode(getattr(self, name)) for name, c in self.codecs() if name != without)
+
+    @classmethod
+    def decode_fields(cls, reader: Reader) -> Self:
+        """Read all fields; `validate` has the last word."""
+        decoded = cls(**{name: codec.decode(reader) for name, codec in cls.codecs()})
+        decoded.validate()
+        return decoded
+
+    def validate(self) -> None:
+        """Refuse what single fields cannot show; raises PeerFault."""
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{f.name}={_abbreviated(getattr(self, f.name))}" for f in fields(self))  # type: ignore[arg-type]  # every subclass is a dataclass
+        return f"{type(self).__name__}({shown})"
+
+
+class Headed(Struct):
+    """A struct that stands alone: two bytes of version and kind, then its fields, then nothing."""
+
+    version: ClassVar[int]
+    kind: ClassVar[int]
+
+    def to_bytes(self) -> bytes:
+        """Header and fields."""
+        return bytes((self.version, self.kind)) + self.encode_fields()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Self:
+        """Parse the whole of `data` as this struct and nothing else; raises PeerFault."""
+        reader = Reader(data)
+        cls.check_header(reader.uint(1), reader.uint(1))
+        decoded = cls.decode_fields(reader)
+        reader.done()
+        return decoded
+
+    @classmethod
+    def check_header(cls, version: int, kind: int) -> None:
+        """Refuse another version, then another kind."""
+        if version != cls.version:
+            raise PeerFault(Cause.UNKNOWN_VERSION, f"version {version}, this side speaks {cls.version}")
+        if kind != cls.kind:
+            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {kind} where a {cls.__name__} belongs")
+
+
+def _abbreviated(value: object) -> str:
+    if isinstance(value, SecretBytes):
+        return repr(value)
+    if isinstance(value, bytes):
+        return f"<{len(value)} B {value[:4].hex()}>"
+    if isinstance(value, tuple) and len(value) > 3:
+        return f"<{len(value)} items>"
+    return repr(value)
+
+
+U8 = Annotated[int, UInt(1)]
+U32 = Annotated[int, UInt(4)]
+U64 = Annotated[int, UInt(8)]
+F64 = Annotated[float, Float()]
+Id = Annotated[str, Name()]
+Digest = Annotated[bytes, Fixed(32)]
+Key = Annotated[bytes, Fixed(32)]
+Signature = Annotated[bytes, Fixed(64)]
+Commitment = Annotated[bytes, Fixed(16)]
+Secret = Annotated[bytes, Fixed(32, secret=True)]

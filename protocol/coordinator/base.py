@@ -1,0 +1,117 @@
+"""What all of the coordinator's phases share: refuse what they do not name, and move on when their time is up.
+
+    Collecting ──all uploads, or time──▶ Checking ──all receipts, or time──▶ Freezing ──t votes──▶ Revealing
+        │                                   │                                   │                     │ t reveals
+        │ too few, edges disagree           │ complaints, too few               │ no t votes left     ▼
+        └──────────────▶ Voiding ◀──────────┴──────────────────────────────────-┘                 Recovered
+                            │ t votes            otherwise ▶ Lost ◀── time, bad dealers ──────────────┘
+                            ▼
+                          Voided
+
+A phase is a value: `receive` and `expire` return the next one and leave it as it was. What members must answer
+is not sent but asked for: `request_for(member)` says what one of them has to answer now.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+from protocol.messages import Message
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How long each phase waits, in seconds. They stand outside the terms: extending one changes no context."""
+
+    upload_s: float = 3600.0
+    check_s: float = 300.0
+    freeze_s: float = 300.0
+    reveal_s: float = 300.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What stays the same through an attempt."""
+
+    attempt: Attempt
+    windows: Windows
+
+
+@dataclass(frozen=True)
+class CoordinatorPhase:
+    """One phase of an attempt on the coordinator's side.
+
+    Attributes:
+        setting: the attempt and its windows.
+        deadline_s: Unix time in seconds at which `expire` is due; None where the phase waits for nobody.
+    """
+
+    name: ClassVar[str]
+    late: ClassVar[tuple[type[Message], ...]] = ()
+    """Answers to an earlier phase's question: unread and without effect, since the threshold is met."""
+    setting: Setting
+    deadline_s: float | None
+
+    @property
+    def attempt(self) -> Attempt:
+        """Roster, manifest and opening."""
+        return self.setting.attempt
+
+    def receive(self, message: Message, now_s: float) -> "CoordinatorPhase":
+        """The phase after a member's message; the same message again changes nothing.
+
+        Raises:
+            PeerFault: the message breaks a rule, or the phase does not take it.
+        """
+        if isinstance(message, self.late):
+            return self
+        handler = self.handlers().get(type(message))
+        if handler is None:
+            raise PeerFault(
+                Cause.WRONG_PHASE, f"the attempt is {self.name} and takes no {type(message).__name__.lower()}"
+            )
+        return handler(message, now_s)
+
+    def handlers(self) -> "dict[type[Message], Callable[[Any, float], CoordinatorPhase]]":
+        """What this phase takes, and the method that answers it."""
+        return {}
+
+    def request_for(self, member: str) -> Message | None:
+        """What `member` has to answer now, or None."""
+        del member
+        return None
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """The members whose answers would move the attempt on."""
+        return ()
+
+    def expire(self, now_s: float) -> "CoordinatorPhase":
+        """The phase after `deadline_s` has passed."""
+        raise Misuse(f"an attempt that is {self.name} has no deadline to pass at {now_s}")
+
+    def cancel(self, now_s: float) -> "CoordinatorPhase":
+        """The phase after the operator gave the attempt up; an ended one stays as it is."""
+        from protocol.coordinator.voiding import Voiding  # noqa: PLC0415 - the phases form a cycle
+
+        return Voiding.begin(self.setting, now_s, PeerFault(Cause.CANCELLED, parties=("operator",)))
+
+    def check_sender(self, member: str, context: bytes) -> None:
+        """Refuse a message of another context, or of somebody who is no decryptor."""
+        self.attempt.check_context(context, member)
+        self.attempt.check_decryptor(member)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.attempt.context.hex()[:16]}>"
+
+
+def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:
+    """`entries` with one more; None if it stands there already; PeerFault(cause) if another does."""
+    known = entries.get(member)
+    if known is None:
+        return {**entries, member: message}
+    if known != message:
+        raise PeerFault(cause, f"{member} has sent another {type(message).__name__.lower()} before", [member])
+    return None

@@ -1,0 +1,120 @@
+"""M2: decryptors are shown the survivors and sign them, once (protocol §4.6)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar
+
+from protocol.causes import Cause
+from protocol.coordinator.base import CoordinatorPhase, Setting, added
+from protocol.coordinator.revealing import Revealing
+from protocol.coordinator.voiding import Voiding
+from protocol.errors import PeerFault
+from protocol.messages import (
+    NO_REASON,
+    Certificate,
+    Freeze,
+    Message,
+    Receipt,
+    Refusal,
+    Survivor,
+    Upload,
+    Vote,
+    survivors_hash,
+)
+
+
+@dataclass(frozen=True, repr=False)
+class Freezing(CoordinatorPhase):
+    """Waits for a threshold of votes on one survivor set.
+
+    Attributes:
+        uploads: the survivors' announcements, in order.
+        checkers: decryptors who sent a receipt: only they hold shares.
+        votes: by decryptor.
+        refusals: by decryptor.
+    """
+
+    name: ClassVar[str] = "freezing"
+    late: ClassVar[tuple[type[Message], ...]] = (Receipt,)
+    uploads: dict[str, Upload]
+    checkers: tuple[str, ...]
+    votes: dict[str, Vote] = field(default_factory=dict)
+    refusals: dict[str, Refusal] = field(default_factory=dict)
+
+    @classmethod
+    def begin(
+        cls, setting: Setting, now_s: float, uploads: dict[str, Upload], checkers: tuple[str, ...]
+    ) -> "Freezing":
+        """Propose the survivors."""
+        return cls(setting, now_s + setting.windows.freeze_s, uploads, checkers)
+
+    @cached_property
+    def survivors(self) -> tuple[Survivor, ...]:
+        """The proposed set."""
+        return tuple(Survivor.of(upload.header) for upload in self.uploads.values())
+
+    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
+        """Votes and refusals."""
+        return {Vote: self._vote, Refusal: self._refusal}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Decryptors who hold shares and have neither signed nor refused."""
+        return tuple(m for m in self.checkers if m not in self.votes and m not in self.refusals)
+
+    def request_for(self, member: str) -> Message | None:
+        """The proposal, until this decryptor has answered."""
+        if member not in self.waiting_for():
+            return None
+        return Freeze(self.attempt.context, tuple(upload.header for upload in self.uploads.values()))
+
+    def _vote(self, vote: Vote, now_s: float) -> CoordinatorPhase:
+        self.check_sender(vote.member, vote.context)
+        vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
+        if vote.outcome != survivors_hash(self.attempt.context, self.survivors):
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID, f"{vote.member} signed another set than the one shown", [vote.member]
+            )
+        votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
+        if votes is None:
+            return self
+        phase = replace(self, votes=votes)
+        if len(votes) < self.attempt.quorum.threshold:
+            return phase
+        certificate = Certificate(
+            self.attempt.context, self.survivors, NO_REASON, tuple(votes[m] for m in sorted(votes))
+        )
+        return Revealing.begin(self.setting, now_s, certificate, self.uploads, self.checkers)
+
+    def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
+        self.check_sender(refusal.member, refusal.context)
+        refusal.verify(self.attempt.roster.key_of(refusal.member), refusal.member)
+        refusals = added(self.refusals, refusal.member, refusal, Cause.CONFLICT)
+        if refusals is None or refusal.member in self.votes:
+            return self
+        phase = replace(self, refusals=refusals)
+        possible = len(self.votes) + len(phase.waiting_for())
+        return phase if possible >= self.attempt.quorum.threshold else phase.expire(now_s)
+
+    def expire(self, now_s: float) -> CoordinatorPhase:
+        """No certificate: void the attempt, for the reason that was given, or for want of answers."""
+        for refusal in self.refusals.values():
+            fault = PeerFault(_cause_named(refusal.cause), "a decryptor refused to sign", [refusal.member])
+            return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
+        missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
+        fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
+        return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
+
+    def cancel(self, now_s: float) -> CoordinatorPhase:
+        """Void the attempt with the decryptors who have not signed the survivors."""
+        fault = PeerFault(Cause.CANCELLED, parties=("operator",))
+        return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
+
+    @property
+    def _spent(self) -> frozenset[str]:
+        return frozenset(self.votes)
+
+
+def _cause_named(value: str) -> Cause:
+    """A refusal's cause; a name this side does not know is a policy's."""
+    return Cause(value) if value in set(Cause) else Cause.POLICY_REFUSED

@@ -1,0 +1,96 @@
+"""X25519 pair secrets and everything derived from them (protocol §6)."""
+
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from protocol.causes import Cause
+from protocol.codec import Id, Secret, SecretBytes, Struct
+from protocol.errors import PeerFault
+from protocol.tags import Tag, info
+
+
+def derive(secret: bytes, *, salt: bytes, context: bytes) -> SecretBytes:
+    """HKDF-SHA256, 32 bytes."""
+    return SecretBytes(HKDF(SHA256(), 32, salt, context).derive(secret))
+
+
+class AgreementKey:
+    """An X25519 private key, deleted once the pair secrets that it makes are stored."""
+
+    def __init__(self, private: bytes) -> None:
+        self._key = X25519PrivateKey.from_private_bytes(private)
+        self.public = self._key.public_key().public_bytes_raw()
+
+    def agree(self, public: bytes, owner: str) -> SecretBytes:
+        """The shared secret; a low-order public key is refused and names its `owner`."""
+        try:
+            return SecretBytes(self._key.exchange(X25519PublicKey.from_public_bytes(public)))
+        except ValueError as error:
+            raise PeerFault(Cause.LOW_ORDER_POINT, f"a key of {owner} is of low order", [owner]) from error
+
+    def __repr__(self) -> str:
+        return f"<AgreementKey {self.public.hex()[:16]}>"
+
+
+PROBE = AgreementKey(bytes(range(32)))
+"""Agrees with anybody's key, to find those of low order; its secret means nothing."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two member ids in cohort order, as they stand in every derivation for the two."""
+
+    low: str
+    high: str
+
+    @classmethod
+    def of(cls, one: str, other: str) -> "Pair":
+        """The two in order: ids sort as their positions do."""
+        return cls(min(one, other), max(one, other))
+
+    @property
+    def fields(self) -> tuple[bytes, bytes]:
+        """Both ids, encoded."""
+        return self.low.encode(), self.high.encode()
+
+
+class PairKeys(Struct):
+    """What a member shares with one other for one sequence number: K for masks and K for boxes."""
+
+    peer: Id
+    mask: Secret
+    box: Secret
+
+    @classmethod
+    def establish(
+        cls, me: str, peer: str, mask_shared: bytes, box_shared: bytes, cohort: bytes, manifest_hash: bytes
+    ) -> "PairKeys":
+        """K_0 from the two X25519 shared secrets, bound to the manifest that both ends verified."""
+        ids = Pair.of(me, peer).fields
+        return cls(
+            peer,
+            derive(mask_shared, salt=manifest_hash, context=info(Tag.PAIR_MASK, cohort, *ids)),
+            derive(box_shared, salt=manifest_hash, context=info(Tag.PAIR_BOX, cohort, *ids)),
+        )
+
+    def ratcheted(self, cohort: bytes, sequence: int) -> "PairKeys":
+        """K_sequence from K_(sequence-1): one way, so that a key stolen later opens no earlier round."""
+        step = info(Tag.RATCHET, cohort, sequence.to_bytes(8, "little"))
+        return PairKeys(
+            self.peer,
+            derive(self.mask, salt=b"", context=step),
+            derive(self.box, salt=b"", context=step),
+        )
+
+    def mask_seed(self, me: str, context: bytes) -> SecretBytes:
+        """r_uv, the same at both ends."""
+        return derive(self.mask, salt=context, context=info(Tag.MASK_SEED, *Pair.of(me, self.peer).fields))
+
+    def box_key(self, dealer: str, decryptor: str, context: bytes, salt: bytes) -> SecretBytes:
+        """The AES-256-GCM key of the one box that `dealer` seals for `decryptor` under its upload's salt."""
+        return derive(
+            self.box, salt=context + salt, context=info(Tag.BOX_KEY, dealer.encode(), decryptor.encode())
+        )

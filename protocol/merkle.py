@@ -1,0 +1,105 @@
+"""Binary Merkle trees in the manner of RFC 6962 §2.1, with the number of leaves bound into the root.
+
+A tree of n > 1 leaves splits at the largest power of two below n. Built level by level that means: neighbours are
+paired, and a last node without a neighbour moves up as it is. Leaves, nodes and the root are hashed under
+tags of their own, so none passes for another; the root hashes the count, so that a path is read in one
+way only.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from protocol.errors import Misuse
+from protocol.tags import Tag, hash_fields
+
+_COUNT_LIMIT = 1 << 64
+
+
+def leaf_hash(leaf: bytes) -> bytes:
+    """Hash a leaf; all that a tree keeps of it."""
+    return hash_fields(Tag.MERKLE_LEAF, leaf)
+
+
+class Tree:
+    """A tree that keeps its levels, for many paths.
+
+    Args:
+        leaf_hashes: `leaf_hash` of each leaf in order, at least one: leaves may be hashed as they stream by.
+
+    Raises:
+        Misuse: there are no leaves.
+    """
+
+    def __init__(self, leaf_hashes: Iterable[bytes]) -> None:
+        level = list(leaf_hashes)
+        if not level:
+            raise Misuse("a tree has at least one leaf")
+        self._levels = [level]
+        while len(level) > 1:
+            paired = [_node(left, right) for left, right in zip(level[::2], level[1::2], strict=False)]
+            level = paired + level[2 * len(paired) :]
+            self._levels.append(level)
+        self.root = _root(self.count, level[0])
+
+    @classmethod
+    def of(cls, leaves: Iterable[bytes]) -> "Tree":
+        """Build the tree over leaves, which are hashed one by one and not kept."""
+        return cls(map(leaf_hash, leaves))
+
+    @property
+    def count(self) -> int:
+        """How many leaves there are."""
+        return len(self._levels[0])
+
+    def path(self, index: int) -> list[bytes]:
+        """Give the sibling hashes from leaf `index` up to the top, none where a node moved up alone.
+
+        Raises:
+            Misuse: there is no such leaf.
+        """
+        if not 0 <= index < self.count:
+            raise Misuse(f"a tree of {self.count} leaves has no leaf {index}")
+        siblings = ((level, index >> height ^ 1) for height, level in enumerate(self._levels[:-1]))
+        return [level[sibling] for level, sibling in siblings if sibling < len(level)]
+
+
+def root(leaves: Iterable[bytes]) -> bytes:
+    """Compute the root over `leaves`.
+
+    Raises:
+        Misuse: there are no leaves.
+    """
+    return Tree.of(leaves).root
+
+
+def path(leaves: Iterable[bytes], index: int) -> list[bytes]:
+    """Compute the path of one leaf; for several, keep a `Tree`.
+
+    Raises:
+        Misuse: there are no leaves, or not that many.
+    """
+    return Tree.of(leaves).path(index)
+
+
+def verify(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bool:
+    """Whether `path` shows that `leaf` is leaf `index` of the `count` under `root`; never raises on a peer's values."""
+    if not 0 <= index < count < _COUNT_LIMIT:
+        return False
+    node, last = leaf_hash(leaf), count - 1
+    siblings = iter(path)
+    # RFC 9162 §2.1.3.2; `last` is the index of the level's last node
+    while last:
+        if index % 2 or index < last:
+            sibling = next(siblings, None)
+            if sibling is None:
+                return False
+            node = _node(sibling, node) if index % 2 else _node(node, sibling)
+        index, last = index >> 1, last >> 1
+    return next(siblings, None) is None and _root(count, node) == root
+
+
+def _node(left: bytes, right: bytes) -> bytes:
+    return hash_fields(Tag.MERKLE_NODE, left, right)
+
+
+def _root(count: int, top: bytes) -> bytes:
+    return hash_fields(Tag.MERKLE_ROOT, count.to_bytes(8, "little"), top)

@@ -1,0 +1,60 @@
+"""What every message shares: a header with version and kind, and how signed ones are signed."""
+
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from protocol.codec import Headed, Signature
+from protocol.identity import SigningKey, verify_signature
+from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
+
+MAX_MEMBERS = 1_000
+"""Members in one cohort on the complete graph (protocol §5)."""
+
+
+class Kind(IntEnum):
+    """The second byte of every message."""
+
+    ROSTER = 1
+    CARD = 2
+    MANIFEST = 3
+    OPENING = 4
+    UPLOAD = 5
+    DELIVERIES = 6
+    RECEIPT = 7
+    FREEZE = 8
+    VOID_REQUEST = 9
+    VOTE = 10
+    REFUSAL = 11
+    CERTIFICATE = 12
+    REVEAL = 13
+
+
+class Message(Headed):
+    """One message of the protocol."""
+
+    version: ClassVar[int] = PROTOCOL_VERSION
+
+
+class Signed(Message):
+    """A message whose last field is its sender's Ed25519 signature over all that stands before it."""
+
+    tag: ClassVar[Tag]
+    if TYPE_CHECKING:  # each message declares it itself, as its last field
+        signature: Signature
+
+    @property
+    def digest(self) -> bytes:
+        """What is signed: H(tag, header and fields without the signature)."""
+        return hash_fields(
+            self.tag, bytes((self.version, self.kind)) + self.encode_fields(without="signature")
+        )
+
+    @classmethod
+    def make(cls, key: SigningKey, **values: Any) -> Self:
+        """Build the message and sign it with `key`."""
+        unsigned = cls(**values, signature=bytes(64))
+        return cls(**values, signature=key.sign(unsigned.digest))
+
+    def verify(self, public: bytes, signer: str) -> None:
+        """Raise PeerFault(bad-signature) naming `signer` unless `public` signed this."""
+        verify_signature(public, self.signature, self.digest, signer)

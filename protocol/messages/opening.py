@@ -1,0 +1,119 @@
+"""The terms of a round and the opening of an attempt (protocol §4.3)."""
+
+from typing import Annotated, ClassVar
+
+from protocol.causes import Cause
+from protocol.codec import U8, U32, U64, Bytes, Digest, Float, Id, Many, Nested, Signature, Struct
+from protocol.errors import PeerFault
+from protocol.messages.base import Kind, Signed
+from protocol.tags import Tag, hash_fields
+
+MAX_ATTEMPTS = 8
+MAX_ELEMENTS = 1 << 32
+MAX_CHUNK_ELEMENTS = 1 << 22
+
+
+class Terms(Struct):
+    """What all members of a round sum, and how; its hash stands in the context.
+
+    Attributes:
+        statistic: the vector's meaning, for example "ffc".
+        layout: canonical bytes that name the vector's blocks; opaque here.
+        elements: length of the vector.
+        ring_bits: width b of the ring.
+        lattice: how real numbers become integers, "sums" or "features".
+        lattice_bits: that lattice's scale.
+        chunk_elements: elements in a chunk, a multiple of 8; the last chunk may be shorter.
+        records_max: N_max, most records in the sum; headroom is proved for it.
+        extractor: digest of the feature extractor and its preprocessing.
+        ridges: the ridge parameters tried; empty leaves the grid to the solver's rule.
+        noise: differential-privacy terms; empty for an exact sum.
+        latest_end_s: Unix time in seconds after which every key of the round is erased.
+    """
+
+    statistic: Id
+    layout: Annotated[bytes, Bytes(1 << 16)]
+    elements: U64
+    ring_bits: U8
+    lattice: Id
+    lattice_bits: U8
+    chunk_elements: U32
+    records_max: U64
+    extractor: Digest
+    ridges: Annotated[tuple[float, ...], Many(Float(), 4096)]
+    noise: Annotated[bytes, Bytes(1 << 12)]
+    latest_end_s: U64
+
+    def validate(self) -> None:
+        """Refuse widths, lengths and chunk sizes outside their domains."""
+        for holds, what in (
+            (8 <= self.ring_bits <= 64, f"a ring of {self.ring_bits} bits: 8 to 64"),
+            (1 <= self.elements <= MAX_ELEMENTS, f"{self.elements} elements: 1 to {MAX_ELEMENTS}"),
+            (
+                self.chunk_elements % 8 == 0 and 8 <= self.chunk_elements <= MAX_CHUNK_ELEMENTS,
+                f"chunks of {self.chunk_elements} elements: a multiple of 8, at most {MAX_CHUNK_ELEMENTS}",
+            ),
+            (all(ridge > 0 for ridge in self.ridges), "a ridge parameter is not above zero"),
+        ):
+            if not holds:
+                raise PeerFault(Cause.TERMS_REFUSED, what)
+
+    @property
+    def hash(self) -> bytes:
+        """Names the terms, layout included."""
+        return hash_fields(Tag.TERMS, self.encode_fields())
+
+    @property
+    def layout_hash(self) -> bytes:
+        """Names the layout alone."""
+        return hash_fields(Tag.LAYOUT, self.layout)
+
+
+class Link(Struct):
+    """An earlier attempt of the federation and how it ended."""
+
+    cohort: Digest
+    sequence: U64
+    attempt: U8
+    context: Digest
+    outcome: Digest
+
+
+class Opening(Signed):
+    """The coordinator opens an attempt; every member derives the context from what it says.
+
+    Attributes:
+        links: every ended attempt of the federation, oldest first.
+    """
+
+    kind: ClassVar[int] = Kind.OPENING
+    tag: ClassVar[Tag] = Tag.OPENING
+
+    cohort: Digest
+    sequence: U64
+    attempt: U8
+    links: Annotated[tuple[Link, ...], Many(Nested(Link), 1 << 16)]
+    terms: Annotated[Terms, Nested(Terms)]
+    signature: Signature
+
+    def validate(self) -> None:
+        """Refuse a ninth attempt."""
+        if self.attempt >= MAX_ATTEMPTS:
+            raise PeerFault(
+                Cause.WRONG_SEQUENCE, f"attempt {self.attempt}: a round has at most {MAX_ATTEMPTS}"
+            )
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Sequence and attempt: where in the cohort's life this stands."""
+        return self.sequence, self.attempt
+
+
+EMPTY_CHAIN = bytes(32)
+
+
+def extend_chain(head: bytes, links: tuple[Link, ...]) -> bytes:
+    """Fold links onto a chain head: head' = H(link tag, head, link)."""
+    for link in links:
+        head = hash_fields(Tag.LINK, head, link.encode_fields())
+    return head

@@ -1,0 +1,39 @@
+"""Read a message whose kind is not known beforehand."""
+
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.messages.base import Message
+from protocol.messages.cohort import KeyCard, Manifest
+from protocol.messages.opening import Opening
+from protocol.messages.outcome import Certificate, Freeze, Refusal, Reveal, VoidRequest, Vote
+from protocol.messages.roster import Roster
+from protocol.messages.upload import Deliveries, Receipt, Upload
+
+MESSAGES: dict[int, type[Message]] = {
+    message.kind: message
+    for message in (
+        Roster,
+        KeyCard,
+        Manifest,
+        Opening,
+        Upload,
+        Deliveries,
+        Receipt,
+        Freeze,
+        VoidRequest,
+        Vote,
+        Refusal,
+        Certificate,
+        Reveal,
+    )
+}
+
+
+def parse(data: bytes | memoryview) -> Message:
+    """The message that `data` holds, whole; PeerFault names what is wrong with it."""
+    if len(data) < 2:
+        raise PeerFault(Cause.TRUNCATED, f"{len(data)} bytes are shorter than a header")
+    form = MESSAGES.get(data[1])
+    if form is None:
+        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {data[1]} is not a message of version {data[0]}")
+    return form.from_bytes(data)

@@ -1,0 +1,77 @@
+"""The roster: who is a member, by the admin's signature (protocol §4.1)."""
+
+from typing import Annotated, ClassVar
+
+from protocol.causes import Cause
+from protocol.codec import U64, Digest, Fixed, Id, Key, Many, Name, Nested, Signature, Struct
+from protocol.errors import PeerFault
+from protocol.messages.base import MAX_MEMBERS, Kind, Signed
+from protocol.tags import Tag, hash_fields
+
+
+class Entry(Struct):
+    """A member's id and its Ed25519 public key."""
+
+    member: Id
+    key: Key
+
+
+class Roster(Signed):
+    """The consortium as its admin signed it; a member refuses a lower version than one it has seen.
+
+    Attributes:
+        version_number: grows with every change.
+        federation: the admin's Ed25519 public key, pinned by every member: it is the federation's name.
+        coordinator: the coordinator's Ed25519 public key, which signs openings and results.
+        members: sorted by id; ids and keys are unique.
+        decryptors: nominated ids; none means that everyone is a decryptor.
+        extractors: digests of the approved feature extractors.
+        readers: ids that may read the sums themselves beside the solution.
+    """
+
+    kind: ClassVar[int] = Kind.ROSTER
+    tag: ClassVar[Tag] = Tag.ROSTER
+
+    version_number: U64
+    federation: Key
+    coordinator: Key
+    members: Annotated[tuple[Entry, ...], Many(Nested(Entry), 100_000, ascending=True)]
+    decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    extractors: Annotated[tuple[bytes, ...], Many(Fixed(32), 256, ascending=True)]
+    readers: Annotated[tuple[str, ...], Many(Name(), 100_000, ascending=True)]
+    signature: Signature
+
+    def validate(self) -> None:
+        """Refuse a key that stands twice, and decryptors or readers that are no members."""
+        if len({entry.key for entry in self.members}) != len(self.members):
+            raise PeerFault(Cause.DUPLICATE, "two members of the roster share a key", ["admin"])
+        strangers = (set(self.decryptors) | set(self.readers)) - {entry.member for entry in self.members}
+        if strangers:
+            raise PeerFault(
+                Cause.UNKNOWN_MEMBER, "decryptors or readers that are no members", sorted(strangers)
+            )
+
+    @property
+    def hash(self) -> bytes:
+        """Names this roster in cohort ids and contexts."""
+        return hash_fields(Tag.ROSTER, self.to_bytes())
+
+    def key_of(self, member: str) -> bytes:
+        """The member's public key; PeerFault(unknown-member) for a stranger."""
+        for entry in self.members:
+            if entry.member == member:
+                return entry.key
+        raise PeerFault(
+            Cause.UNKNOWN_MEMBER, f"{member} is not in roster version {self.version_number}", [member]
+        )
+
+    def verify_admin(self, federation: bytes) -> None:
+        """Refuse a roster of another federation, then a signature that is not the admin's."""
+        if self.federation != federation:
+            raise PeerFault(Cause.WRONG_FEDERATION, "the roster names another admin key than the one pinned")
+        self.verify(federation, "admin")
+
+
+def cohort_id(roster_hash: bytes, counter: int) -> Digest:
+    """The cohort's id: the roster it draws on and a counter (protocol §4.2)."""
+    return hash_fields(Tag.COHORT, roster_hash, counter.to_bytes(8, "little"))

@@ -1,0 +1,142 @@
+"""M1 and M1b: masked uploads, what decryptors get of them, and their receipts (protocol §4.4, §4.5)."""
+
+from typing import Annotated, ClassVar
+
+from protocol.codec import Bytes, Commitment, Digest, Fixed, Id, Many, Name, Nested, Signature, Struct
+from protocol.identity import SigningKey, verify_signature
+from protocol.messages.base import MAX_MEMBERS, Kind, Message, Signed
+from protocol.tags import Tag, hash_fields
+
+Tag8 = Annotated[bytes, Fixed(8)]
+Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
+MAX_CHUNKS = 1 << 20
+MAX_BOX_BYTES = 36 * MAX_MEMBERS + 16
+COMMITMENT_BYTES = 16
+
+
+class UploadHeader(Struct):
+    """The preimage of an upload's digest dg_u, and the member's signature over it.
+
+    Attributes:
+        lineage: the data set's name under the member's key, 8 bytes.
+        records: the same over lineage and records, 8 bytes; changes when the records change.
+        salt: 32 fresh bytes that make the keys of this upload's boxes.
+        chunk_root: Merkle root of the chunks' SHA-256 digests.
+        commitment_root: Merkle root of the secrets' commitments, then one row of share commitments a decryptor.
+        box_root: Merkle root of the boxes, one a decryptor.
+    """
+
+    context: Digest
+    member: Id
+    lineage: Tag8
+    records: Tag8
+    salt: Digest
+    chunk_root: Digest
+    commitment_root: Digest
+    box_root: Digest
+    signature: Signature
+
+    @property
+    def digest(self) -> bytes:
+        """dg_u = H(ctx, u, lin_u, ver_u, salt_u, roots)."""
+        return hash_fields(
+            Tag.DIGEST,
+            self.context,
+            self.member.encode(),
+            self.lineage,
+            self.records,
+            self.salt,
+            self.chunk_root,
+            self.commitment_root,
+            self.box_root,
+        )
+
+    @property
+    def _signed(self) -> bytes:
+        return hash_fields(
+            Tag.UPLOAD, self.context, self.member.encode(), self.lineage, self.records, self.digest
+        )
+
+    @classmethod
+    def make(cls, key: SigningKey, **values: bytes | str) -> "UploadHeader":
+        """Build the header and sign it."""
+        unsigned = cls(**values, signature=bytes(64))  # type: ignore[arg-type]  # checked by the encoder
+        return cls(**values, signature=key.sign(unsigned._signed))  # type: ignore[arg-type]  # as above
+
+    def verify(self, public: bytes) -> None:
+        """Raise PeerFault(bad-signature) unless the member's key signed this."""
+        verify_signature(public, self.signature, self._signed, self.member)
+
+
+class Upload(Message):
+    """Everything of a member's upload but the chunks themselves, which follow one by one.
+
+    Attributes:
+        header: what the member signs.
+        chunk_digests: SHA-256 of each packed chunk.
+        secret_commitments: of b_u, then of r_uv by ascending neighbour; 16 bytes each.
+        share_rows: a row a decryptor: 16-byte commitments to its shares of those secrets, in the same order.
+        boxes: a sealed box a decryptor; empty where the dealer is that decryptor.
+    """
+
+    kind: ClassVar[int] = Kind.UPLOAD
+
+    header: Annotated[UploadHeader, Nested(UploadHeader)]
+    chunk_digests: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_CHUNKS)]
+    secret_commitments: Annotated[tuple[bytes, ...], Many(Fixed(16), MAX_MEMBERS)]
+    share_rows: Annotated[tuple[bytes, ...], Many(Bytes(COMMITMENT_BYTES * MAX_MEMBERS), MAX_MEMBERS)]
+    boxes: Annotated[tuple[bytes, ...], Many(Bytes(MAX_BOX_BYTES), MAX_MEMBERS)]
+
+
+class Delivery(Struct):
+    """One dealer's box for one decryptor, with the row its shares are checked against."""
+
+    header: Annotated[UploadHeader, Nested(UploadHeader)]
+    box: Annotated[bytes, Bytes(MAX_BOX_BYTES)]
+    box_path: Path
+    row: Annotated[bytes, Bytes(COMMITMENT_BYTES * MAX_MEMBERS)]
+    row_path: Path
+
+    @property
+    def member(self) -> str:
+        """The dealer."""
+        return self.header.member
+
+
+class Deliveries(Message):
+    """M1b, to one decryptor: every complete upload's box for it, in order of dealer."""
+
+    kind: ClassVar[int] = Kind.DELIVERIES
+
+    context: Digest
+    deliveries: Annotated[tuple[Delivery, ...], Many(Nested(Delivery), MAX_MEMBERS, ascending=True)]
+
+
+class Receipt(Signed):
+    """M1b, from a decryptor: whose boxes it checked, and whose failed. A complaint discloses nothing."""
+
+    kind: ClassVar[int] = Kind.RECEIPT
+    tag: ClassVar[Tag] = Tag.RECEIPT
+
+    context: Digest
+    member: Id
+    dealers: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    complaints: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    signature: Signature
+
+
+def share_commitment(context: bytes, dealer: str, decryptor: str, index: int, share: bytes) -> Commitment:
+    """16 bytes over one share; `index` counts the dealer's secrets, b_u first."""
+    return hash_fields(
+        Tag.COMMIT_SHARE, context, dealer.encode(), decryptor.encode(), index.to_bytes(4, "little"), share
+    )[:COMMITMENT_BYTES]
+
+
+def self_commitment(context: bytes, member: str, seed: bytes) -> Commitment:
+    """16 bytes over b_u."""
+    return hash_fields(Tag.COMMIT_SELF, context, member.encode(), seed)[:COMMITMENT_BYTES]
+
+
+def edge_commitment(context: bytes, low: str, high: str, seed: bytes) -> Commitment:
+    """16 bytes over r_uv, the ids in cohort order: both ends commit to the same."""
+    return hash_fields(Tag.COMMIT_EDGE, context, low.encode(), high.encode(), seed)[:COMMITMENT_BYTES]

@@ -1,0 +1,160 @@
+"""Ring elements on the wire: the low b bits of each, LSB first, little-endian (protocol, "Ring").
+
+Element i fills the bits i·b … (i+1)·b − 1 of the packed string, where bit j is bit j mod 8 of byte j div 8.
+Chunks that are cut at a multiple of 8 elements end on a byte, so packing by chunk and packing the
+whole vector give the same bytes. A last byte is padded with zero bits; a decoder refuses anything else.
+
+One method serves every width. Read the packed string as little-endian words w bits wide (w = 32 or 64,
+as in memory): the pattern of shifts repeats every w / gcd(b, w) elements, which fill b / gcd(b, w) words. So
+a vector is a matrix with one such period a row, and its columns are shifted and joined with numpy.
+Measured at 947,840 elements on one core: 1.7 ms at 48 bits, 3.3 at 42, 5.5 at 63.
+"""
+
+from math import gcd
+from typing import TypeAlias
+
+import numpy as np
+
+from protocol.errors import Misuse
+from protocol.ring import Ring, Words
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+# Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB: smaller blocks cost the widths of long period numpy's overhead a call
+# (63 bits: 22, 8, 5 ms), larger ones leave the cache and hold more memory.
+_BLOCK_BYTES = 1 << 20
+_BYTE_WIDTHS = (8, 16, 32, 64)
+
+
+class PackingError(ValueError):
+    """Packed bytes that no encoder writes."""
+
+
+class TruncatedError(PackingError):
+    """The bytes end before the last element."""
+
+
+class LeftOverBytesError(PackingError):
+    """Bytes follow the last element."""
+
+
+class PaddingError(PackingError):
+    """The bits after the last element aren't zero."""
+
+
+class _Frame:
+    """Scratch for one block: `rows` periods as elements, and the same as packed words."""
+
+    def __init__(self, ring: Ring, elements: int) -> None:
+        self.width = 8 * ring.itemsize
+        common = gcd(ring.bits, self.width)
+        self.period, packed_words = self.width // common, ring.bits // common
+        rows = max(1, min(-(-elements // self.period), _BLOCK_BYTES // (self.period * ring.itemsize)))
+        little = ring.dtype.newbyteorder("<")
+        self.elements = np.empty((rows, self.period), little)
+        self.packed = np.empty((rows, packed_words), little)
+        self.column = np.empty(rows, ring.dtype)
+        self.packed_bytes = self.packed.view(np.uint8).reshape(-1)
+
+
+def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> memoryview:
+    """Encode the low `bits` bits of each word.
+
+    Args:
+        words: shape (n,), uint32 where bits ≤ 32, else uint64; what stands above the low bits is dropped.
+        bits: width of an element, 8 … 64.
+        out: writable bytes to fill, at least ⌈n·bits/8⌉ of them; allocated where None.
+
+    Returns:
+        The ⌈n·bits/8⌉ packed bytes: a view of `out`, or of memory of their own, never of `words`.
+
+    Raises:
+        Misuse: a width, dtype or shape that no ring has, or an `out` that is read-only or too short.
+    """
+    ring = Ring(bits)
+    ring.check(words)
+    size = ring.packed_bytes(words.size)
+    packed = np.empty(size, np.uint8) if out is None else np.frombuffer(out, np.uint8)
+    if packed.size < size or not packed.flags.writeable:
+        raise Misuse(f"{words.size} elements of {bits} bits take {size} writable bytes")
+    packed = packed[:size]
+    if bits in _BYTE_WIDTHS:
+        packed.view(f"<u{bits // 8}")[:] = words
+        return packed.data
+
+    frame = _Frame(ring, words.size)
+    flat, column = frame.elements.reshape(-1), frame.column
+    for start in range(0, words.size, flat.size):
+        block = words[start : start + flat.size]
+        np.bitwise_and(block, ring.mask, out=flat[: block.size])
+        flat[block.size :] = 0  # the padding
+        for i in range(frame.period):
+            # the word in which element i begins, at which of its bits, and how many of the element's bits it lacks
+            word, shift = divmod(i * bits, frame.width)
+            spill = shift + bits - frame.width
+            if shift:
+                np.left_shift(frame.elements[:, i], shift, out=column)
+                frame.packed[:, word] |= column
+            else:
+                frame.packed[:, word] = frame.elements[:, i]
+            if spill > 0:
+                np.right_shift(frame.elements[:, i], bits - spill, out=frame.packed[:, word + 1])
+        # a block holds whole periods, so it begins on a byte
+        target = packed[start * bits // 8 :][: frame.packed_bytes.size]
+        target[:] = frame.packed_bytes[: target.size]
+    return packed.data
+
+
+def unpack(data: Buffer, bits: int, elements: int, out: Words | None = None) -> Words:
+    """Decode `elements` elements: the inverse of `pack`, for exactly the bytes that it writes.
+
+    Args:
+        data: ⌈elements·bits/8⌉ bytes.
+        bits: width of an element, 8 … 64.
+        elements: how many there are.
+        out: where to write, of shape (elements,) and the ring's dtype; allocated where None.
+
+    Returns:
+        Words of shape (elements,), each below 2^bits.
+
+    Raises:
+        TruncatedError: bytes are missing.
+        LeftOverBytesError: bytes are left over.
+        PaddingError: a bit after the last element is set.
+        Misuse: a width that no ring has, or an `out` of another dtype or shape.
+    """
+    ring = Ring(bits)
+    size = ring.packed_bytes(elements)
+    packed = np.frombuffer(data, np.uint8)
+    if packed.size < size:
+        raise TruncatedError(f"{elements} elements of {bits} bits take {size} bytes, not {packed.size}")
+    if packed.size > size:
+        raise LeftOverBytesError(f"{elements} elements of {bits} bits take {size} bytes, not {packed.size}")
+    padding = 8 * size - elements * bits
+    if padding and int(packed[-1]) >> (8 - padding):
+        raise PaddingError(f"the last {padding} bits of the last byte must be zero")
+    if out is None:
+        out = np.empty(elements, ring.dtype)
+    ring.check(out)
+    if out.size != elements:
+        raise Misuse(f"{elements} elements don't fit an output of {out.size}")
+    if bits in _BYTE_WIDTHS:
+        out[:] = packed.view(f"<u{bits // 8}")
+        return out
+
+    frame = _Frame(ring, elements)
+    flat, column = frame.elements.reshape(-1), frame.column
+    for start in range(0, elements, flat.size):
+        source = packed[start * bits // 8 :][: frame.packed_bytes.size]
+        frame.packed_bytes[: source.size] = source
+        frame.packed_bytes[source.size :] = 0
+        for i in range(frame.period):
+            word, shift = divmod(i * bits, frame.width)
+            spill = shift + bits - frame.width
+            np.right_shift(frame.packed[:, word], shift, out=frame.elements[:, i])
+            if spill > 0:
+                np.left_shift(frame.packed[:, word + 1], bits - spill, out=column)
+                frame.elements[:, i] |= column
+        block = out[start : start + flat.size]
+        np.bitwise_and(flat[: block.size], ring.mask, out=block)
+    return out

@@ -1,0 +1,262 @@
+"""What both sides of the wire agree on beside the messages: paths, limits, JSON models. No HTTP library here.
+
+Messages travel as `application/octet-stream`, exactly as `protocol.messages` encodes them; everything that is
+meant for people or scripts travels as JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+OCTETS = "application/octet-stream"
+PROBLEM = "application/problem+json"
+PROBLEM_BASE = "https://veilsum.org/problems/"
+SAFETENSORS = "application/x-safetensors"
+
+MAX_MESSAGE_BYTES = 64 << 20
+MAX_WAIT_S = 60.0
+DIGEST_HEADER = "content-digest"
+VERSION_HEADER = "veilsum-version"
+
+COORDINATOR = "/v1/coordinator"
+FEDERATION = "/v1/federations/{federation}"
+ROSTER = "/v1/federations/{federation}/roster"
+COHORTS = "/v1/federations/{federation}/cohorts"
+COHORT = "/v1/cohorts/{cohort}"
+CARD = "/v1/cohorts/{cohort}/cards/{member}"
+CLOSE = "/v1/cohorts/{cohort}/close"
+MANIFEST = "/v1/cohorts/{cohort}/manifest"
+ROUNDS = "/v1/cohorts/{cohort}/rounds"
+ROUND = "/v1/rounds/{round_id}"
+ROUND_EVENTS = "/v1/rounds/{round_id}/events"
+REQUEST = "/v1/rounds/{round_id}/requests/{member}"
+ANSWERS = "/v1/rounds/{round_id}/answers"
+UPLOAD = "/v1/rounds/{round_id}/uploads/{member}"
+CHUNK = "/v1/rounds/{round_id}/uploads/{member}/chunks/{index}"
+CANCEL = "/v1/rounds/{round_id}/cancel"
+RESULT = "/v1/rounds/{round_id}/result"
+WEIGHTS = "/v1/rounds/{round_id}/result/weights"
+SUMS = "/v1/rounds/{round_id}/result/sums"
+HEALTH = "/healthz"
+
+Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+MemberId = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
+RoundId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+
+
+class Model(BaseModel):
+    """A JSON body: immutable, no unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Problem(Model):
+    """RFC 9457 problem details; `cause` is the last part of `type`."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    cause: str
+    parties: tuple[str, ...] = ()
+
+
+class CoordinatorView(Model):
+    """Who the coordinator is; its key belongs into the roster."""
+
+    public_key: Hex32
+    protocol_version: int
+
+
+class FederationView(Model):
+    """A federation as the coordinator knows it."""
+
+    federation: Hex32
+    roster_version: int
+    members: tuple[str, ...]
+    cohorts: tuple[Hex32, ...]
+    rounds: tuple[RoundId, ...]
+
+
+class CohortRequest(Model):
+    """Open a cohort for cards.
+
+    Attributes:
+        records_cap: most records that each member may contribute to a round.
+        colluders: `a`; None for ⌊n/4⌋.
+        enrol_s: seconds until enrolment closes with the cards that came; it closes at once when all are in.
+    """
+
+    records_cap: Annotated[int, Field(ge=1, le=1 << 48)]
+    colluders: Annotated[int, Field(ge=0, le=1000)] | None = None
+    honest_min: Annotated[int, Field(ge=3, le=1000)] = 3
+    enrol_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 86_400.0
+
+
+class QuorumView(Model):
+    """The numbers that follow from the cohort's size."""
+
+    members: int
+    colluders: int
+    survivors_min: int
+    threshold: int
+    members_may_miss: int
+    decryptors_may_miss: int
+    caution: str | None
+
+
+class CohortView(Model):
+    """A cohort: enrolling, formed (its manifest stands), or failed for want of cards."""
+
+    cohort: Hex32
+    federation: Hex32
+    state: Literal["enrolling", "formed", "failed"]
+    version: int
+    members: tuple[str, ...]
+    cards: tuple[str, ...]
+    deadline_s: float | None
+    quorum: QuorumView | None
+    fault: Problem | None
+
+
+class WindowsModel(Model):
+    """Seconds that each phase waits."""
+
+    upload_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 3600.0
+    check_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
+    freeze_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
+    reveal_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
+
+
+class RoundRequest(Model):
+    """Open a round of FFC statistics.
+
+    Attributes:
+        dim: l, features of the extractor, without the bias.
+        classes: C.
+        bias: append a constant feature.
+        lattice: how real numbers become integers.
+        ring_bits: width of an element on the wire.
+        records_max: N_max; None for the sum of the members' caps.
+        extractor: digest of extractor and preprocessing, from the roster's list.
+        ridges: λ grid; empty for the solver's own. One value fixes λ.
+        lifetime_s: seconds until the round's keys are erased whatever happens.
+    """
+
+    dim: Annotated[int, Field(ge=1, le=65_535)]
+    classes: Annotated[int, Field(ge=1, le=65_535)]
+    bias: bool = False
+    lattice: Literal["sums", "features"] = "sums"
+    ring_bits: Annotated[int, Field(ge=8, le=64)] = 48
+    records_max: Annotated[int, Field(ge=1, le=1 << 48)] | None = None
+    extractor: Hex32
+    ridges: Annotated[
+        tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(max_length=4096)
+    ] = ()
+    chunk_elements: Annotated[int, Field(ge=8, le=1 << 22, multiple_of=8)] = 1 << 17
+    lifetime_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 7 * 86_400.0
+    windows: WindowsModel = WindowsModel()
+
+
+class RoundView(Model):
+    """A round in time: its phase, whom it waits for and until when, and how it ended.
+
+    Attributes:
+        state: the coordinator's phase, then "solving" and "done", or "failed" where the sum broke a check.
+        version: grows with every change; pass it as `after` to wait for the next.
+        uploaded: members whose upload is whole.
+        waiting_for: members whose answers move the round on.
+        survivors: the certified set, once there is one.
+        phase_seconds: how long each phase took so far.
+    """
+
+    round: RoundId
+    federation: Hex32
+    cohort: Hex32
+    context: Hex32
+    sequence: int
+    attempt: int
+    state: Literal[
+        "collecting",
+        "checking",
+        "freezing",
+        "revealing",
+        "recovered",
+        "done",
+        "failed",
+        "voiding",
+        "voided",
+        "lost",
+    ]
+    ended: bool
+    version: int
+    deadline_s: float | None
+    members: tuple[str, ...]
+    survivors_min: int
+    threshold: int
+    uploaded: tuple[str, ...]
+    waiting_for: tuple[str, ...]
+    survivors: tuple[str, ...]
+    fault: Problem | None
+    phase_seconds: dict[str, float]
+
+
+class UploadView(Model):
+    """What of an announced upload is still to come."""
+
+    member: MemberId
+    chunks: int
+    missing: tuple[int, ...]
+
+
+class CancelRequest(Model):
+    """Why the operator gives a round up; shown to everybody."""
+
+    reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class SolutionView(Model):
+    """How the classifier head was solved."""
+
+    ridge: float
+    grid: tuple[float, ...]
+    gcv: tuple[float, ...]
+    dof: float
+    condition: float
+    residual: float
+    rank: int
+    empty_classes: tuple[int, ...]
+
+
+class SurvivorView(Model):
+    """A survivor as the certificate names it."""
+
+    member: MemberId
+    digest: Hex32
+
+
+class ResultRecord(Model):
+    """What the coordinator signs about a finished round.
+
+    The signature is Ed25519 over H("veilsum/1/result", body), where the body is this object without
+    `signature` as JSON with sorted keys, no spaces, UTF-8, numbers as their shortest decimal form.
+    """
+
+    format: Literal["veilsum-result/1"] = "veilsum-result/1"
+    round: RoundId
+    federation: Hex32
+    cohort: Hex32
+    context: Hex32
+    certificate: Hex32
+    terms: Hex32
+    extractor: Hex32
+    statistic: str
+    members: int
+    survivors: tuple[SurvivorView, ...]
+    records: int
+    noise: Literal["none"] = "none"
+    weights_sha256: Hex32
+    sums_sha256: Hex32
+    weights_error_bound: float | None
+    solution: SolutionView
+    signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""

@@ -1,0 +1,136 @@
+"""M1: a member masks its vector and seals the shares of its seeds (protocol §4.4)."""
+
+import hashlib
+import os
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.attempt import Attempt
+from protocol.boxes import seal
+from protocol.causes import Cause
+from protocol.codec import SecretBytes
+from protocol.errors import Misuse, PeerFault
+from protocol.identity import SigningKey
+from protocol.keys import Pair, PairKeys
+from protocol.keystream import Masks
+from protocol.merkle import Tree
+from protocol.messages import Upload, UploadHeader, edge_commitment, self_commitment, share_commitment
+from protocol.packing import pack
+from protocol.shamir import SHARE_BYTES, share_secrets
+
+
+class Sealing:
+    """One member's upload in the making: chunks in order, then the signed announcement of them.
+
+    Nothing of it is stored before it is finished; whoever is interrupted begins again with fresh secrets.
+    """
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        member: str,
+        pairs: tuple[PairKeys, ...],
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self._attempt, self._member, self._pairs, self._random = attempt, member, pairs, random_bytes
+        self._self_seed = SecretBytes(random_bytes(32))
+        seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in pairs}
+        self._edge_seeds = [seeds[peer] for peer in attempt.neighbours(member)]
+        # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
+        self._masks = Masks(
+            attempt.ring,
+            added=[self._self_seed, *(seeds[peer] for peer in seeds if peer > member)],
+            subtracted=[seeds[peer] for peer in seeds if peer < member],
+        )
+        self._chunk_digests: list[bytes] = []
+        self._words = np.empty(0, attempt.ring.dtype)
+
+    def chunk(self, values: npt.NDArray[np.int64]) -> memoryview:
+        """Mask and pack the next chunk.
+
+        Args:
+            values: int64, the chunk's elements in order; as many as the terms give this chunk.
+
+        Raises:
+            Misuse: too many chunks, another length, or a value outside the ring (named by index only).
+        """
+        index = len(self._chunk_digests)
+        if index >= self._attempt.chunks or len(values) != self._attempt.chunk_elements(index):
+            raise Misuse(f"chunk {index} of {self._attempt.chunks} does not have {len(values)} elements")
+        if self._words.size < len(values):
+            self._words = np.empty(len(values), self._attempt.ring.dtype)
+        words = self._attempt.ring.to_ring(values, out=self._words[: len(values)])
+        self._masks.apply(words, index * self._attempt.opening.terms.chunk_elements)
+        packed = pack(words, self._attempt.ring.bits)
+        self._chunk_digests.append(hashlib.sha256(packed).digest())
+        return packed
+
+    def finish(
+        self, key: SigningKey, *, lineage: bytes, records_tag: bytes, records: int
+    ) -> tuple[Upload, SecretBytes]:
+        """Deal the shares and sign: the upload's announcement, and this member's own shares of its secrets.
+
+        Args:
+            key: the member's identity.
+            lineage: lin_u, 8 bytes.
+            records_tag: ver_u, 8 bytes.
+            records: how many records the vector sums.
+
+        Raises:
+            Misuse: chunks are missing.
+            PeerFault: too-many-records where the manifest's cap for this member is lower.
+        """
+        attempt, me = self._attempt, self._member
+        if len(self._chunk_digests) != attempt.chunks:
+            raise Misuse(f"{len(self._chunk_digests)} of {attempt.chunks} chunks are masked")
+        cap = attempt.manifest.caps[attempt.members.index(me)]
+        if records > cap:
+            raise PeerFault(Cause.TOO_MANY_RECORDS, f"{records} records, this cohort's cap is {cap}", [me])
+        secrets = [self._self_seed, *self._edge_seeds]
+        dealt = share_secrets(secrets, attempt.quorum.threshold, len(attempt.decryptors), self._random)
+        salt = self._random(32)
+        by_peer = {pair.peer: pair for pair in self._pairs}
+        boxes, rows, own = [], [], SecretBytes()
+        for position, decryptor in enumerate(attempt.decryptors):
+            shares = dealt[position].tobytes()
+            rows.append(commit_row(attempt.context, me, decryptor, shares))
+            if decryptor == me:
+                own = SecretBytes(shares)
+                boxes.append(b"")
+            else:
+                box_key = by_peer[decryptor].box_key(me, decryptor, attempt.context, salt)
+                boxes.append(seal(box_key, shares, attempt.context))
+        commitments = [self_commitment(attempt.context, me, self._self_seed)]
+        for peer, seed in zip(attempt.neighbours(me), self._edge_seeds, strict=True):
+            pair = Pair.of(me, peer)
+            commitments.append(edge_commitment(attempt.context, pair.low, pair.high, seed))
+        header = UploadHeader.make(
+            key,
+            context=attempt.context,
+            member=me,
+            lineage=lineage,
+            records=records_tag,
+            salt=salt,
+            chunk_root=Tree.of(self._chunk_digests).root,
+            commitment_root=commitment_tree(commitments, rows).root,
+            box_root=Tree.of(boxes).root,
+        )
+        upload = Upload(header, tuple(self._chunk_digests), tuple(commitments), tuple(rows), tuple(boxes))
+        return upload, own
+
+
+def commit_row(context: bytes, dealer: str, decryptor: str, shares: bytes) -> bytes:
+    """16 bytes for each of a dealer's shares for one decryptor, in the order of its secrets."""
+    return b"".join(
+        share_commitment(context, dealer, decryptor, index, shares[start : start + SHARE_BYTES])
+        for index, start in enumerate(range(0, len(shares), SHARE_BYTES))
+    )
+
+
+def commitment_tree(
+    commitments: list[bytes] | tuple[bytes, ...], rows: list[bytes] | tuple[bytes, ...]
+) -> Tree:
+    """The tree under an upload's commitment root: the secrets' commitments, then a row a decryptor."""
+    return Tree.of([b"".join(commitments), *rows])

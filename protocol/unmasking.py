@@ -1,0 +1,59 @@
+"""M4: add up the survivors' chunks and take the rebuilt masks off (protocol §4.8)."""
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.causes import Cause
+from protocol.coordinator.ended import Recovered
+from protocol.errors import Misuse, PeerFault
+from protocol.keystream import Masks
+from protocol.packing import PackingError, unpack
+
+
+class Unmasking:
+    """The sum, chunk by chunk, in any order; memory is a few chunks whatever the number of members."""
+
+    def __init__(self, recovered: Recovered) -> None:
+        self._attempt = recovered.attempt
+        self.survivors = tuple(s.member for s in recovered.certificate.survivors)
+        edges = recovered.edge_seeds.items()
+        # A survivor u added sgn(w − u)·G(r_uw) for every lost w; all of it is still in the sum, with every G(b_u).
+        self._masks = Masks(
+            self._attempt.ring,
+            added=[seed for (survivor, lost), seed in edges if lost < survivor],
+            subtracted=[*recovered.self_seeds.values(), *(seed for (s, lost), seed in edges if lost > s)],
+        )
+
+    def chunk(self, index: int, packed: Iterable[tuple[str, bytes]]) -> npt.NDArray[np.int64]:
+        """Chunk `index` of the sum.
+
+        Args:
+            index: which chunk.
+            packed: each survivor with its packed chunk, read one at a time.
+
+        Returns:
+            int64, the chunk's elements in the ring's centred range.
+
+        Raises:
+            Misuse: not exactly the survivors' chunks.
+            PeerFault: chunk-mismatch where a chunk is not packed as it should be.
+        """
+        ring = self._attempt.ring
+        elements = self._attempt.chunk_elements(index)
+        total, words = np.zeros(elements, ring.dtype), np.empty(elements, ring.dtype)
+        seen = []
+        for member, data in packed:
+            try:
+                unpack(data, ring.bits, elements, out=words)
+            except PackingError as error:
+                raise PeerFault(
+                    Cause.CHUNK_MISMATCH, f"{member}'s chunk {index}: {error}", [member]
+                ) from error
+            np.add(total, words, out=total)
+            seen.append(member)
+        if sorted(seen) != sorted(self.survivors):
+            raise Misuse("a sum takes one chunk of each survivor and no other")
+        self._masks.apply(total, index * self._attempt.opening.terms.chunk_elements)
+        return ring.lift(total)

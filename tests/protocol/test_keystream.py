@@ -1,0 +1,183 @@
+"""Masks, against AES on single counter blocks as the reference."""
+
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import keystream
+from protocol.errors import Misuse
+from protocol.keystream import Masks, add_keystream
+from protocol.ring import Ring, Words
+
+SEEDS = [bytes([i]) * 16 + bytes([i ^ 0x5A]) * 16 for i in range(7)]
+RINGS = [Ring(8), Ring(32), Ring(42), Ring(64)]
+
+
+def reference(seed: bytes, ring: Ring, elements: int) -> Words:
+    """Block i of the stream is the raw cipher on i, big-endian."""
+    blocks = -(-elements * ring.itemsize // 16)
+    cipher = Cipher(algorithms.AES(seed), modes.ECB()).encryptor()
+    stream = b"".join(cipher.update(i.to_bytes(16, "big")) for i in range(blocks))
+    return np.frombuffer(stream, ring.dtype.newbyteorder("<"))[:elements].astype(ring.dtype)
+
+
+def keystream_of(seed: bytes, ring: Ring, elements: int) -> Words:
+    words = np.zeros(elements, ring.dtype)
+    add_keystream(words, seed, ring)
+    return words
+
+
+def chi_square(values: npt.NDArray[np.uint8]) -> float:
+    """The statistic of 256 equally likely bytes: 255 expected, standard deviation 22.6."""
+    expected = values.size / 256
+    return float(((np.bincount(values, minlength=256) - expected) ** 2 / expected).sum())
+
+
+@pytest.mark.parametrize("ring", RINGS)
+@pytest.mark.parametrize("elements", [0, 1, 7, 8, 1001])
+def test_agrees_with_aes_on_counter_blocks(ring: Ring, elements: int) -> None:
+    assert keystream_of(SEEDS[0], ring, elements).tolist() == reference(SEEDS[0], ring, elements).tolist()
+
+
+@pytest.mark.parametrize("ring", [Ring(32), Ring(48)])
+def test_agrees_beyond_one_block_of_the_loop(ring: Ring) -> None:
+    elements = 2 * keystream._BLOCK_BYTES // ring.itemsize + 13
+    assert (keystream_of(SEEDS[1], ring, elements) == reference(SEEDS[1], ring, elements)).all()
+
+
+def test_all_256_bits_of_a_seed_reach_the_cipher() -> None:
+    # the first is AES-256 under the zero key of the zero block, as in NIST's AESAVS (dc95c078 a2408989 …)
+    vectors = {
+        bytes(32): "dc95c078a2408989ad48a21492842087530f8afbc74536b9a963b4f1c4cb738b",
+        bytes(31) + b"\x01": "6b6cfe160a6263631b292f879eeff926c9d2b5db15fd8902a6ebf478c3b78014",
+        bytes(range(32)): "f29000b62a499fd0a9f39a6add2e7780f05d76ae4ab99fe5a6f69b3148c2363d",
+        bytes(range(16)) + bytes(16): "25e20879415fb27dc0dd8e4159e3a5e7544155153c8ba2f2676d4f748bcbc7dc",
+        bytes(16) + bytes(range(16, 32)): "5aa35f243a2174200e70519180f47bed2dc7e2ef28ef6e543639a3261d53d787",
+    }
+    for seed, expected in vectors.items():
+        assert keystream_of(seed, Ring(32), 8).astype("<u4").tobytes().hex() == expected
+        assert keystream_of(seed, Ring(64), 4).astype("<u8").tobytes().hex() == expected
+
+
+@given(ring=st.sampled_from(RINGS), cuts=st.lists(st.integers(0, 125), max_size=6), sequential=st.booleans())
+def test_any_split_into_chunks_gives_the_same_masks(ring: Ring, cuts: list[int], sequential: bool) -> None:  # noqa: FBT001
+    whole = np.zeros(1001, ring.dtype)
+    Masks(ring, added=SEEDS[:3], subtracted=SEEDS[3:5]).apply(whole)
+
+    parts = np.zeros(1001, ring.dtype)
+    masks = Masks(ring, added=SEEDS[:3], subtracted=SEEDS[3:5])
+    bounds = [0, *sorted(8 * cut for cut in cuts), 1001]
+    chunks = list(pairwise(bounds))
+    for start, stop in chunks if sequential else reversed(chunks):
+        masks.apply(parts[start:stop], offset_elements=start)
+    assert parts.tolist() == whole.tolist()
+
+
+def test_chunks_in_order_open_each_context_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+
+    def counting(algorithm: algorithms.AES256, mode: modes.CTR) -> Cipher[modes.CTR]:
+        opened.append(mode.nonce)
+        return Cipher(algorithm, mode)
+
+    monkeypatch.setattr(keystream, "Cipher", counting)
+    masks = Masks(Ring(32), added=SEEDS)
+    words = np.zeros(64, np.uint32)
+    masks.apply(words[:32])
+    masks.apply(words[32:], offset_elements=32)
+    assert opened == [bytes(16)] * len(SEEDS)
+    masks.apply(words[32:], offset_elements=32)
+    assert opened[len(SEEDS) :] == [(32 * 4 // 16).to_bytes(16, "big")] * len(SEEDS)
+
+
+def test_an_interrupted_chunk_starts_anew() -> None:
+    masks = Masks(Ring(32), added=SEEDS)
+    frozen = np.zeros(64, np.uint32)
+    frozen.flags.writeable = False
+    with pytest.raises(ValueError, match="read-only"):
+        masks.apply(frozen)
+    words = np.zeros(64, np.uint32)
+    masks.apply(words)
+    expected = np.zeros(64, np.uint32)
+    Masks(Ring(32), added=SEEDS).apply(expected)
+    assert words.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("ring", RINGS)
+def test_added_and_subtracted_seeds_have_their_signs(ring: Ring) -> None:
+    words = np.arange(100, dtype=ring.dtype)
+    Masks(ring, added=SEEDS[:4], subtracted=SEEDS[4:]).apply(words)
+    expected = np.arange(100, dtype=ring.dtype)
+    for seed in SEEDS[:4]:
+        expected += reference(seed, ring, 100)
+    for seed in SEEDS[4:]:
+        expected -= reference(seed, ring, 100)
+    assert words.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("ring", RINGS)
+def test_subtracting_undoes_adding(ring: Ring) -> None:
+    words = np.arange(1000, dtype=ring.dtype)
+    add_keystream(words, SEEDS[0], ring, offset_elements=80)
+    assert words.tolist() != list(range(1000))
+    add_keystream(words, SEEDS[0], ring, offset_elements=80, subtract=True)
+    assert words.tolist() == list(range(1000))
+
+
+def test_no_seeds_mask_nothing() -> None:
+    words = np.arange(9, dtype=np.uint32)
+    Masks(Ring(32)).apply(words)
+    assert words.tolist() == list(range(9))
+
+
+@pytest.mark.parametrize("ring", [Ring(32), Ring(64)])
+def test_keystream_bytes_are_uniform(ring: Ring) -> None:
+    stream = keystream_of(SEEDS[2], ring, (1 << 20) // ring.itemsize)
+    # five standard deviations either way: too even is as bad as too uneven
+    assert 142 < chi_square(stream.view(np.uint8)) < 368
+
+
+@pytest.mark.parametrize("bits", [8, 32, 42, 48, 64])
+def test_masked_elements_are_uniform_whatever_they_hide(bits: int) -> None:
+    ring = Ring(bits)
+    # a vector as far from uniform as statistics are: mostly zeros, some of them the largest value
+    vector = np.zeros(1 << 18, np.int64)
+    vector[::5] = 2 ** (bits - 1) - 1
+    masked = ring.to_ring(vector)
+    add_keystream(masked, SEEDS[3], ring)
+    for lowest in range(0, bits - 7, 8):
+        assert 142 < chi_square((masked >> lowest).astype(np.uint8)) < 368
+
+
+def test_repr_shows_no_seed() -> None:
+    assert repr(Masks(Ring(32), added=SEEDS, subtracted=SEEDS)) == "<Masks of 14 seeds>"
+
+
+@pytest.mark.parametrize("offset", [-8, -1, 1, 4, 12])
+def test_refuses_an_offset_at_which_no_chunk_begins(offset: int) -> None:
+    with pytest.raises(Misuse, match=f"not at {offset}"):
+        Masks(Ring(32), added=SEEDS).apply(np.zeros(8, np.uint32), offset)
+
+
+def test_refuses_to_go_on_inside_a_group_of_8() -> None:
+    masks = Masks(Ring(32), added=SEEDS)
+    masks.apply(np.zeros(12, np.uint32))
+    with pytest.raises(Misuse, match="not at 12"):
+        masks.apply(np.zeros(8, np.uint32), 12)
+
+
+@pytest.mark.parametrize("length", [0, 16, 31, 33])
+def test_refuses_a_seed_of_another_length(length: int) -> None:
+    for seeds in ({"added": [bytes(length)]}, {"subtracted": [bytes(32), bytes(length)]}):
+        with pytest.raises(Misuse, match="32 bytes"):
+            Masks(Ring(32), **seeds)
+
+
+def test_refuses_words_of_another_ring() -> None:
+    with pytest.raises(Misuse, match="takes a uint64 vector"):
+        Masks(Ring(48), added=SEEDS).apply(np.zeros(8, np.uint32))

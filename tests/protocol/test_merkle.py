@@ -1,0 +1,138 @@
+"""Merkle trees, against RFC 6962's recursive definition as the reference."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import merkle
+from protocol.errors import Misuse
+from protocol.merkle import Tree, leaf_hash, verify
+from protocol.tags import Tag, hash_fields
+
+SIZES = range(1, 34)
+
+
+def leaves_of(count: int) -> list[bytes]:
+    return [f"leaf {i}".encode() for i in range(count)]
+
+
+def split(count: int) -> int:
+    """The largest power of two below `count`."""
+    return 1 << ((count - 1).bit_length() - 1)
+
+
+def reference_top(leaves: list[bytes]) -> bytes:
+    if len(leaves) == 1:
+        return hash_fields(Tag.MERKLE_LEAF, leaves[0])
+    k = split(len(leaves))
+    return hash_fields(Tag.MERKLE_NODE, reference_top(leaves[:k]), reference_top(leaves[k:]))
+
+
+def reference_root(leaves: list[bytes]) -> bytes:
+    return hash_fields(Tag.MERKLE_ROOT, len(leaves).to_bytes(8, "little"), reference_top(leaves))
+
+
+def reference_path(leaves: list[bytes], index: int) -> list[bytes]:
+    if len(leaves) == 1:
+        return []
+    k = split(len(leaves))
+    if index < k:
+        return [*reference_path(leaves[:k], index), reference_top(leaves[k:])]
+    return [*reference_path(leaves[k:], index - k), reference_top(leaves[:k])]
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_agrees_with_rfc_6962(count: int) -> None:
+    leaves = leaves_of(count)
+    tree = Tree.of(leaves)
+    assert tree.count == count
+    assert tree.root == merkle.root(leaves) == reference_root(leaves)
+    for index in range(count):
+        assert tree.path(index) == merkle.path(leaves, index) == reference_path(leaves, index)
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_a_path_shows_its_leaf_at_its_index_and_nothing_else(count: int) -> None:
+    leaves = leaves_of(count)
+    tree = Tree.of(iter(leaves))
+    for index, leaf in enumerate(leaves):
+        path = tree.path(index)
+        accepted = [i for i in range(-1, count + 2) if verify(tree.root, leaf, i, count, path)]
+        assert accepted == [index]
+        accepted = [n for n in range(40) if verify(tree.root, leaf, index, n, path)]
+        assert accepted == [count]
+        assert not verify(tree.root, leaf + b"!", index, count, path)
+        assert not verify(bytes(32), leaf, index, count, path)
+
+
+@pytest.mark.parametrize("count", SIZES)
+def test_a_changed_path_is_refused(count: int) -> None:
+    leaves = leaves_of(count)
+    tree = Tree.of(leaves)
+    for index, leaf in enumerate(leaves):
+        path = tree.path(index)
+        changed = [[*path, bytes(32)], [bytes(32), *path], [*path, tree.root]]
+        for i in range(len(path)):
+            changed += [
+                path[:i] + path[i + 1 :],
+                [*path[:i], bytes(32), *path[i + 1 :]],
+                [*path[:i], b"", *path[i + 1 :]],
+            ]
+        changed += [path[::-1]] if len(path) > 1 else []
+        assert not any(verify(tree.root, leaf, index, count, other) for other in changed)
+
+
+@pytest.mark.parametrize("count", range(2, 34))
+def test_a_node_never_passes_for_a_leaf(count: int) -> None:
+    # the second preimage of naive trees: a smaller tree over what were inner nodes
+    tree = Tree.of(leaves_of(count))
+    level = [leaf_hash(leaf) for leaf in leaves_of(count)]
+    pairs = [level[i] + level[i + 1] for i in range(0, count - 1, 2)] + level[count - count % 2 :]
+    assert merkle.root(pairs) != tree.root
+    for index, pair in enumerate(pairs):
+        for n in range(1, count + 1):
+            assert not verify(tree.root, pair, index, n, tree.path(2 * index)[1:])
+
+
+def test_the_top_of_a_tree_is_not_its_root() -> None:
+    leaf = b"alone"
+    assert merkle.root([leaf]) != leaf_hash(leaf)
+    assert merkle.root([leaf]) != merkle.root([leaf, leaf])
+
+
+def test_a_repeated_last_leaf_is_seen() -> None:
+    # trees that pair a last node with itself give these two the same root
+    leaves = leaves_of(3)
+    assert merkle.root(leaves) != merkle.root([*leaves, leaves[-1]])
+
+
+def test_a_vector() -> None:
+    assert (
+        merkle.root([b"", b"a", b"bc"]).hex()
+        == "dfabef2833ee05bf2b4ec095e846f3b36ef66452d9486cff3375b3fdf4e3b39e"
+    )
+
+
+@given(leaves=st.lists(st.binary(max_size=40), min_size=1, max_size=70), data=st.data())
+def test_every_path_verifies(leaves: list[bytes], data: st.DataObject) -> None:
+    index = data.draw(st.integers(0, len(leaves) - 1))
+    tree = Tree(map(leaf_hash, leaves))
+    assert verify(tree.root, leaves[index], index, len(leaves), tree.path(index))
+
+
+@pytest.mark.parametrize("count", [2**64, 2**64 + 1, 2**200])
+def test_a_count_beyond_its_field_is_refused_and_raises_nothing(count: int) -> None:
+    assert not verify(bytes(32), b"", 0, count, [bytes(32)] * 300)
+    assert not verify(bytes(32), b"", count - 1, count, [bytes(32)] * 300)
+
+
+def test_refuses_an_empty_tree() -> None:
+    for use in (merkle.root, Tree, Tree.of):
+        with pytest.raises(Misuse, match="at least one leaf"):
+            use([])
+
+
+@pytest.mark.parametrize("index", [-1, 3, 4])
+def test_refuses_the_path_of_no_leaf(index: int) -> None:
+    with pytest.raises(Misuse, match=f"no leaf {index}"):
+        merkle.path(leaves_of(3), index)

@@ -1,0 +1,159 @@
+"""Packing, against integers of any size as the reference."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import packing
+from protocol.errors import Misuse
+from protocol.packing import LeftOverBytesError, PackingError, PaddingError, TruncatedError, pack, unpack
+from protocol.ring import Ring, Words
+
+WIDTHS = range(8, 65)
+
+
+def reference(words: Words, bits: int) -> bytes:
+    """The definition: element i fills the bits i·b … (i+1)·b − 1 of one long integer."""
+    joined = sum(word << (i * bits) for i, word in enumerate(low_bits(words, bits)))
+    return joined.to_bytes((len(words) * bits + 7) // 8, "little")
+
+
+def random_words(bits: int, elements: int, seed: int = 0) -> Words:
+    """Words with noise above the low bits too."""
+    dtype = Ring(bits).dtype
+    rng = np.random.default_rng([seed, bits, elements])
+    words: Words = rng.integers(0, np.iinfo(dtype).max, elements, dtype=dtype, endpoint=True)
+    return words
+
+
+def low_bits(words: Words, bits: int) -> list[int]:
+    return [int(word) & (2**bits - 1) for word in words]
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_every_width_and_short_length_agrees_with_the_definition(bits: int) -> None:
+    for elements in range(41):
+        words = random_words(bits, elements)
+        packed = pack(words, bits)
+        assert bytes(packed) == reference(words, bits)
+        unpacked = unpack(packed, bits, elements)
+        assert unpacked.dtype == words.dtype
+        assert unpacked.tolist() == low_bits(words, bits)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_blocks_join_without_a_seam(bits: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_BLOCK_BYTES", 1024)
+    words = random_words(bits, 777)
+    packed = pack(words, bits)
+    assert bytes(packed) == reference(words, bits)
+    assert unpack(packed, bits, 777).tolist() == low_bits(words, bits)
+
+
+@given(
+    bits=st.sampled_from(WIDTHS),
+    elements=st.integers(0, 300),
+    cut=st.integers(0, 40),
+    seed=st.integers(0, 2**32),
+)
+def test_chunks_of_a_multiple_of_8_elements_join_to_the_whole(
+    bits: int, elements: int, cut: int, seed: int
+) -> None:
+    words = random_words(bits, elements, seed)
+    chunks = bytes(pack(words[: 8 * cut], bits)) + bytes(pack(words[8 * cut :], bits))
+    assert chunks == bytes(pack(words, bits)) == reference(words, bits)
+    assert unpack(chunks, bits, elements).tolist() == low_bits(words, bits)
+
+
+@given(bits=st.sampled_from(WIDTHS), data=st.binary(max_size=200))
+def test_what_the_decoder_takes_the_encoder_writes(bits: int, data: bytes) -> None:
+    elements = len(data) * 8 // bits
+    try:
+        words = unpack(data, bits, elements)
+    except PackingError:
+        return
+    assert bytes(pack(words, bits)) == data
+
+
+def test_a_vector_of_the_wire_format() -> None:
+    words = np.array([0x001, 0xFFFFF234, 0x567], np.uint32)
+    expected = bytes.fromhex(
+        "01"  # bits 0–7 of 0x001
+        "40"  # its bits 8–11, below bits 0–3 of 0x234
+        "23"  # bits 4–11 of 0x234: what stood above the twelfth bit is gone
+        "67"  # bits 0–7 of 0x567
+        "05"  # its bits 8–11, padded
+    )
+    assert bytes(pack(words, 12)) == expected
+
+
+def test_strided_words_pack_as_their_copy() -> None:
+    words = random_words(42, 200)
+    assert pack(words[::2], 42) == pack(words[::2].copy(), 42)
+
+
+@pytest.mark.parametrize("bits", [32, 42])
+def test_packed_bytes_never_alias_the_words(bits: int) -> None:
+    words = np.zeros(8, Ring(bits).dtype)
+    packed = pack(words, bits)
+    words += 1
+    assert not any(packed)
+
+
+@pytest.mark.parametrize("bits", [32, 42])
+def test_writes_into_the_outputs_it_is_given(bits: int) -> None:
+    words = random_words(bits, 13)
+    size = Ring(bits).packed_bytes(13)
+    buffer = bytearray(b"\xff" * (size + 2))
+    packed = pack(words, bits, out=buffer)
+    assert buffer == bytes(packed) + b"\xff\xff"
+    assert bytes(packed) == reference(words, bits)
+    out = np.empty_like(words)
+    assert unpack(packed, bits, 13, out=out) is out
+    assert out.tolist() == low_bits(words, bits)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_refuses_missing_and_left_over_bytes_by_name(bits: int) -> None:
+    packed = bytes(pack(random_words(bits, 11), bits))
+    with pytest.raises(TruncatedError, match=f"take {len(packed)} bytes, not {len(packed) - 1}"):
+        unpack(packed[:-1], bits, 11)
+    with pytest.raises(LeftOverBytesError, match=f"take {len(packed)} bytes, not {len(packed) + 1}"):
+        unpack(packed + b"\0", bits, 11)
+    with pytest.raises(LeftOverBytesError):
+        unpack(b"\0", bits, 0)
+
+
+@pytest.mark.parametrize(("bits", "elements"), [(b, n) for b in WIDTHS for n in range(1, 9) if b * n % 8])
+def test_refuses_any_set_padding_bit(bits: int, elements: int) -> None:
+    packed = bytes(pack(random_words(bits, elements), bits))
+    for bit in range(bits * elements % 8, 8):
+        with pytest.raises(PaddingError, match="must be zero"):
+            unpack(packed[:-1] + bytes([packed[-1] | 1 << bit]), bits, elements)
+
+
+def test_every_refusal_is_a_packing_error_and_a_value_error() -> None:
+    for error in (TruncatedError, LeftOverBytesError, PaddingError):
+        assert issubclass(error, PackingError)
+    assert issubclass(PackingError, ValueError)
+
+
+def test_refuses_wrong_use() -> None:
+    words = random_words(42, 8)
+    with pytest.raises(Misuse, match="8 to 64 bits"):
+        pack(words, 7)
+    with pytest.raises(Misuse, match="takes a uint32 vector"):
+        pack(words, 32)
+    with pytest.raises(Misuse, match="takes a uint64 vector"):
+        pack(words.reshape(2, 4), 42)
+    with pytest.raises(Misuse, match="42 writable bytes"):
+        pack(words, 42, out=bytearray(41))
+    with pytest.raises(Misuse, match="42 writable bytes"):
+        pack(words, 42, out=memoryview(bytes(42)))
+    with pytest.raises(Misuse, match="no -1 elements"):
+        unpack(b"", 42, -1)
+    with pytest.raises(Misuse, match="takes a uint64 vector"):
+        unpack(bytes(42), 42, 8, out=np.empty(8, np.uint32))
+    with pytest.raises(Misuse, match="don't fit an output of 9"):
+        unpack(bytes(42), 42, 8, out=np.empty(9, np.uint64))

@@ -1,0 +1,128 @@
+"""The ring: its domain, its headroom, and the way in and out of it."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import Misuse
+from protocol.ring import HeadroomError, Ring, Words
+
+WIDTHS = range(8, 65)
+
+
+@pytest.mark.parametrize("bits", [-1, 0, 7, 65])
+def test_refuses_a_width_outside_8_to_64(bits: int) -> None:
+    with pytest.raises(Misuse, match=f"not {bits}"):
+        Ring(bits)
+
+
+@pytest.mark.parametrize(
+    ("bits", "dtype", "itemsize"),
+    [(8, np.uint32, 4), (32, np.uint32, 4), (33, np.uint64, 8), (48, np.uint64, 8), (64, np.uint64, 8)],
+)
+def test_words_are_uint32_up_to_32_bits_and_uint64_beyond(bits: int, dtype: type, itemsize: int) -> None:
+    ring = Ring(bits)
+    assert ring.dtype == dtype
+    assert ring.itemsize == itemsize == ring.dtype.itemsize
+    assert ring.mask == 2**bits - 1
+
+
+@pytest.mark.parametrize(
+    ("bits", "elements", "size"),
+    [(8, 0, 0), (8, 3, 3), (42, 8, 42), (42, 1, 6), (63, 3, 24), (48, 947_940, 5_687_640)],
+)
+def test_packed_size_is_rounded_up_to_a_byte(bits: int, elements: int, size: int) -> None:
+    assert Ring(bits).packed_bytes(elements) == size
+
+
+def test_refuses_a_negative_number_of_elements() -> None:
+    with pytest.raises(Misuse, match="no -1 elements"):
+        Ring(8).packed_bytes(-1)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_headroom_ends_exactly_where_the_sign_bit_begins(bits: int) -> None:
+    ring = Ring(bits)
+    ring.prove_headroom(2 ** (bits - 1) - 1)
+    with pytest.raises(HeadroomError):
+        ring.prove_headroom(2 ** (bits - 1))
+
+
+def test_headroom_is_refused_with_its_numbers() -> None:
+    # protocol "Ring", lattice "sums": N_max·2^s + ⌈n/2⌉ with N_max = 65,535, s = 31, n = 50 fits 48 bits, not 47
+    bound = 65_535 * 2**31 + 25
+    Ring(48).prove_headroom(bound)
+    with pytest.raises(HeadroomError, match=rf"{bound}.*47 bits.*2\^46 = {2**46}.*takes 48 bits") as refusal:
+        Ring(47).prove_headroom(bound)
+    assert isinstance(refusal.value, Misuse)
+
+
+@pytest.mark.parametrize("bits", WIDTHS)
+def test_the_whole_centred_range_returns_from_the_ring(bits: int) -> None:
+    ring, half = Ring(bits), 2 ** (bits - 1)
+    vector = np.array([-half, -half + 1, -1, 0, 1, half - 1], np.int64)
+    assert ring.lift(ring.to_ring(vector)).tolist() == vector.tolist()
+
+
+@pytest.mark.parametrize("bits", [b for b in WIDTHS if b < 64])
+@pytest.mark.parametrize("above", [True, False])
+def test_a_value_outside_the_range_is_named_by_its_index_alone(bits: int, above: bool) -> None:  # noqa: FBT001
+    half = 2 ** (bits - 1)
+    value = half if above else -half - 1
+    vector = np.array([0, half - 1, value, -half, value], np.int64)
+    with pytest.raises(Misuse, match=r"^element 2 is outside") as refusal:
+        Ring(bits).to_ring(vector)
+    assert str(abs(value)) not in str(refusal.value)
+
+
+@pytest.mark.parametrize("bits", [8, 31, 32, 33, 42, 63, 64])
+def test_lift_ignores_the_bits_above_the_ring(bits: int) -> None:
+    ring = Ring(bits)
+    rng = np.random.default_rng(bits)
+    words: Words = rng.integers(0, np.iinfo(ring.dtype).max, 100, dtype=ring.dtype, endpoint=True)
+    low = words & ring.dtype.type(ring.mask)
+    lifted = ring.lift(words)
+    assert lifted.dtype == np.int64
+    assert lifted.tolist() == ring.lift(low).tolist()
+    assert lifted.tolist() == [int(w) - (int(w) >> (bits - 1) << bits) for w in low]
+
+
+@given(bits=st.sampled_from(WIDTHS), data=st.data())
+def test_sums_of_words_are_sums_of_integers(bits: int, data: st.DataObject) -> None:
+    ring, half = Ring(bits), 2 ** (bits - 1)
+    values = data.draw(st.lists(st.integers(-half, half - 1), min_size=1, max_size=5))
+    total = np.zeros(1, ring.dtype)
+    for value in values:
+        total += ring.to_ring(np.array([value], np.int64))
+    assert ring.lift(total).tolist() == [(sum(values) + half) % 2**bits - half]
+
+
+def test_writes_into_the_output_it_is_given() -> None:
+    ring = Ring(32)
+    out = np.empty(3, np.uint32)
+    assert ring.to_ring(np.array([1, -1, 0], np.int64), out=out) is out
+    assert out.tolist() == [1, 2**32 - 1, 0]
+
+
+def test_empty_vectors_pass() -> None:
+    ring = Ring(42)
+    assert ring.lift(ring.to_ring(np.empty(0, np.int64))).shape == (0,)
+
+
+@pytest.mark.parametrize("vector", [np.zeros(3), np.zeros(3, np.int32), np.zeros((1, 3), np.int64)])
+def test_takes_nothing_but_int64_vectors(vector: np.ndarray) -> None:
+    with pytest.raises(Misuse, match="takes an int64 vector"):
+        Ring(48).to_ring(vector)
+
+
+@pytest.mark.parametrize("out", [np.empty(3, np.uint32), np.empty((1, 3), np.uint64), np.empty(4, np.uint64)])
+def test_refuses_an_output_of_another_dtype_or_shape(out: Words) -> None:
+    with pytest.raises(Misuse):
+        Ring(48).to_ring(np.zeros(3, np.int64), out=out)
+
+
+@pytest.mark.parametrize("words", [np.zeros(3, np.uint64), np.zeros((1, 3), np.uint32)])
+def test_lifts_nothing_but_its_own_words(words: Words) -> None:
+    with pytest.raises(Misuse, match="takes a uint32 vector"):
+        Ring(32).lift(words)

@@ -1,0 +1,71 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
+from training.digest import extractor_digest
+from training.evaluate import with_head
+from training.heads import Classifier, FixedHead, LearnedHead
+from training.models import ExtractorConfig
+from training.recipe import fedavg, spherefed
+
+CNN = ExtractorConfig("cnn", (1, 8, 8), {"width": 8, "dim": 16})
+
+
+def calibrated() -> Classifier:
+    return with_head(spherefed(CNN).build(10), torch.rand(16, 10), torch.rand(10))
+
+
+@pytest.mark.parametrize(
+    ("classifier", "head"),
+    [(fedavg(CNN).build(10), LearnedHead), (spherefed(CNN).build(10), FixedHead), (calibrated(), FixedHead)],
+    ids=["learned", "orthonormal", "calibrated"],
+)
+def test_a_loaded_classifier_is_the_same_function(tmp_path: Path, classifier: Classifier, head: type) -> None:
+    path = tmp_path / "model.safetensors"
+    digest = save_checkpoint(classifier, path, preprocessing="x/16")
+    checkpoint = load_checkpoint(path)
+    x = torch.rand(5, 1, 8, 8)
+    assert torch.equal(checkpoint.classifier(x), classifier.eval()(x))
+    assert isinstance(checkpoint.classifier.head, head)
+    assert checkpoint.classifier.normalise == classifier.normalise
+    assert checkpoint.preprocessing == "x/16"
+    assert checkpoint.digest == digest == extractor_digest(classifier.extractor, "x/16")
+
+
+def test_weights_other_than_those_saved_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    save_checkpoint(calibrated(), path, preprocessing="x/16")
+    other = tmp_path / "other.safetensors"
+    save_checkpoint(spherefed(CNN).with_seed(1).build(10), other, preprocessing="x/16")
+    tensors = load_file(path)
+    tensors["extractor.layers.0.weight"] += 1
+    header = other.read_bytes()
+    metadata = json.loads(header[8 : 8 + int.from_bytes(header[:8], "little")])["__metadata__"]
+    del tensors["head.bias"]
+    save_file(tensors, path, metadata=metadata)
+    with pytest.raises(CheckpointError, match="has digest"):
+        load_checkpoint(path)
+
+
+@pytest.mark.parametrize("metadata", [None, {"format": "pt"}, {"veilsum": "{}"}, {"veilsum": "no JSON"}])
+def test_another_safetensors_file_is_refused(tmp_path: Path, metadata: dict[str, str] | None) -> None:
+    path = tmp_path / "model.safetensors"
+    save_file({"a": torch.zeros(1)}, path, metadata=metadata)
+    with pytest.raises(CheckpointError, match="no veilsum classifier"):
+        load_checkpoint(path)
+
+
+def test_a_file_that_is_no_safetensors_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"not at all")
+    with pytest.raises(CheckpointError, match="no veilsum classifier"):
+        load_checkpoint(path)
+
+
+def test_a_missing_file_is_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        load_checkpoint(tmp_path / "nowhere.safetensors")

@@ -1,0 +1,63 @@
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from training.data import Dataset
+from training.evaluate import accuracy, evaluate, extract_features, per_class_accuracy, predict_logits, with_head
+from training.heads import Classifier, FixedHead
+from training.losses import mean_squared_error
+from training.models import Extractor, ExtractorConfig
+from training.recipe import spherefed
+
+# Features are the inputs and the head is the identity: the prediction is the position of the largest input.
+PLAIN = Classifier(Extractor(nn.Identity(), 3), FixedHead(torch.eye(3)), normalise=False)
+X = torch.tensor([[0.9, 0.1, 0.0], [0.2, 0.8, 0.0], [0.6, 0.4, 0.0], [0.0, 0.0, 1.0]])
+DATA = Dataset(X, torch.tensor([0, 1, 1, 1]), 3, "toy")
+
+
+def test_accuracy_is_the_fraction_that_is_right() -> None:
+    assert accuracy(PLAIN, DATA) == 0.5
+    loss, fraction = evaluate(PLAIN, DATA, mean_squared_error)
+    assert fraction == 0.5
+    rows = [(0.01 + 0.01) / 3, (0.04 + 0.04) / 3, (0.36 + 0.36) / 3, (1 + 1) / 3]
+    assert loss == pytest.approx(sum(rows) / 4)
+
+
+def test_accuracy_by_class_is_nan_where_there_is_no_record() -> None:
+    np.testing.assert_allclose(per_class_accuracy(PLAIN, DATA), [1, 1 / 3, np.nan])
+
+
+def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = spherefed(ExtractorConfig("cnn", (1, 8, 8))).build(10)
+    x = torch.rand(9, 1, 8, 8)
+    whole = extract_features(classifier, x)
+    assert whole.shape == (9, 64)
+    assert whole.dtype == torch.float32
+    assert not whole.requires_grad
+    torch.testing.assert_close(whole.norm(dim=1), torch.ones(9))
+    monkeypatch.setattr("training.evaluate.RECORDS_AT_ONCE", 4)
+    torch.testing.assert_close(extract_features(classifier, x), whole)
+
+
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize("as_array", [True, False])
+def test_a_calibrated_head_takes_the_trained_ones_place(*, normalise: bool, as_array: bool) -> None:
+    trained = Classifier(PLAIN.extractor, PLAIN.head, normalise=normalise)
+    weights, bias = np.arange(9.0).reshape(3, 3), np.array([1.0, 0.0, -1.0])
+    calibrated = (
+        with_head(trained, weights, bias)
+        if as_array
+        else with_head(trained, torch.as_tensor(weights), torch.as_tensor(bias))
+    )
+    z = X / X.norm(dim=1, keepdim=True) if normalise else X
+    np.testing.assert_allclose(predict_logits(calibrated, X).numpy(), z.numpy() @ weights + bias, rtol=1e-5)
+    assert calibrated.normalise is normalise
+    assert calibrated.extractor is trained.extractor
+    assert torch.equal(trained.head.weight, torch.eye(3))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (3,), (2, 3)])
+def test_a_heads_weights_must_fit_the_features(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"shape \(3, C\)"):
+        with_head(PLAIN, torch.zeros(shape))

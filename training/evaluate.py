@@ -1,0 +1,79 @@
+"""What a classifier is worth, what features its extractor gives, and how it does with another head."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from training.heads import Classifier, FixedHead
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    from torch import Tensor
+
+    from training.data import Dataset
+    from training.losses import Loss
+
+RECORDS_AT_ONCE = 1024
+
+
+@torch.no_grad()
+def extract_features(classifier: Classifier, x: Tensor) -> Tensor:
+    """What the head sees of x: float32 of shape (n, l), of norm one where the classifier normalises.
+
+    The features are a function of the weights and x alone: dropout and batch statistics are off.
+    """
+    classifier.eval()
+    return torch.cat([classifier.features(part).float() for part in torch.split(x, RECORDS_AT_ONCE)])
+
+
+@torch.no_grad()
+def predict_logits(classifier: Classifier, x: Tensor) -> Tensor:
+    """The logits of x, of shape (n, C)."""
+    logits: Tensor = classifier.head(extract_features(classifier, x))
+    return logits
+
+
+def evaluate(classifier: Classifier, data: Dataset, loss: Loss) -> tuple[float, float]:
+    """The mean loss and the accuracy, in 0..1."""
+    logits = predict_logits(classifier, data.x)
+    return float(loss(logits, data.y)), float((logits.argmax(dim=1) == data.y).float().mean())
+
+
+def accuracy(classifier: Classifier, data: Dataset) -> float:
+    """The fraction of records whose largest logit is their label's, in 0..1."""
+    return float((predict_logits(classifier, data.x).argmax(dim=1) == data.y).float().mean())
+
+
+def per_class_accuracy(classifier: Classifier, data: Dataset) -> npt.NDArray[np.float64]:
+    """The accuracy on each class's own records, of shape (C,); NaN for a class without records."""
+    right = predict_logits(classifier, data.x).argmax(dim=1) == data.y
+    hits = torch.bincount(data.y, weights=right.double(), minlength=data.classes).numpy()
+    counts = torch.bincount(data.y, minlength=data.classes).numpy()
+    result = np.full(data.classes, np.nan)
+    np.divide(hits, counts, out=result, where=counts > 0)
+    return result
+
+
+def with_head(
+    classifier: Classifier,
+    weights: Tensor | npt.NDArray[np.floating],
+    bias: Tensor | npt.NDArray[np.floating] | None = None,
+) -> Classifier:
+    """The same extractor, shared and not copied, under a calibrated head; normalisation stays as it was.
+
+    Args:
+        classifier: whose extractor to use.
+        weights: W of shape (l, C), applied as Wᵀz: the shape that FFC's solution has (Dong et al. 2022, eq. 10).
+        bias: b of shape (C,), or None.
+
+    Raises:
+        ValueError: if W does not have one row for each feature.
+    """
+    head = torch.as_tensor(weights, dtype=torch.float32)
+    if head.ndim != 2 or len(head) != classifier.extractor.dim:
+        raise ValueError(f"weights must have shape ({classifier.extractor.dim}, C), not {tuple(head.shape)}")
+    offset = None if bias is None else torch.as_tensor(bias, dtype=torch.float32)
+    return Classifier(classifier.extractor, FixedHead(head.T, offset), normalise=classifier.normalise)
