@@ -23,6 +23,7 @@ class Stream(IntEnum):
     INITIALISATION = 0
     PARTICIPATION = 1
     LOCAL_TRAINING = 2
+    PARTITION = 3
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

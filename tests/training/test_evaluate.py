@@ -4,7 +4,14 @@ import torch
 from torch import nn
 
 from training.data import Dataset
-from training.evaluate import accuracy, evaluate, extract_features, per_class_accuracy, predict_logits, with_head
+from training.evaluate import (
+    accuracy,
+    evaluate,
+    extract_features,
+    per_class_accuracy,
+    predict_logits,
+    with_head,
+)
 from training.heads import Classifier, FixedHead
 from training.losses import mean_squared_error
 from training.models import Extractor, ExtractorConfig

@@ -93,6 +93,11 @@ def test_the_digest_is_of_who_holds_what() -> None:
         return Partition.of([np.array(m, dtype=np.int64) for m in members], labels).digest
 
     assert digest([0, 1], [2, 3]) == digest([1, 0], [3, 2])
-    assert len({digest([0, 1], [2, 3]), digest([2, 3], [0, 1]), digest([0], [1, 2, 3]), digest([0, 1, 2, 3], [])}) == 4
+    assert (
+        len(
+            {digest([0, 1], [2, 3]), digest([2, 3], [0, 1]), digest([0], [1, 2, 3]), digest([0, 1, 2, 3], [])}
+        )
+        == 4
+    )
     # Pinned: a hash that moved between versions would orphan every stored result.
     assert digest([0, 1], [2, 3]) == "PIN"

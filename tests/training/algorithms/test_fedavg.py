@@ -1,0 +1,28 @@
+import torch
+
+from training.algorithms import FedAvg, Round, Update, weighted_mean
+
+ROUND = Round(index=0, lr=0.1, members=2)
+
+
+def test_weights_count_by_records() -> None:
+    updates = [
+        Update({"w": torch.tensor([1.0, 2.0])}, records=1, steps=1, loss=0.0),
+        Update({"w": torch.tensor([5.0, 10.0])}, records=3, steps=9, loss=0.0),
+    ]
+    weights, state = FedAvg().combine({}, updates, {}, ROUND)
+    assert weights["w"].tolist() == [4.0, 8.0]
+    assert weights["w"].dtype == torch.float32
+    assert state == FedAvg().start(weights) == {}
+    assert FedAvg(uniform=True).combine({}, updates, {}, ROUND)[0]["w"].tolist() == [3.0, 6.0]
+
+
+def test_the_mean_of_equals_is_the_same_bits() -> None:
+    same = {"w": torch.randn(1000)}
+    assert torch.equal(weighted_mean([same] * 7, [1.0, 2.0, 3.0, 5.0, 7.0, 11.0, 13.0])["w"], same["w"])
+
+
+def test_counters_stay_integers() -> None:
+    mean = weighted_mean([{"n": torch.tensor(3)}, {"n": torch.tensor(4)}], [1.0, 2.0])["n"]
+    assert mean.dtype == torch.int64
+    assert int(mean) == 4

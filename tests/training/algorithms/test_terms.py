@@ -1,0 +1,74 @@
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor
+
+from training.algorithms import Algorithm, Batch, ControlVariates, FedAvg, Proximal, Round, Site, State, Term
+from training.heads import Classifier
+
+
+def test_fedprox_has_its_half_and_its_square(quadratic: Callable[..., list[float]]) -> None:
+    # μ = 1, η = ¼, target 4, from w = 0: the gradient is (w − 4) + μ(w − 0), so 0 → 1 → 1.5.
+    algorithm = Algorithm(FedAvg(), (Proximal(1.0),))
+    assert quadratic([4], [1], rounds=1, lr=0.25, local_epochs=2, algorithm=algorithm) == [1.5]
+
+
+def test_scaffold_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
+    # Targets 0 and 4, η = ½, K = 2, so Kη = 1. Round 1 has no correction: members reach 0 and 3, w = 1.5;
+    # c_k = 0 and −3, c = −1.5. Round 2, gradients w − 0 − 0 − 1.5 and w − 4 + 3 − 1.5: from 1.5 members
+    # reach 1.5 and 2.25, w = 1.875; c_k = 1.5 and −2.25, c = −0.375. Round 3, gradients w − 1.875 and
+    # w − 2.125: members reach 1.875 and 2.0625.
+    algorithm = Algorithm(FedAvg(uniform=True), (ControlVariates(),))
+    run = quadratic([0, 4], [1, 1], rounds=3, lr=0.5, local_epochs=2, algorithm=algorithm)
+    assert run == [1.5, 1.875, 1.96875]
+
+
+def test_scaffolds_server_divides_by_all_members() -> None:
+    term = ControlVariates()
+    messages = [{"w": torch.tensor(2.0)}, {"w": torch.tensor(4.0)}]
+    reduced = term.reduce({"w": torch.tensor(1.0)}, messages, Round(0, 0.1, members=12))
+    assert float(reduced["w"]) == 1.5
+
+
+@dataclass(frozen=True)
+class Recall(Term):
+    """Uses every hook: shifts features, scales logits, counts at the member and at the server."""
+
+    def start(self, model: Classifier) -> State:
+        return {"seen": torch.zeros(()), "shift": torch.ones(())}
+
+    def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
+        return z + site.broadcast["shift"]
+
+    def logits(self, logits: Tensor, y: Tensor, site: Site) -> Tensor:
+        return logits * site.label_counts.sum()
+
+    def penalty(self, batch: Batch, site: Site) -> Tensor:
+        assert batch.z.eq(batch.x + site.broadcast["shift"]).all()
+        assert batch.logits.shape == (len(batch.y), 1)
+        return site.model.head.weight.sum() * site.memory.get("rounds", torch.zeros(()))
+
+    def finish(self, site: Site, steps: int) -> tuple[State, State]:
+        rounds = site.memory.get("rounds", torch.zeros(())) + 1
+        return {"rounds": rounds, "steps": torch.tensor(float(steps))}, {"rounds": rounds}
+
+    def reduce(self, broadcast: State, messages: Sequence[State], round_: Round) -> State:
+        return {"seen": broadcast["seen"] + len(messages), "shift": torch.ones(()) * (2 + round_.index)}
+
+
+def test_a_term_reaches_features_logits_loss_memory_and_the_server(
+    quadratic: Callable[..., list[float]],
+) -> None:
+    # One member with two records, target 1, η = 1/64, one step a round. Round 1: z = 1 + 1 and the logit is
+    # 2·2·w, so the gradient at 0 is 4(0 − 1) = −4 and w = 1/16. Round 2: the server sent shift 2 and the member
+    # remembers one round, so z = 3, the logit is 6w and the gradient 6(6/16 − 1) + 1 = −2.75.
+    algorithm = Algorithm(FedAvg(), (Recall(),))
+    run = quadratic([1], [2], rounds=2, lr=1 / 64, local_epochs=1, algorithm=algorithm)
+    assert run == pytest.approx([1 / 16, 1 / 16 + 2.75 / 64])
+
+
+def test_terms_add_up(quadratic: Callable[..., list[float]]) -> None:
+    algorithm = Algorithm(FedAvg(), (Proximal(0.25), Proximal(0.75), Term()))
+    assert quadratic([4], [1], rounds=1, lr=0.25, local_epochs=2, algorithm=algorithm) == [1.5]

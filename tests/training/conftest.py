@@ -1,0 +1,58 @@
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from training.data import Dataset, Split
+from training.federated import train
+from training.models import ARCHITECTURES, Extractor, ExtractorConfig
+from training.partition import Partition
+from training.recipe import Recipe
+
+Quadratic: TypeAlias = Callable[..., list[float]]
+
+
+def zero_head(dim: int, classes: int) -> nn.Linear:
+    head = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(head.weight)
+    return head
+
+
+def half_square(logits: Tensor, labels: Tensor) -> Tensor:
+    return 0.5 * (logits.squeeze(1) - labels).square().mean()
+
+
+@pytest.fixture
+def quadratic(monkeypatch: pytest.MonkeyPatch) -> Quadratic:
+    """Members whose objective is ½(w − target)² in one scalar w, which starts at 0; w after each round.
+
+    Every input is 1, so the logit is w itself, and a member's target is its label. A local epoch is one
+    full step of gradient descent.
+    """
+    monkeypatch.setitem(ARCHITECTURES, "identity", lambda shape: Extractor(nn.Identity(), 1))
+
+    def run(targets: Sequence[int], sizes: Sequence[int], *, rounds: int, **choices: Any) -> list[float]:
+        y = torch.tensor(np.repeat(targets, sizes))
+        data = Dataset(torch.ones(len(y), 1), y, max(targets) + 1, "quadratic")
+        ends = np.cumsum(sizes)
+        members = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+        recipe = {
+            "model": ExtractorConfig("identity", (1, 1, 1)),
+            "head": zero_head,
+            "loss": half_square,
+            "schedule": "constant",
+            "batch_size": len(y),
+            "momentum": 0.0,
+            "weight_decay": 0.0,
+        }
+        results = []
+        for last in range(1, rounds + 1):
+            experiment = Recipe(**(recipe | choices), rounds=last)
+            trained = train(experiment, Split(data, data), Partition.of(members, y.numpy()))
+            results.append(float(trained.classifier.head.weight))
+        return results
+
+    return run

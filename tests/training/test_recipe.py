@@ -1,0 +1,75 @@
+import json
+from typing import Any
+
+import pytest
+import torch
+
+from training.algorithms import Algorithm, FedAvg, Proximal
+from training.heads import FixedHead, LearnedHead
+from training.losses import cross_entropy, mean_squared_error
+from training.models import ExtractorConfig
+from training.recipe import Recipe, fedavg, spherefed
+
+MLP = ExtractorConfig("mlp", (1, 8, 8), {"dim": 16})
+
+
+def test_the_cosine_falls_once_a_round_and_never_to_zero() -> None:
+    recipe = Recipe(model=MLP, rounds=4, lr=0.8)
+    half = 2**0.5 / 2
+    assert [recipe.lr_at(t) for t in range(4)] == pytest.approx(
+        [0.8, 0.4 * (1 + half), 0.4, 0.4 * (1 - half)]
+    )
+
+
+def test_a_constant_rate_stays() -> None:
+    recipe = Recipe(model=MLP, rounds=4, lr=0.8, schedule="constant")
+    assert {recipe.lr_at(t) for t in range(4)} == {0.8}
+
+
+def test_the_presets_are_the_papers_choices() -> None:
+    plain, sphere = fedavg(MLP), spherefed(MLP)
+    assert (plain.normalise, plain.loss) == (False, cross_entropy)
+    assert isinstance(plain.build(10).head, LearnedHead)
+    assert (sphere.normalise, sphere.loss) == (True, mean_squared_error)
+    assert isinstance(sphere.build(10).head, FixedHead)
+    assert sphere.algorithm == plain.algorithm == Algorithm(FedAvg())
+
+
+def test_spherefed_goes_with_another_algorithm() -> None:
+    algorithm = Algorithm(FedAvg(uniform=True), (Proximal(0.1),))
+    recipe = spherefed(MLP, algorithm=algorithm, lr=0.2)
+    assert (recipe.algorithm, recipe.lr, recipe.normalise) == (algorithm, 0.2, True)
+
+
+def test_the_seed_decides_the_initial_weights_and_leaves_torchs_generator_alone() -> None:
+    before = torch.random.get_rng_state()
+    one, same, other = (fedavg(MLP).with_seed(seed).build(10).state_dict() for seed in (1, 1, 2))
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["head.weight"], other["head.weight"])
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(
+    ("choice", "reason"),
+    [
+        ({"rounds": 0}, "rounds must be positive"),
+        ({"local_epochs": 0}, "local_epochs must be positive"),
+        ({"batch_size": -1}, "batch_size must be positive"),
+        ({"lr": float("nan")}, "lr must be positive"),
+        ({"participation": 0.0}, "participation"),
+        ({"participation": 1.1}, "participation"),
+    ],
+)
+def test_a_number_out_of_range_is_refused(choice: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Recipe(model=MLP, **choice)
+
+
+def test_a_description_is_json_and_holds_every_choice() -> None:
+    described = spherefed(MLP, algorithm=Algorithm(FedAvg(), (Proximal(0.1),)), seed=7).describe()
+    assert json.loads(json.dumps(described)) == described
+    assert described["head"] == "orthonormal_head"
+    assert described["loss"] == "mean_squared_error"
+    assert described["model"]["options"] == {"dim": 16}
+    assert described["algorithm"]["terms"] == [{"kind": "Proximal", "mu": 0.1}]
+    assert described["seed"] == 7
