@@ -27,9 +27,10 @@ from calibration.errors import (
     WrongDtype,
     ZeroRow,
 )
-from calibration.ffc import FFCStatistics, ffc_layout
+from calibration.ffc import FFCStatistics
 from calibration.lattice import FeaturesLattice, Lattice, SumsLattice, lattice_from
 from calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
+from calibration.layouts import ffc_layout
 from calibration.ridge import default_grid, solve_ffc
 from calibration.solution import Solution
 from calibration.verify import check_solution

@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.errors import ShapeMismatch, SumCheckFailed
-from calibration.lattice import FeaturesLattice, SumsLattice
+from calibration.lattice import FeaturesLattice, SumsLattice, require_int64
+from calibration.layouts import ffc_dimensions
 
 if TYPE_CHECKING:
     from calibration.layout import Layout
@@ -65,10 +66,13 @@ def check_sums(
 
     Raises:
         SumCheckFailed: `identity` names what is violated.
-        LayoutMismatch: the vector has another length than the layout.
+        LayoutMismatch: not a layout of FFC statistics, or a vector of another length.
+        WrongDtype: the vector is not int64.
     """
     if members < 1:
         raise ShapeMismatch(f"a sum of {members} members can't be checked; pass how many were added")
+    ffc_dimensions(layout, bias=bias)
+    require_int64(vector)
     blocks = layout.unflatten(vector)
     V, U, encoded = blocks["V"], blocks["U"], blocks["n"]
     counts = counts_of(encoded, lattice)
@@ -84,7 +88,9 @@ def check_sums(
     if bias:
         _check_bias(V, U, counts, lattice, rounding, slack)
     _check_trace(V, records, lattice, rounding, slack)
-    tolerance = rounding / lattice.unit(1) * (len(V) + len(counts))
+    # An entry's rounding moves eigenvalues by up to the size of the matrix; the error of the long sums is
+    # bounded in the spectral norm already, as γ_N·tr of [[V, U], [Uᵀ, diag n]].
+    tolerance = (rounding * (len(V) + len(counts)) + 2 * slack) / unit
     _check_semidefinite(lattice.decode(V, 2), lattice.decode(U, 1), counts, tolerance)
 
 
@@ -144,8 +150,8 @@ def _check_semidefinite(V: Floats, U: Floats, counts: Integers, rounding: float)
     joint = np.zeros((size, size))
     joint[:dim, :dim], joint[:dim, dim:], joint[dim:, :dim] = V, U, U.T
     joint[dim:, dim:] = np.diag(counts)
-    # Rounding by at most η an entry moves eigenvalues by size·η. Cholesky of A + τI ends well if
-    # τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and it costs a third of the eigenvalues.
+    # Cholesky of A + τI ends well if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and it costs a
+    # third of the eigenvalues.
     tolerance = rounding + size * (size + 1) * _EPS * float(np.diagonal(joint).max(initial=0)) + _EPS
     joint[np.diag_indices(size)] += tolerance
     try:

@@ -18,11 +18,10 @@ from calibration.errors import (
     ConfigMismatch,
     HeadroomExceeded,
     LatticeMismatch,
-    LayoutMismatch,
     RecordsNotTracked,
 )
 from calibration.lattice import FeaturesLattice, SumsLattice
-from calibration.layout import DenseBlock, Layout, SymmetricBlock
+from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.rows import (
     Array,
     Floats,
@@ -37,17 +36,9 @@ from calibration.rows import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from calibration.layout import Layout
+
 _SQRT_HALF = math.sqrt(0.5)
-
-
-def ffc_layout(dim: int, classes: int, *, bias: bool = False) -> Layout:
-    """The layout of FFC statistics: V (l, l) symmetric, U (l, C), n (C,), l = dim + bias.
-
-    Raises:
-        LayoutMismatch: `dim` or `classes` is not a whole number from 1.
-    """
-    rows = dim + bool(bias)
-    return Layout((SymmetricBlock("V", rows), DenseBlock("U", (rows, classes)), DenseBlock("n", (classes,))))
 
 
 class FFCStatistics:
@@ -82,31 +73,33 @@ class FFCStatistics:
                 f"statistics accumulate in float64 or on a FeaturesLattice, not {lattice!r}; "
                 "a SumsLattice goes to vector(lattice)"
             )
-        self.dim, self.classes, self.bias, self.normalise = dim, classes, bool(bias), normalise
+        self.dim, self.classes = ffc_dimensions(self.layout, bias=bias)
+        self.bias, self.normalise = bool(bias), normalise
         self.lattice, self.track_records = lattice, track_records
         if lattice is not None:
-            lattice.check_dim(dim + self.bias)
+            lattice.check_dim(self.dim + self.bias)
         self.rounding_deviation = 0.0
         """Standard deviation of an element's error from a sums lattice; 0 unless made by `from_sums`."""
-        rows, dtype = dim + self.bias, np.float64 if lattice is None else np.int64
+        rows, dtype = self.dim + self.bias, np.float64 if lattice is None else np.int64
         self._V: NDArray[Any] = np.zeros((rows, rows), dtype)
-        self._U: NDArray[Any] = np.zeros((rows, classes), dtype, order="F")  # one class is one run of memory
-        self._counts = np.zeros(classes, np.int64)
+        # Column by column, so that adding to a class touches one run of memory.
+        self._U: NDArray[Any] = np.zeros((rows, self.classes), dtype, order="F")
+        self._counts = np.zeros(self.classes, np.int64)
         self._digest = 0
 
     @property
     def V(self) -> Floats:  # noqa: N802 - the paper's name
-        """Σ zzᵀ, (l, l) float64, read-only."""
+        """Σ zzᵀ, (l, l) float64, read-only; copy it to keep it over the next update."""
         return self._decoded(self._V, 2)
 
     @property
     def U(self) -> Floats:  # noqa: N802 - the paper's name
-        """Σ z·one_hot(y)ᵀ, (l, C) float64, read-only."""
+        """Σ z·one_hot(y)ᵀ, (l, C) float64, read-only, as `V`."""
         return self._decoded(self._U, 1)
 
     @property
     def counts(self) -> Integers:
-        """Records of each class, (C,) int64, read-only."""
+        """Records of each class, (C,) int64, read-only, as `V`."""
         view = self._counts.view()
         view.flags.writeable = False
         return view
@@ -150,23 +143,14 @@ class FFCStatistics:
             ShapeMismatch: features or labels of another shape.
             LabelOutOfRange: a label that is no class.
             NonFinite: NaN or infinity in a row.
-            ZeroRow: a row without direction, or one that rounds to zero on the lattice.
+            ZeroRow: a row without direction.
             NotUnitNorm: a row not of length 1, unless `normalise`.
             HeadroomExceeded: int64 can't hold so many records on this lattice.
         """
         matrix = as_features(features, self.dim)
         indices = as_labels(labels, len(matrix), self.classes)
-        most = len(matrix)
-        if self.lattice is not None:
-            if (self.records + len(matrix)) * self.lattice.unit(2) >= 2**62:
-                raise HeadroomExceeded(
-                    f"{self.records + len(matrix)} records at {self.lattice.bits} bits leave int64; "
-                    "take a coarser lattice or split the records over several statistics"
-                )
-            most = (2**53 - 1) // self.lattice.unit(2)  # float64 BLAS adds integers exactly up to here
-        blocks = list(row_blocks(len(matrix), self.dim, max(most, 1)))
         check_rows(matrix, normalise=self.normalise)
-        for block in blocks:
+        for block in row_blocks(len(matrix), self.dim, self._exact_rows(len(matrix))):
             self._add(self._solved_rows(matrix, block), indices[block])
 
     def merge(self, other: FFCStatistics) -> None:
@@ -202,7 +186,7 @@ class FFCStatistics:
         Raises:
             LatticeMismatch: statistics that were not accumulated for this lattice.
         """
-        lattice = lattice or self.lattice
+        lattice = self.lattice if lattice is None else lattice
         if isinstance(lattice, SumsLattice) and self.lattice is None:
             flat = self.layout.flatten({"V": self._V, "U": self._U, "n": self._counts.astype(np.float64)})
             # No entry of N unit rows exceeds N; the last digits of a long float64 sum may.
@@ -241,7 +225,7 @@ class FFCStatistics:
             WrongDtype: not int64.
             SumCheckFailed: a count that is a fraction or negative.
         """
-        dim, classes = _dimensions(layout, bias=bias)
+        dim, classes = ffc_dimensions(layout, bias=bias)
         own = lattice if isinstance(lattice, FeaturesLattice) else None
         pooled = cls(dim, classes, bias=bias, lattice=own, track_records=False)
         blocks = layout.unflatten(vector)
@@ -266,6 +250,17 @@ class FFCStatistics:
         view.flags.writeable = False
         return view
 
+    def _exact_rows(self, records: int) -> int:
+        """How many rows one float64 product may take; on a lattice its integers must stay below 2^53."""
+        if self.lattice is None:
+            return max(records, 1)
+        if (self.records + records) * self.lattice.unit(2) >= 2**62:
+            raise HeadroomExceeded(
+                f"{self.records + records} records at {self.lattice.bits} bits leave int64; "
+                "take a coarser lattice or split the records over several statistics"
+            )
+        return (2**53 - 1) // self.lattice.unit(2)
+
     def _solved_rows(self, matrix: NDArray[Any], block: slice) -> NDArray[Any]:
         if self.lattice is not None:
             return self.lattice.encode_rows(matrix[block], bias=self.bias, first=block.start)
@@ -287,12 +282,3 @@ class FFCStatistics:
             self._counts[label] += size
         if self.track_records:
             self._digest = (self._digest + sum_of_digests(rows, labels)) % MODULUS
-
-
-def _dimensions(layout: Layout, *, bias: bool) -> tuple[int, int]:
-    match layout.blocks:
-        case (SymmetricBlock("V", rows), DenseBlock("U", (_, classes)), DenseBlock("n", _)) if rows > bias:
-            dim = rows - bool(bias)
-            if layout == ffc_layout(dim, classes, bias=bias):
-                return dim, classes
-    raise LayoutMismatch("not a layout of FFC statistics; make it with ffc_layout(dim, classes, bias=…)")

@@ -97,8 +97,7 @@ class Lattice(ABC):
             WrongDtype: not int64 (unsigned ring elements must be centred first).
         """
         integers = np.asarray(integers)
-        if integers.dtype != np.int64:
-            raise WrongDtype(f"sums are {integers.dtype}; pass the centred lift as int64")
+        require_int64(integers)
         return np.multiply(integers, 1 / self.unit(degree))
 
 
@@ -140,14 +139,14 @@ class SumsLattice(Lattice):
             out = np.empty(vector.shape, np.int64)
         elif out.dtype != np.int64 or out.shape != vector.shape:
             raise WrongDtype(f"out is {out.dtype}{out.shape}; pass int64{vector.shape}")
-        scale, limit = 2.0**self.bits, 2.0**_INTEGER_BITS
+        largest = 2.0 ** (_INTEGER_BITS - self.bits)
         scratch = np.empty(min(_BLOCK, vector.size))
         for start in range(0, vector.size, _BLOCK):
             values = vector[start : start + _BLOCK]
-            scaled = np.multiply(values, scale, out=scratch[: values.size])
             # Written so that NaN, for which every comparison is false, is refused too.
-            if not (scaled.max() < limit and scaled.min() > -limit):
-                self._refuse(values, start, limit / scale)
+            if not (values.max() < largest and values.min() > -largest):
+                self._refuse(values, start, largest)
+            scaled = np.multiply(values, 2.0**self.bits, out=scratch[: values.size])
             np.rint(scaled, out=scaled)
             np.copyto(out[start : start + _BLOCK], scaled, casting="unsafe")
         return out
@@ -233,6 +232,16 @@ def lattice_from(name: str, bits: int) -> SumsLattice | FeaturesLattice:
         if lattice.name == name:
             return lattice(bits)
     raise LatticeMismatch(f"no lattice is called {name!r}; use 'sums' or 'features'")
+
+
+def require_int64(sums: NDArray[Any]) -> None:
+    """Refuse sums of another type, unsigned ring elements above all.
+
+    Raises:
+        WrongDtype: not int64.
+    """
+    if sums.dtype != np.int64:
+        raise WrongDtype(f"sums are {sums.dtype}; pass the centred lift as int64")
 
 
 def _shrink(rounded: Floats, scaled: Floats, budget: int) -> Floats:

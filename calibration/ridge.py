@@ -29,9 +29,11 @@ _EPS = float(np.finfo(np.float64).eps)
 # part of a curve the plain minimum would be decided by rounding, and masked sums would choose another λ.
 _TIE = 1e-4
 
-# In units of N: eigenvalues below carry no more than rounding at 2^−31, and residuals below no more than
-# cancellation. Neither may steer the choice of λ.
+# In units of N, what may not steer the choice of λ because rounding at 2^−31 shows in it: eigenvalues and
+# residuals below these (a fit that explains 99.99 % can't be told from a perfect one), and a GCV error
+# whose denominator all but vanishes.
 _NEGLIGIBLE = 1e-9
+_RESIDUAL = 1e-4
 _FREEDOM = 1e-3
 
 
@@ -121,11 +123,13 @@ def _curves(d: Floats, p: Floats, grid: Floats, records: int, noise: float) -> t
     """Degrees of freedom, RSS and GCV error at each λ, (G,) each."""
     real = d > max(noise, _NEGLIGIBLE * records)
     d, p = d[real, None], p[real, None]
-    dofs = (d / (d + grid)).sum(axis=0)
-    rss = np.maximum(records - (p * (d + 2 * grid) / (d + grid) ** 2).sum(axis=0), _NEGLIGIBLE * records)
+    kept = d / (d + grid)  # (l, G): how much of each direction the ridge leaves
+    dofs = kept.sum(axis=0)
+    rss = np.maximum(records - (p / (d + grid) * (2 - kept)).sum(axis=0), 0)
     freedom = records - dofs
     gcv = np.full(len(grid), np.inf)
-    np.divide(records * rss, freedom**2, out=gcv, where=freedom > _FREEDOM * records)
+    felt = np.maximum(rss, _RESIDUAL * records)
+    np.divide(records * felt, freedom**2, out=gcv, where=freedom > _FREEDOM * records)
     return dofs, rss, gcv
 
 

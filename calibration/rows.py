@@ -51,9 +51,11 @@ def as_array(values: Array) -> NDArray[Any]:
     """An array or a torch tensor (any device, with or without gradient) as a numpy array.
 
     Raises:
-        WrongDtype: numpy has no such type (torch.bfloat16, say).
+        WrongDtype: numpy has no such type (torch.bfloat16, say), or the array is masked.
         ShapeMismatch: nested lists of unequal length.
     """
+    if isinstance(values, np.ma.MaskedArray):
+        raise WrongDtype("a masked array's mask would be lost; drop the masked records, then pass .data")
     if isinstance(values, Tensor):
         tensor = values.detach().cpu()
         try:
@@ -90,6 +92,8 @@ def as_labels(labels: Array, records: int, classes: int) -> Integers:
         LabelOutOfRange: a label outside 0…classes − 1.
     """
     indices = as_array(labels)
+    if not indices.size:
+        indices = indices.astype(np.int64)  # numpy makes an empty list float64
     if indices.dtype.kind not in "iu":
         raise WrongDtype(f"labels are {indices.dtype}; pass class indices as integers, labels.astype(int)")
     if indices.shape != (records,):

@@ -7,12 +7,13 @@ from typing import Annotated
 from protocol.causes import Cause
 from protocol.codec import Nested, Struct
 from protocol.errors import PeerFault
+from protocol.keys import canonical
 from protocol.messages.cohort import Manifest
 from protocol.messages.opening import EMPTY_CHAIN, Link, Opening, extend_chain
 from protocol.messages.outcome import Certificate, Survivor
 from protocol.messages.roster import Roster, cohort_id
 from protocol.messages.upload import UploadHeader
-from protocol.parameters import Quorum
+from protocol.parameters import HONEST_MIN, Quorum
 from protocol.ring import Ring
 from protocol.tags import Tag, hash_fields
 
@@ -20,14 +21,20 @@ SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
 MODE = b"complete"
 
 
+def decryptors_of(roster: Roster, members: tuple[str, ...]) -> tuple[str, ...]:
+    """D: those members that the roster nominates, or all where it nominates none."""
+    return tuple(m for m in members if m in roster.decryptors) if roster.decryptors else members
+
+
 def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
     """Check everything in a manifest that follows from roster and cards, in this order.
 
     1. it is for this roster, and its cohort id follows from roster and counter (wrong-cohort);
     2. every card is of this cohort and signed by the roster's key for that member (bad-signature);
-    3. no X25519 key stands twice (duplicate);
-    4. the decryptors are the roster's, or everyone (weak-parameters);
-    5. quorum and threshold are what n, L and a give (weak-parameters).
+    3. no X25519 key stands twice, however it is encoded (duplicate);
+    4. the decryptors are the roster's, or everyone where it names none (weak-parameters);
+    5. quorum and threshold are what n, L and a give (weak-parameters), and there are enough members
+       (cohort-too-small).
 
     Low-order keys show when the pair secrets are made.
     """
@@ -41,11 +48,12 @@ def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
                 Cause.WRONG_COHORT, f"the card of {card.member} is for another cohort", [card.member]
             )
         card.verify(roster.key_of(card.member), card.member)
-    keys = [key for card in manifest.cards for key in (card.mask_key, card.box_key)]
+    keys = [canonical(key) for card in manifest.cards for key in (card.mask_key, card.box_key)]
     if len(set(keys)) != len(keys):
         raise PeerFault(Cause.DUPLICATE, "an X25519 key stands twice in the manifest")
-    present = set(manifest.members)
-    decryptors = tuple(m for m in roster.decryptors if m in present) or manifest.members
+    if manifest.honest_min < HONEST_MIN:
+        raise PeerFault(Cause.WEAK_PARAMETERS, f"h_min is {manifest.honest_min}, at least {HONEST_MIN}")
+    decryptors = decryptors_of(roster, manifest.members)
     quorum = Quorum.derive(
         len(manifest.cards), len(decryptors), colluders=manifest.colluders, honest_min=manifest.honest_min
     )
@@ -101,12 +109,7 @@ class Attempt(Struct):
     @cached_property
     def quorum(self) -> Quorum:
         """The numbers of the cohort."""
-        return Quorum.derive(
-            len(self.manifest.cards),
-            len(self.manifest.decryptors),
-            colluders=self.manifest.colluders,
-            honest_min=self.manifest.honest_min,
-        )
+        return Quorum.of(self.manifest)
 
     @cached_property
     def members(self) -> tuple[str, ...]:
@@ -137,6 +140,15 @@ class Attempt(Struct):
     def neighbour_count(self) -> int:
         """k: each member deals 1 + k secrets, b_u and one r_uv a neighbour."""
         return len(self.members) - 1
+
+    def secret_index(self, member: str, neighbour: str) -> int:
+        """Where r_uv stands among the member's secrets: b_u is 0, then N(u) in order."""
+        mine, other = self._place[member], self._place[neighbour]
+        return 1 + other if other < mine else other
+
+    @cached_property
+    def _place(self) -> dict[str, int]:
+        return {member: place for place, member in enumerate(self.members)}
 
     def neighbours(self, member: str) -> tuple[str, ...]:
         """N(u) in order: on the complete graph everybody else."""
@@ -173,7 +185,7 @@ class Attempt(Struct):
             self.check_context(vote.context, vote.member)
             self.check_decryptor(vote.member)
             vote.verify(self.roster.key_of(vote.member), vote.member)
-        if len(certificate.votes) < self.quorum.threshold:
+        if len({vote.member for vote in certificate.votes}) < self.quorum.threshold:
             raise PeerFault(
                 Cause.CERTIFICATE_INVALID,
                 f"{len(certificate.votes)} votes, the threshold is {self.quorum.threshold}",

@@ -11,6 +11,7 @@ a value outside its domain is our own mistake and raises `Misuse`.
 """
 
 import itertools
+import math
 import re
 import struct
 from collections.abc import Sequence
@@ -94,13 +95,15 @@ class Float:
     """A finite IEEE 754 binary64."""
 
     def encode(self, value: float) -> bytes:
-        """Eight bytes, little-endian."""
+        """Eight bytes, little-endian; NaN and infinities are a misuse."""
+        if not math.isfinite(value):
+            raise Misuse(f"{value} is not a finite number")
         return struct.pack("<d", value)
 
     def decode(self, reader: Reader) -> float:
         """Eight bytes; NaN and infinities are refused."""
         value: float = struct.unpack("<d", reader.take(8))[0]
-        if value - value != 0.0:
+        if not math.isfinite(value):
             raise PeerFault(Cause.MALFORMED, "a number is not finite")
         return value
 

@@ -39,6 +39,12 @@ PROBE = AgreementKey(bytes(range(32)))
 """Agrees with anybody's key, to find those of low order; its secret means nothing."""
 
 
+def canonical(public: bytes) -> bytes:
+    """The one encoding of an X25519 public key's u-coordinate: RFC 7748 §5 also takes u + p, and ignores the top bit."""
+    u = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    return (u % (2**255 - 19)).to_bytes(32, "little")
+
+
 @dataclass(frozen=True)
 class Pair:
     """Two member ids in cohort order, as they stand in every derivation for the two."""

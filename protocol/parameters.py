@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
+from protocol.messages.cohort import Manifest
 
 HONEST_MIN = 3
 
@@ -38,24 +39,35 @@ class Quorum:
         """Compute the quorum; `colluders` defaults to ⌊n/4⌋.
 
         Raises:
-            Misuse: h_min < 3, or as many colluders, or more decryptors, as there are members.
-            PeerFault: cohort-too-small where n < 3, n_min > n or t > L, with the numbers.
+            Misuse: h_min < 3, a < 0, or more decryptors than members.
+            PeerFault: cohort-too-small where n < 3, L < 2, n_min > n or t > L, with the numbers: who comes is not
+                this side's doing.
         """
         a = members // 4 if colluders is None else colluders
         if members < 3:
             raise PeerFault(Cause.COHORT_TOO_SMALL, f"{members} members: a sum needs 3 at least")
-        if not (0 <= a < members and honest_min >= HONEST_MIN and 2 <= decryptors <= members):
+        if a < 0 or honest_min < HONEST_MIN or decryptors > members:
             raise Misuse(f"no quorum for n={members}, L={decryptors}, a={a}, h_min={honest_min}")
         a_d = min(a, decryptors)
         survivors_min = max(a + honest_min, (members + a) // 2 + 1)
         threshold = (decryptors + a_d) // 2 + 1
-        if survivors_min > members or threshold > decryptors:
+        if survivors_min > members or threshold > decryptors or decryptors < 2:
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
                 f"with n={members} members, L={decryptors} decryptors and a={a} colluders a sum needs "
                 f"n_min={survivors_min} survivors and t={threshold} decryptors: enrol more members or assume fewer colluders",
             )
         return cls(members, decryptors, a, a_d, honest_min, survivors_min, threshold)
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> "Quorum":
+        """The quorum of a manifest that was checked."""
+        return cls.derive(
+            len(manifest.cards),
+            len(manifest.decryptors),
+            colluders=manifest.colluders,
+            honest_min=manifest.honest_min,
+        )
 
     @property
     def members_may_miss(self) -> int:

@@ -47,7 +47,7 @@ RoundId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
 class Model(BaseModel):
     """A JSON body: immutable, no unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Problem(Model):
@@ -120,12 +120,13 @@ class CohortView(Model):
 
 
 class WindowsModel(Model):
-    """Seconds that each phase waits."""
+    """Seconds that each phase waits; `grace_s`, for more receipts once a threshold of them is in."""
 
     upload_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 3600.0
     check_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
     freeze_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
     reveal_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
+    grace_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 15.0
 
 
 class RoundRequest(Model):
@@ -220,7 +221,7 @@ class SolutionView(Model):
 
     ridge: float
     grid: tuple[float, ...]
-    gcv: tuple[float, ...]
+    gcv: tuple[float | None, ...]
     dof: float
     condition: float
     residual: float

@@ -22,21 +22,24 @@ from protocol.coordinator.ended import Certified
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member import Enrolled, MemberPhase, Opened, load_phase
+from protocol.member.attempting import Attempting
 from protocol.messages import (
+    Certificate,
+    Deliveries,
     Entry,
+    Freeze,
     KeyCard,
     Link,
     Message,
     Opening,
-    Receipt,
-    Reveal,
     Roster,
     Terms,
     Upload,
-    Vote,
+    VoidRequest,
     cohort_id,
     parse,
 )
+from protocol.messages.opening import MAX_ATTEMPTS
 from protocol.unmasking import Unmasking
 
 Vector = npt.NDArray[np.int64]
@@ -54,6 +57,16 @@ class After(IntEnum):
     RECEIPT = 4
     VOTE = 5
     REVEAL = 6
+
+
+_ANSWERS: dict[type[Message], After] = {
+    Opening: After.OPENING,
+    Deliveries: After.RECEIPT,
+    Freeze: After.VOTE,
+    VoidRequest: After.VOTE,
+    Certificate: After.REVEAL,
+}
+"""What a member does with each question; one that has vanished does not hear it."""
 
 
 class SeededRandom:
@@ -101,7 +114,8 @@ class Federation:
 
     Attributes:
         members: how many.
-        drop: by member's index, the last thing it does before it vanishes.
+        drop: by member's index, the last thing it does before it vanishes; it hears nothing more after that. The
+            mapping may change between rounds.
         seed: fixes every random byte.
         tamper: sees every message on its way.
         restart: store and reload a member's phase before each message it receives.
@@ -163,6 +177,7 @@ class Federation:
                     enrolling = enrolling.receive(sent, self.now_s)
         self.manifest = enrolling.manifest()
         self.place = (0, 0)
+        self.certificate: Certificate | None = None
         self.faults: list[tuple[str, PeerFault]] = []
         for member in self.manifest.members:
             shown = self.tamper(f"coordinator>{member}", self.manifest)
@@ -179,7 +194,7 @@ class Federation:
             "lattice": "sums",
             "lattice_bits": 0,
             "chunk_elements": 64,
-            "records_max": 1 << 20,
+            "records_max": self.cap * len(self.manifest.cards),
             "extractor": self.extractor,
             "ridges": (),
             "noise": b"",
@@ -206,31 +221,49 @@ class Federation:
 
     def run_round(self, vectors: Mapping[str, Vector] | None = None, terms: Terms | None = None) -> Outcome:
         """Run an attempt to its end; a phase in which nobody has anything more to say ends by its deadline."""
+        self.begin(vectors, terms)
+        self.run_until(Ended)
+        return self.finish()
+
+    def begin(self, vectors: Mapping[str, Vector] | None = None, terms: Terms | None = None) -> None:
+        """Open the next attempt; members who missed the certificate of the last one fetch it first."""
+        for member, phase in self.phases.items():
+            if isinstance(phase, Attempting) and self.certificate and not self._gone(member, After.OPENING):
+                self._tell(member, self.certificate)
         vectors = self.vectors(100) if vectors is None else vectors
         terms = terms or self.terms(len(next(iter(vectors.values()))))
         attempt = Attempt(self.roster, self.manifest, self.opening(terms))
         self.vectors_now, self.spool, self.faults = vectors, dict[tuple[str, int], bytes](), []
-        phase: CoordinatorPhase = Collecting.begin(attempt, Windows(), self.now_s)
-        while not isinstance(phase, Ended):
-            before = phase
-            for member in attempt.members:
-                phase = self._serve(phase, member)
-            if phase is before and phase.deadline_s is not None:
-                self.now_s = phase.deadline_s
-                phase = phase.expire(self.now_s)
-        for member in attempt.members:
-            self._serve(phase, member)
-        return self._outcome(phase)
+        self.phase: CoordinatorPhase = Collecting.begin(attempt, Windows(), self.now_s)
+
+    def run_until(self, *forms: type[CoordinatorPhase]) -> CoordinatorPhase:
+        """Drive the attempt until the coordinator is in one of these phases, or has ended."""
+        while not isinstance(self.phase, (*forms, Ended)):
+            before = self.phase
+            for member in self.phase.attempt.members:
+                if not isinstance(self.phase, forms):
+                    self.phase = self._serve(self.phase, member)
+            if self.phase is before and self.phase.deadline_s is not None:
+                self.now_s = self.phase.deadline_s
+                self.phase = self.phase.expire(self.now_s)
+        return self.phase
+
+    def finish(self) -> Outcome:
+        """Tell everybody how the attempt ended, and add up."""
+        for member in self.phase.attempt.members:
+            self._serve(self.phase, member)
+        return self._outcome(self.phase)
 
     def _outcome(self, phase: CoordinatorPhase) -> Outcome:
         survivors: tuple[str, ...] = ()
         total = None
         sequence, number = self.place
         self.place = (sequence + 1, 0)
+        self.certificate = phase.certificate if isinstance(phase, Certified) else None
         if isinstance(phase, Certified):
             survivors = tuple(survivor.member for survivor in phase.certificate.survivors)
             self.links = (*self.links, phase.attempt.link(phase.certificate.hash))
-            if phase.certificate.void:
+            if phase.certificate.void and number + 1 < MAX_ATTEMPTS:
                 self.place = (sequence, number + 1)
         if isinstance(phase, Recovered):
             unmasking = Unmasking(phase)
@@ -248,7 +281,7 @@ class Federation:
     def _serve(self, phase: CoordinatorPhase, member: str) -> CoordinatorPhase:
         """Let one member take what the coordinator asks of it, and the coordinator its answers."""
         request = phase.request_for(member)
-        if request is None or self._gone(member, After.OPENING):
+        if request is None or self._gone(member, _ANSWERS[type(request)]):
             return phase
         shown = self.tamper(f"coordinator>{member}", request)
         replies = self._tell(member, shown) if shown is not None else ()
@@ -286,8 +319,7 @@ class Federation:
         return announcements
 
     def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
-        steps = {Upload: After.ANNOUNCEMENT, Receipt: After.RECEIPT, Vote: After.VOTE, Reveal: After.REVEAL}
-        sent = None if self._gone(member, steps.get(type(reply), After.VOTE)) else self.tamper(member, reply)
+        sent = self.tamper(member, reply)
         if sent is None:
             return phase
         try:

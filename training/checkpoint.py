@@ -78,16 +78,19 @@ def load_checkpoint(path: Path) -> Checkpoint:
         with safe_open(path, "pt") as file:
             header = json.loads(file.metadata()[_KEY])
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it's no dict
-        classifier = _build(header)
-        classifier.load_state_dict(tensors)
+        preprocessing, stated = header["preprocessing"], header["digest"]
+        # Built without storage or random draws; the file's tensors become the weights.
+        with torch.device("meta"):
+            classifier = _build(header)
+        classifier.load_state_dict(tensors, assign=True)
     except FileNotFoundError:
         raise
     except (SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
         raise CheckpointError(f"{path} holds no veilsum classifier: {error}") from error
-    digest = extractor_digest(classifier.extractor, header["preprocessing"])
-    if digest.hex() != header["digest"]:
-        raise CheckpointError(f"the extractor in {path} has digest {digest.hex()}, not {header['digest']}")
-    return Checkpoint(classifier.eval(), header["preprocessing"], digest)
+    digest = extractor_digest(classifier.extractor, preprocessing)
+    if digest.hex() != stated:
+        raise CheckpointError(f"the extractor in {path} has digest {digest.hex()}, not {stated}")
+    return Checkpoint(classifier.eval(), preprocessing, digest)
 
 
 def _build(header: dict[str, Any]) -> Classifier:

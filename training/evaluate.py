@@ -23,7 +23,7 @@ RECORDS_AT_ONCE = 1024
 def extract_features(classifier: Classifier, x: Tensor) -> Tensor:
     """What the head sees of x: float32 of shape (n, l), of norm one where the classifier normalises.
 
-    The features are a function of the weights and x alone: dropout and batch statistics are off.
+    Puts the classifier in evaluation mode, so that the features are a function of the weights and x alone.
     """
     classifier.eval()
     return torch.cat([classifier.features(part).float() for part in torch.split(x, RECORDS_AT_ONCE)])
@@ -39,12 +39,12 @@ def predict_logits(classifier: Classifier, x: Tensor) -> Tensor:
 def evaluate(classifier: Classifier, data: Dataset, loss: Loss) -> tuple[float, float]:
     """The mean loss and the accuracy, in 0..1."""
     logits = predict_logits(classifier, data.x)
-    return float(loss(logits, data.y)), float((logits.argmax(dim=1) == data.y).float().mean())
+    return float(loss(logits, data.y)), _hit_rate(logits, data.y)
 
 
 def accuracy(classifier: Classifier, data: Dataset) -> float:
     """The fraction of records whose largest logit is their label's, in 0..1."""
-    return float((predict_logits(classifier, data.x).argmax(dim=1) == data.y).float().mean())
+    return _hit_rate(predict_logits(classifier, data.x), data.y)
 
 
 def per_class_accuracy(classifier: Classifier, data: Dataset) -> npt.NDArray[np.float64]:
@@ -77,3 +77,7 @@ def with_head(
         raise ValueError(f"weights must have shape ({classifier.extractor.dim}, C), not {tuple(head.shape)}")
     offset = None if bias is None else torch.as_tensor(bias, dtype=torch.float32)
     return Classifier(classifier.extractor, FixedHead(head.T, offset), normalise=classifier.normalise)
+
+
+def _hit_rate(logits: Tensor, labels: Tensor) -> float:
+    return int((logits.argmax(dim=1) == labels).sum()) / len(labels)

@@ -75,7 +75,8 @@ def train(
     """Run a recipe's rounds over the members of a partition.
 
     The result is the same, bit for bit, for the same recipe, data and partition on the same machine, and
-    does not depend on `workers`.
+    does not depend on `workers`. A script that asks for workers needs the `if __name__ == "__main__":` guard,
+    for every spawned process imports it, and choices that can be pickled.
 
     Args:
         recipe: every choice, the seed included.

@@ -56,6 +56,8 @@ class LocalTrainer:
             for broadcast, memory in zip(task.broadcasts, task.memory, strict=True)
         ]
         model.load_state_dict(task.weights, strict=False)  # a fixed head isn't sent: it stays as built
+        for term, site in zip(recipe.algorithm.terms, sites, strict=True):
+            term.begin(site)
         model.train()
         optimiser = torch.optim.SGD(
             [p for p in model.parameters() if p.requires_grad],

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import io
 from contextlib import contextmanager
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -74,28 +75,31 @@ def label_distribution(
     """
     members, classes = counts.shape
     names = class_names or [str(c) for c in range(classes)]
-    cell = min(0.42, 12 / classes)  # inches
-    diameter = 72 * 0.9 * min(cell, 0.34)  # points, of the largest disc
-    size = (3.0 + cell * classes, 1.3 + 0.34 * members)
-    with _figure(size, columns=2, width_ratios=(cell * classes, 2.0)) as (figure, (cells, totals)):
+    width, height = min(0.42, 12 / classes), min(0.34, 14 / members)  # a cell's, in inches
+    diameter = 72 * 0.9 * min(width, height)  # the largest disc's, in points
+    size = (3.0 + width * classes, 1.3 + height * members)
+    with _figure(size, columns=2, width_ratios=(width * classes, 2.0)) as (figure, (cells, totals)):
         member, label = np.nonzero(counts)
         areas = diameter**2 * counts[member, label] / counts.max()
         cells.scatter(label, member, s=areas, color=BLUE, linewidths=0)
         cells.set(
             xlim=(-0.6, classes - 0.4),
             ylim=(members - 0.4, -0.6),
-            yticks=range(members),
             xlabel="class",
             ylabel="member",
             title=f"Records of each class at each member (largest disc: {counts.max()})",
         )
-        every = -(-classes // 30)  # more names than this would run into each other
-        cells.set_xticks(range(0, classes, every), names[::every])
-        cells.set_yticklabels([str(k + 1) for k in range(members)])
+        # More names than these would run into each other.
+        columns, rows = range(0, classes, -(-classes // 30)), range(0, members, -(-members // 90))
+        cells.set_xticks(columns, [names[c] for c in columns])
+        cells.set_yticks(rows, [str(k + 1) for k in rows])
         cells.grid(visible=True)
         cells.spines[["left", "bottom"]].set_visible(False)
-        bars = totals.barh(range(members), counts.sum(axis=1), color=GREY, height=0.55)
-        totals.bar_label(bars, padding=4, fontsize=9)
+        sizes = counts.sum(axis=1)
+        bars = totals.barh(range(members), sizes, color=GREY, height=0.55)
+        totals.bar_label(
+            bars, [str(sizes[k]) if k in rows else "" for k in range(members)], padding=4, fontsize=9
+        )
         totals.set(ylim=(members - 0.4, -0.6), xticks=[], yticks=[])
         totals.set_xlabel("records in all", loc="left")
         totals.margins(x=0.3)
@@ -212,7 +216,7 @@ def accuracy_over_rounds(
         image: the format.
     """
     with _figure((7.2, 3.6)) as (figure, (axes,)):
-        for (name, values), colour in zip(accuracies.items(), SERIES, strict=False):
+        for (name, values), colour in zip(accuracies.items(), cycle(SERIES), strict=False):
             axes.plot(
                 range(1, len(values) + 1), 100 * np.asarray(values), color=colour, linewidth=2, label=name
             )

@@ -24,12 +24,17 @@ from protocol.messages import Message
 
 @dataclass(frozen=True)
 class Windows:
-    """How long each phase waits, in seconds. They stand outside the terms: extending one changes no context."""
+    """How long each phase waits, in seconds. They stand outside the terms: extending one changes no context.
+
+    `grace_s` is how long receipts are still waited for once a threshold of them is in: enough for the round, but every
+    further holder of shares is one more that may vanish later.
+    """
 
     upload_s: float = 3600.0
     check_s: float = 300.0
     freeze_s: float = 300.0
     reveal_s: float = 300.0
+    grace_s: float = 15.0
 
 
 @dataclass(frozen=True)
@@ -92,11 +97,11 @@ class CoordinatorPhase:
         """The phase after `deadline_s` has passed."""
         raise Misuse(f"an attempt that is {self.name} has no deadline to pass at {now_s}")
 
-    def cancel(self, now_s: float) -> "CoordinatorPhase":
+    def cancel(self, now_s: float, reason: str = "") -> "CoordinatorPhase":
         """The phase after the operator gave the attempt up; an ended one stays as it is."""
         from protocol.coordinator.voiding import Voiding  # noqa: PLC0415 - the phases form a cycle
 
-        return Voiding.begin(self.setting, now_s, PeerFault(Cause.CANCELLED, parties=("operator",)))
+        return Voiding.begin(self.setting, now_s, cancelled(reason))
 
     def check_sender(self, member: str, context: bytes) -> None:
         """Refuse a message of another context, or of somebody who is no decryptor."""
@@ -105,6 +110,11 @@ class CoordinatorPhase:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.attempt.context.hex()[:16]}>"
+
+
+def cancelled(reason: str) -> PeerFault:
+    """The fault of an attempt that its operator gave up, in the operator's words."""
+    return PeerFault(Cause.CANCELLED, reason, ["operator"])
 
 
 def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:

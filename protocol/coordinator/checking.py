@@ -73,15 +73,18 @@ class Checking(CoordinatorPhase):
         member = receipt.member
         self.check_sender(member, receipt.context)
         receipt.verify(self.attempt.roster.key_of(member), member)
-        dealers = set(self.uploads) - {member}
-        if set(receipt.dealers) ^ set(receipt.complaints) != dealers:
+        dealers = [dealer for dealer in self.uploads if dealer != member]
+        if sorted(receipt.dealers + receipt.complaints) != dealers:
             raise PeerFault(
                 Cause.MALFORMED, f"{member}'s receipt does not cover the boxes it was sent", [member]
             )
         receipts = added(self.receipts, member, receipt, Cause.CONFLICT)
         if receipts is None:
             return self
-        phase = replace(self, receipts=receipts)
+        deadline_s = self.deadline_s
+        if len(receipts) >= self.attempt.quorum.threshold and deadline_s is not None:
+            deadline_s = min(deadline_s, now_s + self.setting.windows.grace_s)
+        phase = replace(self, receipts=receipts, deadline_s=deadline_s)
         return phase if phase.waiting_for() else phase.expire(now_s)
 
     def expire(self, now_s: float) -> CoordinatorPhase:

@@ -54,21 +54,12 @@ class Collecting(CoordinatorPhase):
 
     def missing_chunks(self, member: str) -> tuple[int, ...]:
         """Indices of the chunks still to come; PeerFault(chunk-unknown) before the announcement."""
-        if member not in self.uploads:
-            raise PeerFault(
-                Cause.CHUNK_UNKNOWN, f"{member} has announced no upload in this attempt", [member]
-            )
+        self._announced(member, 0)
         return tuple(i for i in range(self.attempt.chunks) if i not in self.stored[member])
 
     def check_chunk(self, member: str, index: int, digest: bytes, size_bytes: int) -> None:
         """Refuse a chunk that the member's announcement does not hold; call it before storing the bytes."""
-        self.missing_chunks(member)
-        if not 0 <= index < self.attempt.chunks:
-            raise PeerFault(
-                Cause.CHUNK_UNKNOWN,
-                f"chunk {index}: this upload has chunks 0 to {self.attempt.chunks - 1}",
-                [member],
-            )
+        self._announced(member, index)
         expected = self.attempt.ring.packed_bytes(self.attempt.chunk_elements(index))
         if size_bytes != expected or digest != self.uploads[member].chunk_digests[index]:
             raise PeerFault(
@@ -78,9 +69,22 @@ class Collecting(CoordinatorPhase):
             )
 
     def chunk_stored(self, member: str, index: int, now_s: float) -> CoordinatorPhase:
-        """A chunk that passed `check_chunk` is durably stored."""
+        """A chunk that passed `check_chunk` is durably stored; again without effect."""
+        self._announced(member, index)
         stored = {**self.stored, member: self.stored[member] | {index}}
         return _moved_on(replace(self, stored=stored), now_s)
+
+    def _announced(self, member: str, index: int) -> None:
+        if member not in self.uploads:
+            raise PeerFault(
+                Cause.CHUNK_UNKNOWN, f"{member} has announced no upload in this attempt", [member]
+            )
+        if not 0 <= index < self.attempt.chunks:
+            raise PeerFault(
+                Cause.CHUNK_UNKNOWN,
+                f"chunk {index}: this upload has chunks 0 to {self.attempt.chunks - 1}",
+                [member],
+            )
 
     def _upload(self, upload: Upload, now_s: float) -> CoordinatorPhase:
         """Admit an announcement, in this order (protocol §4.4).
@@ -143,4 +147,4 @@ def _moved_on(phase: Collecting, now_s: float) -> CoordinatorPhase:
 
 
 def _edge(attempt: Attempt, upload: Upload, peer: str) -> bytes:
-    return upload.secret_commitments[1 + attempt.neighbours(upload.header.member).index(peer)]
+    return upload.secret_commitments[attempt.secret_index(upload.header.member, peer)]

@@ -12,9 +12,9 @@ from protocol.messages import Certificate, Message, Receipt, Refusal, Reveal, Vo
 class Ended(CoordinatorPhase):
     """Nobody is waited for."""
 
-    def cancel(self, now_s: float) -> CoordinatorPhase:
+    def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """There is nothing left to cancel."""
-        del now_s
+        del now_s, reason
         return self
 
 

@@ -2,9 +2,10 @@
 
 from dataclasses import dataclass, field, replace
 
+from protocol.attempt import decryptors_of
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.keys import PROBE
+from protocol.keys import PROBE, canonical
 from protocol.messages import KeyCard, Manifest, Roster, cohort_id
 from protocol.parameters import HONEST_MIN, Quorum
 
@@ -45,7 +46,8 @@ class Enrolling:
         1. it is for this cohort (wrong-cohort), of a member (unknown-member), signed by it (bad-signature);
         2. it has not expired (card-expired);
         3. it is the member's first (card-conflict);
-        4. neither key is of low order (low-order-point) or stands on another card, or twice (duplicate).
+        4. neither key is of low order (low-order-point) or stands on another card, or twice, however it is
+           encoded (duplicate).
         """
         member = card.member
         if card.cohort != self.cohort:
@@ -57,10 +59,10 @@ class Enrolling:
             if self.cards[member] != card:
                 raise PeerFault(Cause.CARD_CONFLICT, f"{member} sent another card before", [member])
             return self
-        keys = (card.mask_key, card.box_key)
-        for key in keys:
+        for key in (card.mask_key, card.box_key):
             PROBE.agree(key, member)
-        taken = {key for other in self.cards.values() for key in (other.mask_key, other.box_key)}
+        keys = (canonical(card.mask_key), canonical(card.box_key))
+        taken = {canonical(key) for other in self.cards.values() for key in (other.mask_key, other.box_key)}
         if keys[0] == keys[1] or not taken.isdisjoint(keys):
             raise PeerFault(Cause.DUPLICATE, f"a key on {member}'s card is in use already", [member])
         return replace(self, cards={**self.cards, member: card})
@@ -68,7 +70,7 @@ class Enrolling:
     def manifest(self) -> Manifest:
         """Close the cohort with the cards that came; PeerFault(cohort-too-small) where they are too few."""
         members = tuple(sorted(self.cards))
-        decryptors = tuple(m for m in self.roster.decryptors if m in self.cards) or members
+        decryptors = decryptors_of(self.roster, members)
         quorum = Quorum.derive(
             len(members), len(decryptors), colluders=self.colluders, honest_min=self.honest_min
         )

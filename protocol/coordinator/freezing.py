@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, Setting, added
+from protocol.coordinator.base import CoordinatorPhase, Setting, added, cancelled
 from protocol.coordinator.revealing import Revealing
 from protocol.coordinator.voiding import Voiding
 from protocol.errors import PeerFault
@@ -71,13 +71,13 @@ class Freezing(CoordinatorPhase):
     def _vote(self, vote: Vote, now_s: float) -> CoordinatorPhase:
         self.check_sender(vote.member, vote.context)
         vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
+        votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
+        if votes is None:
+            return self
         if vote.outcome != survivors_hash(self.attempt.context, self.survivors):
             raise PeerFault(
                 Cause.SURVIVORS_INVALID, f"{vote.member} signed another set than the one shown", [vote.member]
             )
-        votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
-        if votes is None:
-            return self
         phase = replace(self, votes=votes)
         if len(votes) < self.attempt.quorum.threshold:
             return phase
@@ -105,10 +105,9 @@ class Freezing(CoordinatorPhase):
         fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
         return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
 
-    def cancel(self, now_s: float) -> CoordinatorPhase:
+    def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """Void the attempt with the decryptors who have not signed the survivors."""
-        fault = PeerFault(Cause.CANCELLED, parties=("operator",))
-        return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
+        return Voiding.begin(self.setting, now_s, cancelled(reason), spent=self._spent)
 
     @property
     def _spent(self) -> frozenset[str]:

@@ -7,7 +7,8 @@ from typing import Any, ClassVar
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, Setting, added
+from protocol.codec import SecretBytes
+from protocol.coordinator.base import CoordinatorPhase, Setting, added, cancelled
 from protocol.coordinator.ended import Lost, Recovered
 from protocol.errors import PeerFault
 from protocol.keys import Pair
@@ -141,7 +142,7 @@ class Revealing(CoordinatorPhase):
         positions = [attempt.decryptors.index(member) for member in self.reveals]
         shares = [reveal.shares for reveal in self.reveals.values()]
         try:
-            seeds = recover_secrets(positions, shares)
+            seeds = [SecretBytes(seed) for seed in recover_secrets(positions, shares)]
         except ShareError:
             # Every share is its dealer's own, so some dealer dealt what is no secret; find whose.
             return Lost(self.setting, None, self._inconsistent(positions, shares))
@@ -178,7 +179,7 @@ class Revealing(CoordinatorPhase):
         few = f"{len(self.reveals)} reveals, the threshold is {self.attempt.quorum.threshold}"
         return Lost(self.setting, None, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
 
-    def cancel(self, now_s: float) -> CoordinatorPhase:
+    def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """Give the sum up; what is certified stays opened in everybody's ledger."""
         del now_s
-        return Lost(self.setting, None, PeerFault(Cause.CANCELLED, parties=("operator",)))
+        return Lost(self.setting, None, cancelled(reason))

@@ -32,10 +32,7 @@ class Voiding(CoordinatorPhase):
         cls, setting: Setting, now_s: float, fault: PeerFault, spent: frozenset[str] = frozenset()
     ) -> CoordinatorPhase:
         """Ask for VOID; the attempt is lost at once where too few are left to sign it."""
-        phase = cls(setting, now_s + setting.windows.freeze_s, fault, spent)
-        if len(phase.waiting_for()) < setting.attempt.quorum.threshold:
-            return Lost(setting, None, fault)
-        return phase
+        return cls(setting, now_s + setting.windows.freeze_s, fault, spent).still_possible()
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Votes."""
@@ -55,11 +52,14 @@ class Voiding(CoordinatorPhase):
         self.check_sender(vote.member, vote.context)
         vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
         reason = self.fault.cause.value
-        if vote.outcome != void_hash(self.attempt.context, reason):
-            raise PeerFault(Cause.ALREADY_VOTED, f"{vote.member} signed another outcome", [vote.member])
         votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
         if votes is None:
             return self
+        if vote.outcome != void_hash(self.attempt.context, reason):
+            # A vote on the survivors that comes late: no fault, but this decryptor signs nothing else.
+            return replace(self, spent=self.spent | {vote.member}).still_possible()
+        if vote.member in self.spent:
+            raise PeerFault(Cause.ALREADY_VOTED, f"{vote.member} signed another outcome", [vote.member])
         if len(votes) < self.attempt.quorum.threshold:
             return replace(self, votes=votes)
         certificate = Certificate(
@@ -67,12 +67,17 @@ class Voiding(CoordinatorPhase):
         )
         return Voided(self.setting, None, certificate, self.fault)
 
+    def still_possible(self) -> CoordinatorPhase:
+        """This phase, or the end where fewer than a threshold can still sign VOID."""
+        able = len(self.votes) + len(self.waiting_for())
+        return self if able >= self.attempt.quorum.threshold else Lost(self.setting, None, self.fault)
+
     def expire(self, now_s: float) -> CoordinatorPhase:
         """Neither certificate can be had."""
         del now_s
         return Lost(self.setting, None, self.fault)
 
-    def cancel(self, now_s: float) -> CoordinatorPhase:
+    def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """It is being given up already."""
-        del now_s
+        del now_s, reason
         return self

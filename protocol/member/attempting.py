@@ -6,7 +6,7 @@ from typing import Annotated
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.codec import Bytes, Many, Nested, Struct
+from protocol.codec import Bytes, Many, Nested, SecretBytes, Struct
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member.base import MemberPhase, Step
@@ -71,6 +71,28 @@ class Attempting(MemberPhase):
         """This member as a certificate names it, if it has uploaded."""
         return tuple(Survivor.of(upload.header) for upload in self.uploads)
 
+    @property
+    def contexts(self) -> tuple[bytes, ...]:
+        """What the history must not omit: this attempt, if this member has uploaded to it."""
+        return (self.attempt.context,) if self.uploads else ()
+
+    def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
+        """Answer as every phase does; after the terms' latest end only a certificate, and that without a reveal."""
+        if self._over(now_s) and not isinstance(message, Certificate):
+            raise PeerFault(
+                Cause.TERMS_EXPIRED, "the terms' latest end has passed: nothing more is signed or opened"
+            )
+        return super().receive(message, key, now_s)
+
+    def lapse(self, now_s: float) -> MemberPhase:
+        """Erase the round's keys and shares once the terms' latest end has passed, certificate or not."""
+        if not self._over(now_s):
+            return self
+        return self.ready.advanced(self.opening.sequence + 1, 0, self.contexts)
+
+    def _over(self, now_s: float) -> bool:
+        return now_s >= self.opening.terms.latest_end_s
+
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
         """In every phase of an attempt: a void request, and a certificate."""
         return {VoidRequest: self._void, Certificate: self._certificate}
@@ -92,25 +114,25 @@ class Attempting(MemberPhase):
         self.attempt.check_context(request.context, "coordinator")
         return self.vote(void_hash(request.context, request.reason), key)
 
-    def _certificate(self, certificate: Certificate, key: SigningKey, _now_s: float) -> Step:
+    def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
         from protocol.member.closed import Closed  # noqa: PLC0415 - the phases form a cycle
 
         self.attempt.check_certificate(certificate)
-        contexts = (self.attempt.context,) if self.uploads else ()
+        named = tuple(s for s in certificate.survivors if s.member == self.member)
+        if named and named != self.own:
+            raise PeerFault(
+                Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload than this member's"
+            )
         sequence, attempt = self.opening.place
-        if certificate.void and attempt + 1 < MAX_ATTEMPTS:
-            following = self.ready.advanced(sequence, attempt + 1, contexts)
-        else:
-            following = self.ready.advanced(sequence + 1, 0, contexts)
-        reveals = () if certificate.void else self._reveal(certificate, key)
+        # The keys of a round serve its retries, and nothing after its last VOID or the terms' latest end.
+        retry = certificate.void and attempt + 1 < MAX_ATTEMPTS and not self._over(now_s)
+        place = (sequence, attempt + 1) if retry else (sequence + 1, 0)
+        following = self.ready.advanced(*place, self.contexts, (self.attempt.link(certificate.hash),))
+        reveals = () if certificate.void or self._over(now_s) else self._reveal(certificate, key)
         return Closed(following, self.opening, certificate, self.own, reveals), reveals
 
     def _reveal(self, certificate: Certificate, key: SigningKey) -> tuple[Reveal, ...]:
         """This decryptor's shares of b_u for u in S and of r_uw for w outside; none where it opened no boxes."""
-        if any(own.member == s.member and own != s for own in self.own for s in certificate.survivors):
-            raise PeerFault(
-                Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload than this member's"
-            )
         shares = {Survivor.of(upload.header): self.own_shares for upload in self.uploads}
         shares |= {dealt.survivor: dealt.shares for dealt in self.dealt()}
         if not self.dealt() or not set(certificate.survivors) <= set(shares):
@@ -129,6 +151,6 @@ class Attempting(MemberPhase):
             context=self.attempt.context,
             member=self.member,
             outcome=certificate.outcome,
-            shares=bytes(revealed),
+            shares=SecretBytes(revealed),
         )
         return (reveal,)

@@ -60,6 +60,11 @@ class MemberPhase(Headed):
             )
         return handler(message, key, now_s)
 
+    def lapse(self, now_s: float) -> "MemberPhase":
+        """The phase once the terms' latest end has passed: without the keys of that round. Itself where none is due."""
+        del now_s
+        return self
+
     def outbox(self) -> tuple[Message, ...]:
         """What a restarted member sends again: the very bytes that this phase sent when it was entered."""
         return ()

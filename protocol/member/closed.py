@@ -1,6 +1,7 @@
 """M3 and M5: the attempt is over for this member; its keys have moved on (protocol §4.8)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from protocol.attempt import Attempt
@@ -39,6 +40,13 @@ class Closed(MemberPhase):
     def counted(self) -> bool:
         """Whether this member's upload is in the certified sum."""
         return bool(self.own) and self.own[0] in self.certificate.survivors
+
+    def lapse(self, now_s: float) -> MemberPhase:
+        """After VOID the keys wait for a retry, no longer than to the terms' latest end."""
+        following = self.opening.sequence + 1
+        if now_s < self.opening.terms.latest_end_s or self.ready.sequence == following:
+            return self
+        return replace(self, ready=self.ready.advanced(following, 0))
 
     def outbox(self) -> tuple[Message, ...]:
         """The reveal, if there is one."""

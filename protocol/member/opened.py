@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from protocol.codec import SecretBytes
+from protocol.errors import Misuse
 from protocol.member.base import PhaseKind, Step
 from protocol.member.receiving import Receiving
 from protocol.messages import Upload
@@ -21,7 +22,13 @@ class Opened(Receiving):
         return Sealing(self.attempt, self.member, self.ready.pairs, random_bytes)
 
     def uploaded(self, upload: Upload, own_shares: SecretBytes) -> Step:
-        """Take what `Sealing.finish` returned; the effect is the upload's announcement."""
+        """Take what `Sealing.finish` returned; the effect is the upload's announcement.
+
+        Raises:
+            Misuse: it was sealed for another attempt or member.
+        """
+        if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
+            raise Misuse("the upload was sealed for another attempt or member")
         return Uploaded(self.ready, self.opening, (upload,), own_shares), (upload,)
 
 

@@ -10,7 +10,7 @@ from protocol.identity import SigningKey
 from protocol.member.attempting import Attempting, Dealt
 from protocol.member.base import Step
 from protocol.merkle import verify
-from protocol.messages import SHARE_BYTES, Deliveries, Delivery, Message, Receipt, Survivor
+from protocol.messages import SHARE_BYTES, Deliveries, Delivery, Message, Opening, Receipt, Survivor
 from protocol.sealing import commit_row
 from protocol.shamir import ShareError, check_shares
 
@@ -19,8 +19,16 @@ class Receiving(Attempting):
     """A member that has opened no boxes yet in this attempt."""
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Deliveries too."""
-        return {**super().handlers(), Deliveries: self._deliveries}
+        """Deliveries too; the same opening again is answered by what was sent for it, if anything was."""
+        return {**super().handlers(), Deliveries: self._deliveries, Opening: self._again}
+
+    def _again(self, opening: Opening, _key: SigningKey, _now_s: float) -> Step:
+        # One opening for each place, ever: another one for it has another context.
+        if opening != self.opening:
+            raise PeerFault(
+                Cause.WRONG_SEQUENCE, "another attempt is open, and no certificate has ended it", ["coordinator"]
+            )
+        return self, self.outbox()
 
     def _deliveries(self, message: Deliveries, key: SigningKey, _now_s: float) -> Step:
         """Check deliveries, in this order.

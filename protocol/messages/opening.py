@@ -6,6 +6,7 @@ from protocol.causes import Cause
 from protocol.codec import U8, U32, U64, Bytes, Digest, Float, Id, Many, Nested, Signature, Struct
 from protocol.errors import PeerFault
 from protocol.messages.base import Kind, Signed
+from protocol.messages.upload import MAX_CHUNKS
 from protocol.tags import Tag, hash_fields
 
 MAX_ATTEMPTS = 8
@@ -53,6 +54,10 @@ class Terms(Struct):
                 self.chunk_elements % 8 == 0 and 8 <= self.chunk_elements <= MAX_CHUNK_ELEMENTS,
                 f"chunks of {self.chunk_elements} elements: a multiple of 8, at most {MAX_CHUNK_ELEMENTS}",
             ),
+            (
+                self.elements <= self.chunk_elements * MAX_CHUNKS,
+                f"{self.elements} elements in chunks of {self.chunk_elements}: at most {MAX_CHUNKS} chunks",
+            ),
             (all(ridge > 0 for ridge in self.ridges), "a ridge parameter is not above zero"),
         ):
             if not holds:
@@ -97,11 +102,10 @@ class Opening(Signed):
     signature: Signature
 
     def validate(self) -> None:
-        """Refuse a ninth attempt."""
-        if self.attempt >= MAX_ATTEMPTS:
-            raise PeerFault(
-                Cause.WRONG_SEQUENCE, f"attempt {self.attempt}: a round has at most {MAX_ATTEMPTS}"
-            )
+        """Refuse a ninth attempt, here or in the history."""
+        last = max(self.attempt, *(link.attempt for link in self.links), 0)
+        if last >= MAX_ATTEMPTS:
+            raise PeerFault(Cause.WRONG_SEQUENCE, f"attempt {last}: a round has at most {MAX_ATTEMPTS}")
 
     @property
     def place(self) -> tuple[int, int]:

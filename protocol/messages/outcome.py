@@ -54,6 +54,11 @@ class VoidRequest(Message):
     context: Digest
     reason: Id
 
+    def validate(self) -> None:
+        """Refuse "none": no certificate could carry it, so whoever signed it could end the attempt in no way."""
+        if self.reason == NO_REASON:
+            raise PeerFault(Cause.MALFORMED, "a request to void an attempt gives a reason")
+
 
 class Vote(Signed):
     """M2, from a decryptor: its one signature for this context, on a survivor set or on VOID."""
@@ -131,5 +136,5 @@ class Reveal(Signed):
     context: Digest
     member: Id
     outcome: Digest
-    shares: Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS * MAX_MEMBERS)]
+    shares: Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS * MAX_MEMBERS, secret=True)]
     signature: Signature

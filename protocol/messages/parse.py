@@ -8,6 +8,7 @@ from protocol.messages.opening import Opening
 from protocol.messages.outcome import Certificate, Freeze, Refusal, Reveal, VoidRequest, Vote
 from protocol.messages.roster import Roster
 from protocol.messages.upload import Deliveries, Receipt, Upload
+from protocol.tags import PROTOCOL_VERSION
 
 MESSAGES: dict[int, type[Message]] = {
     message.kind: message
@@ -33,7 +34,10 @@ def parse(data: bytes | memoryview) -> Message:
     """The message that `data` holds, whole; PeerFault names what is wrong with it."""
     if len(data) < 2:
         raise PeerFault(Cause.TRUNCATED, f"{len(data)} bytes are shorter than a header")
+    # The version first: another version may give the same kind to another message.
+    if data[0] != PROTOCOL_VERSION:
+        raise PeerFault(Cause.UNKNOWN_VERSION, f"version {data[0]}, this side speaks {PROTOCOL_VERSION}")
     form = MESSAGES.get(data[1])
     if form is None:
-        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {data[1]} is not a message of version {data[0]}")
+        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {data[1]} is no message of version {PROTOCOL_VERSION}")
     return form.from_bytes(data)

@@ -1,5 +1,6 @@
 """The roster: who is a member, by the admin's signature (protocol §4.1)."""
 
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
@@ -58,18 +59,33 @@ class Roster(Signed):
 
     def key_of(self, member: str) -> bytes:
         """The member's public key; PeerFault(unknown-member) for a stranger."""
-        for entry in self.members:
-            if entry.member == member:
-                return entry.key
-        raise PeerFault(
-            Cause.UNKNOWN_MEMBER, f"{member} is not in roster version {self.version_number}", [member]
-        )
+        key = self._keys.get(member)
+        if key is None:
+            raise PeerFault(
+                Cause.UNKNOWN_MEMBER, f"{member} is not in roster version {self.version_number}", [member]
+            )
+        return key
 
-    def verify_admin(self, federation: bytes) -> None:
-        """Refuse a roster of another federation, then a signature that is not the admin's."""
+    @cached_property
+    def _keys(self) -> dict[str, bytes]:
+        return {entry.member: entry.key for entry in self.members}
+
+    def verify_admin(self, federation: bytes, *, version_seen: int = 0) -> None:
+        """Refuse a roster of another federation, a signature that is not the admin's, then a version rolled back.
+
+        Args:
+            federation: the admin's key, as pinned.
+            version_seen: the highest version that the caller has accepted before.
+        """
         if self.federation != federation:
             raise PeerFault(Cause.WRONG_FEDERATION, "the roster names another admin key than the one pinned")
         self.verify(federation, "admin")
+        if self.version_number < version_seen:
+            raise PeerFault(
+                Cause.ROSTER_ROLLBACK,
+                f"roster version {self.version_number}, version {version_seen} was seen before",
+                ["coordinator"],
+            )
 
 
 def cohort_id(roster_hash: bytes, counter: int) -> Digest:

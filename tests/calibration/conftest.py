@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 Records = tuple[NDArray[np.float64], NDArray[np.int64]]
 
 
-def _clouds(n: int, dim: int, classes: int, *, seed: int = 0, relu: bool = False, noise: float = 1.0) -> Records:
+def _clouds(
+    n: int, dim: int, classes: int, *, seed: int = 0, relu: bool = False, noise: float = 1.0
+) -> Records:
     """Unit rows around class centres; with ReLU some columns are dead, so V is singular."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, n)
@@ -29,7 +31,8 @@ def clouds() -> Callable[..., Records]:
 
 def _pool(members: list[Any], lattice: Any = None) -> NDArray[np.int64]:
     """What a secure sum without faults returns: the integer sum of the members' vectors."""
-    return np.sum([member.vector(lattice) for member in members], axis=0)
+    total: NDArray[np.int64] = np.sum([member.vector(lattice) for member in members], axis=0)
+    return total
 
 
 @pytest.fixture

@@ -64,15 +64,18 @@ def test_values_beyond_int64_are_refused(value: float) -> None:
 
 def test_what_encode_and_decode_take() -> None:
     lattice = SumsLattice()
+    vector: Any
     for vector in (np.ones(3, np.float32), np.ones((3, 1))):
         with pytest.raises(WrongDtype, match="float64"):
-            lattice.encode(vector)  # type: ignore[arg-type] - the wrong type is the point
+            lattice.encode(vector)
+    out: Any
     for out in (np.empty(4, np.int64), np.empty(3)):
         with pytest.raises(WrongDtype, match=r"pass int64\(3,\)"):
-            lattice.encode(np.ones(3), out)  # type: ignore[arg-type] - the wrong type is the point
+            lattice.encode(np.ones(3), out)
     assert lattice.decode(np.array([2**31, -(2**30)])).tolist() == [1.0, -0.5]
+    unsigned: Any = np.ones(2, np.uint64)
     with pytest.raises(WrongDtype, match="centred lift"):
-        lattice.decode(np.ones(2, np.uint64))  # type: ignore[arg-type] - the wrong type is the point
+        lattice.decode(unsigned)
     features = FeaturesLattice(12)
     assert [float(features.decode(np.array([4096]), d)[0]) for d in (0, 1, 2)] == [4096, 1, 2**-12]
 
@@ -126,10 +129,17 @@ def test_names_and_bits_identify_a_lattice() -> None:
         again = lattice_from(lattice.name, lattice.bits)
         assert again == lattice
         assert hash(again) == hash(lattice)
-    assert SumsLattice(12) != FeaturesLattice(12)
+    other: Any = FeaturesLattice(12)
+    assert SumsLattice(12) != other
     with pytest.raises(LatticeMismatch, match="'sums' or 'features'"):
         lattice_from("hexagonal", 3)
-    bad: list[tuple[str, Any]] = [("sums", 0), ("sums", 53), ("features", 21), ("features", True), ("sums", 8.0)]
+    bad: list[tuple[str, Any]] = [
+        ("sums", 0),
+        ("sums", 53),
+        ("features", 21),
+        ("features", True),
+        ("sums", 8.0),
+    ]
     for name, bits in bad:
         with pytest.raises(LatticeMismatch, match=f"the {name} lattice takes 1 to"):
             lattice_from(name, bits)
@@ -143,7 +153,7 @@ def reference_row(z: NDArray[np.float64], bits: int, *, bias: bool) -> list[int]
     constant = [math.floor(2**bits / math.sqrt(2))] if bias else []
 
     def over() -> bool:
-        return sum(x * x for x in q + constant) > 4**bits
+        return bool(sum(x * x for x in q + constant) > 4**bits)
 
     for i in sorted(range(len(q)), key=lambda i: (-abs(q[i]), i)):
         if over() and abs(q[i]) > abs(exact[i]):
@@ -154,9 +164,15 @@ def reference_row(z: NDArray[np.float64], bits: int, *, bias: bool) -> list[int]
     return q + constant
 
 
-@given(st.integers(1, 14), st.integers(1, 60), st.booleans(), st.integers(0, 2**32), st.booleans())
+@given(
+    bits=st.integers(1, 14),
+    dim=st.integers(1, 60),
+    bias=st.booleans(),
+    seed=st.integers(0, 2**32),
+    relu=st.booleans(),
+)
 @settings(deadline=None, max_examples=150)
-def test_integer_rows_follow_the_rule(bits: int, dim: int, bias: bool, seed: int, relu: bool) -> None:  # noqa: FBT001 - hypothesis passes them
+def test_integer_rows_follow_the_rule(*, bits: int, dim: int, bias: bool, seed: int, relu: bool) -> None:
     rng = np.random.default_rng(seed)
     rows = rng.standard_normal((4, min(dim, 4**bits - bias)))
     rows[3] = np.sign(rows[3])  # ties everywhere

@@ -113,8 +113,8 @@ def test_other_bytes_are_refused(encoded: bytes, hint: str) -> None:
         Layout.from_bytes(encoded)
 
 
-@given(st.binary(max_size=60) | st.recursive(st.none() | st.integers() | st.text(), st.lists).map(json.dumps))
-@settings(deadline=None, max_examples=100)
+@given(st.binary(max_size=60) | st.lists(st.none() | st.integers() | st.text()).map(json.dumps))
+@settings(deadline=None, max_examples=60)
 def test_garbage_never_raises_anything_else(garbage: bytes | str) -> None:
     with pytest.raises(LayoutMismatch):
         Layout.from_bytes(garbage if isinstance(garbage, bytes) else garbage.encode())
@@ -125,8 +125,9 @@ def test_names_are_unique_and_the_size_is_bounded() -> None:
         Layout((DenseBlock("V", (1,)), SymmetricBlock("V", 2)))
     with pytest.raises(LayoutMismatch, match="split the layout"):
         Layout((SymmetricBlock("V", 2**30),))
+    untyped: Any = 7
     with pytest.raises(LayoutMismatch, match="block name"):
-        DenseBlock(7, (1,))  # type: ignore[arg-type] - what an untyped caller can do
+        DenseBlock(untyped, (1,))
 
 
 @pytest.mark.parametrize(

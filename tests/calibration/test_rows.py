@@ -50,6 +50,7 @@ def test_bfloat16_says_how_to_convert() -> None:
         (np.ones((2, 3), np.complex128), WrongDtype, "float32 or float64"),
         (np.array([["a", "b", "c"]]), WrongDtype, "float32 or float64"),
         (None, WrongDtype, "float32 or float64"),
+        (np.ma.masked_invalid(np.ones((2, 3))), WrongDtype, "mask would be lost"),
         ([[1.0, 2.0, 3.0], [1.0]], ShapeMismatch, "one length"),
         (np.ones(3), ShapeMismatch, r"pass \(n, 3\)"),
         (np.ones((3, 2)), ShapeMismatch, r"pass \(n, 3\)"),
@@ -104,7 +105,9 @@ def test_rows_whose_squares_leave_float64_are_still_normalised() -> None:
 
 
 @given(
-    hnp.arrays(np.float64, st.tuples(st.integers(1, 6), st.integers(1, 40)), elements=st.floats(-1e300, 1e300)),
+    hnp.arrays(
+        np.float64, st.tuples(st.integers(1, 6), st.integers(1, 40)), elements=st.floats(-1e300, 1e300)
+    ),
     st.integers(0, 5),
     st.sampled_from(["C", "F"]),
 )

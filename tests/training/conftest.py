@@ -39,7 +39,7 @@ def quadratic(monkeypatch: pytest.MonkeyPatch) -> Quadratic:
         data = Dataset(torch.ones(len(y), 1), y, max(targets) + 1, "quadratic")
         ends = np.cumsum(sizes)
         members = [np.arange(end - size, end) for end, size in zip(ends, sizes, strict=True)]
-        recipe = {
+        recipe: dict[str, Any] = {
             "model": ExtractorConfig("identity", (1, 1, 1)),
             "head": zero_head,
             "loss": half_square,
@@ -52,7 +52,7 @@ def quadratic(monkeypatch: pytest.MonkeyPatch) -> Quadratic:
         for last in range(1, rounds + 1):
             experiment = Recipe(**(recipe | choices), rounds=last)
             trained = train(experiment, Split(data, data), Partition.of(members, y.numpy()))
-            results.append(float(trained.classifier.head.weight))
+            results.append(float(trained.classifier.head.weight.detach()))
         return results
 
     return run

@@ -1,3 +1,5 @@
+import hashlib
+
 import torch
 
 from training.digest import extractor_digest
@@ -10,9 +12,24 @@ WEIGHTS = {
 }
 
 
-def test_the_digest_is_pinned() -> None:
-    # Written out by hand in the docstring's order; members on other versions must agree on it.
-    assert extractor_digest(WEIGHTS, "x/16").hex() == "PIN"
+def test_the_digest_is_that_of_these_bytes() -> None:
+    # Written out by hand, each field after its length: members on other versions must agree on every byte.
+    fields = [
+        *(
+            "76 65 69 6c 73 75 6d 2f 65 78 74 72 61 63 74 6f 72 2f 31",
+            "78 2f 31 36",
+        ),  # veilsum/extractor/1, x/16
+        *("61", "66 6c 6f 61 74 33 32", "32", "00 00 80 3f 00 00 00 c0"),  # a, float32, 2, [1.0, -2.0]
+        *(
+            "62",
+            "69 6e 74 36 34",
+            "31 2c 32",
+            "03 00 00 00 00 00 00 00 04 00 00 00 00 00 00 00",
+        ),  # b, int64, 1,2
+        *("63", "62 66 6c 6f 61 74 31 36", "", "00 3f"),  # c, bfloat16, scalar, 0.5
+    ]
+    preimage = b"".join(len(raw).to_bytes(8, "little") + raw for raw in map(bytes.fromhex, fields))
+    assert extractor_digest(WEIGHTS, "x/16") == hashlib.sha256(preimage).digest()
 
 
 def test_one_bit_of_one_weight_changes_it() -> None:

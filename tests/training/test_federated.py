@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from itertools import combinations
 
 import numpy as np
 import pytest
@@ -87,15 +88,33 @@ def test_worker_processes_give_the_same_bits() -> None:
     # With terms whose states and memories cross to the workers and back, over rounds that not all take part in.
     algorithm = Algorithm(FedAvg(uniform=True), (ControlVariates(), Proximal(0.01)))
     recipe = fedavg(MLP, algorithm=algorithm, rounds=3, local_epochs=1, momentum=0.0, participation=0.7)
-    threads = torch.get_num_threads()
     assert same_bits(train(recipe, DIGITS, PARTITION), train(recipe, DIGITS, PARTITION, workers=2))
-    assert torch.get_num_threads() == threads
 
 
-def test_at_least_one_member_takes_part(quadratic: Callable[..., list[float]]) -> None:
-    # Only one of three steps, from 0 by ½ towards its target, so that the others' targets don't show.
-    (result,) = quadratic([2, 4, 6], [1, 1, 1], rounds=1, lr=0.5, local_epochs=1, participation=0.01)
-    assert result in {1.0, 2.0, 3.0}
+def test_training_runs_on_one_thread_and_gives_the_callers_threads_back() -> None:
+    threads = torch.get_num_threads()
+    seen = []
+    torch.set_num_threads(2)
+    try:
+        train(
+            fedavg(MLP, rounds=1), DIGITS, PARTITION, progress=lambda _: seen.append(torch.get_num_threads())
+        )
+        assert (seen, torch.get_num_threads()) == ([1], 2)
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(("participation", "count"), [(0.01, 1), (0.5, 2), (0.8, 3), (1.0, 4)])
+def test_a_fraction_of_the_members_takes_part_but_never_nobody(
+    quadratic: Callable[..., list[float]], participation: float, count: int
+) -> None:
+    # One step of ½ takes a member from 0 half the way to its target; no two sets of members have the same mean.
+    targets = [2, 6, 18, 54]
+    (result,) = quadratic(
+        targets, [1, 1, 1, 1], rounds=1, lr=0.5, local_epochs=1, participation=participation
+    )
+    means = [sum(chosen) / count / 2 for chosen in combinations(targets, count)]
+    assert result == pytest.approx(min(means, key=lambda mean: abs(mean - result)))
 
 
 def test_a_member_without_records_is_refused() -> None:

@@ -14,6 +14,7 @@ RNG = np.random.default_rng(0)
 FIGURES: dict[str, Callable[[Format], str]] = {
     "labels": lambda image: plots.label_distribution(RNG.integers(40, size=(4, 10)), image=image),
     "many labels": lambda image: plots.label_distribution(RNG.integers(9, size=(3, 100)), image=image),
+    "many members": lambda image: plots.label_distribution(RNG.integers(9, size=(95, 3)), image=image),
     "classes": lambda image: plots.per_class_accuracy(RNG.random(3), RNG.random(3), image=image),
     "named classes": lambda image: plots.per_class_accuracy(
         RNG.random(2), RNG.random(2), class_names=["cat", "dog"], image=image

@@ -23,9 +23,8 @@ FedNova, FedOpt        none                                            by `Updat
 FedAwS                 none (a loss of positives only)                 any, then a step that spreads the head
 =====================  ==============================================  ====================================
 
-BABU, Freeze and ETF are heads; clsnorm too. LG-FedAvg and FedRep say which of the weights are shared:
-`Classifier.shared_weights` is the one place that decides it, and what stays behind is a term's memory.
-Everything that travels or is kept is a `State`, tensors by name, so it can cross a process or a disk.
+BABU, Freeze, ETF and clsnorm are heads. The personal layers of LG-FedAvg and FedRep are a term that remembers
+them when it finishes and puts them back when it begins; whatever the server makes of them is overwritten. Everything that travels or is kept is a `State`, tensors by name, so it can cross a process or a disk.
 """
 
 from __future__ import annotations
@@ -92,6 +91,9 @@ class Term:
         """The server half's first broadcast, from the initial model."""
         del model
         return {}
+
+    def begin(self, site: Site) -> None:
+        """Before the first step, with the received weights in the model: it may be changed in place."""
 
     def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
         """The features, of shape (n, l), that the head sees in training."""

@@ -1,0 +1,112 @@
+"""The coordinator's paths as flows: one method each, bytes and models in, checked models out (protocol.rest)."""
+
+import base64
+import hashlib
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from client_sdk.effects import Flow, Request, Response
+from client_sdk.errors import PeerFault
+from client_sdk.retry import Caller
+from protocol import rest
+from protocol.causes import Cause
+from protocol.messages import KeyCard, Manifest, Message, Roster, Upload, parse
+
+LONG_POLL_S = 30.0
+
+_Model = TypeVar("_Model", bound=rest.Model)
+
+
+class Coordinator:
+    """What a member may ask of the coordinator. Everything raises what `Caller.call` raises.
+
+    Answers that don't parse raise PeerFault with the cause that fits, naming "coordinator".
+    """
+
+    def __init__(self, caller: Caller, *, wait_s: float = LONG_POLL_S) -> None:
+        self._caller, self._wait_s = caller, wait_s
+
+    def roster(self, federation: bytes) -> Flow[Roster]:
+        """The newest roster, not yet verified."""
+        path = rest.ROSTER.format(federation=federation.hex())
+        return Roster.from_bytes((yield from self._get(path)).body)
+
+    def send_card(self, card: KeyCard) -> Flow[rest.CohortView]:
+        """Enrol."""
+        path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
+        return _model(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes())))
+
+    def cohort(self, cohort: bytes, after: int | None = None) -> Flow[rest.CohortView]:
+        """The cohort now; or with `after`, once its version is above it or the long poll ends."""
+        path = rest.COHORT.format(cohort=cohort.hex())
+        return _model(rest.CohortView, (yield from self._get(path, after)))
+
+    def manifest(self, cohort: bytes) -> Flow[Manifest]:
+        """The manifest, not yet checked."""
+        path = rest.MANIFEST.format(cohort=cohort.hex())
+        return Manifest.from_bytes((yield from self._get(path)).body)
+
+    def round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
+        """The round now; or with `after`, once its version is above it or the long poll ends."""
+        response = yield from self._get(rest.ROUND.format(round_id=round_id), after)
+        return _model(rest.RoundView, response)
+
+    def request(
+        self, round_id: str, member: str, after: int | None = None
+    ) -> Flow[tuple[Message | None, int]]:
+        """What the member has to answer now, if anything, and the version to wait after."""
+        path = rest.REQUEST.format(round_id=round_id, member=member)
+        response = yield from self._get(path, after)
+        version = response.headers.get(rest.VERSION_HEADER, "")
+        if not (version.isascii() and version.isdecimal()):
+            raise PeerFault(Cause.MALFORMED, f"no {rest.VERSION_HEADER} header", ["coordinator"])
+        return (parse(response.body) if response.status == 200 else None), int(version[:18])
+
+    def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
+        """Announce an upload, or ask what is missing of it: the same request."""
+        path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
+        return _model(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
+
+    def chunk(self, round_id: str, member: str, index: int, packed: bytes) -> Flow[rest.UploadView]:
+        """Send one masked chunk."""
+        path = rest.CHUNK.format(round_id=round_id, member=member, index=index)
+        digest = base64.b64encode(hashlib.sha256(packed).digest()).decode("ascii")
+        headers = {rest.DIGEST_HEADER: f"sha-256=:{digest}:"}  # RFC 9530
+        return _model(rest.UploadView, (yield from self._send("PUT", path, packed, headers)))
+
+    def answer(self, round_id: str, message: Message) -> Flow[rest.RoundView]:
+        """Answer a request: a receipt, vote, refusal or reveal."""
+        path = rest.ANSWERS.format(round_id=round_id)
+        return _model(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
+
+    def result(self, round_id: str) -> Flow[rest.ResultRecord]:
+        """The signed record, not yet verified."""
+        return _model(rest.ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
+
+    def weights(self, round_id: str) -> Flow[bytes]:
+        """The weights file, not yet verified."""
+        return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
+
+    def _get(self, path: str, after: int | None = None) -> Flow[Response]:
+        if after is None:
+            return (yield from self._caller.call(Request("GET", path)))
+        params = {"after": str(after), "wait_s": f"{self._wait_s:g}"}
+        return (yield from self._caller.call(Request("GET", path, params=params, wait_s=self._wait_s)))
+
+    def _send(
+        self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None
+    ) -> Flow[Response]:
+        full = {"content-type": rest.OCTETS, **(headers or {})}
+        return (yield from self._caller.call(Request(method, path, body, full)))
+
+
+def _model(form: type[_Model], response: Response) -> _Model:
+    try:
+        return form.model_validate_json(response.body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the body"
+        raise PeerFault(
+            Cause.MALFORMED, f"the coordinator's {form.__name__}: {where}: {first['msg']}", ["coordinator"]
+        ) from error

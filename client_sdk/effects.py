@@ -1,0 +1,99 @@
+"""What a flow asks its driver to do: the whole vocabulary between the conversation and the world.
+
+A flow is a generator: it yields effects, is sent their outcomes, and returns its result. It opens no socket
+and never sleeps, so the blocking and the asynchronous driver share every line of the conversation, and a test
+can stop it between any two effects.
+"""
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from protocol.rest import MAX_MESSAGE_BYTES
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One HTTP request; the outcome is a `Response`, or `Unreached` where none came.
+
+    Attributes:
+        path: below the coordinator's address, with a leading slash.
+        wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
+        limit_bytes: the longest body that is read.
+    """
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    wait_s: float = 0.0
+    limit_bytes: int = MAX_MESSAGE_BYTES
+
+    def __repr__(self) -> str:
+        return f"<Request {self.method} {self.path} {len(self.body)} B>"
+
+
+@dataclass(frozen=True)
+class Response:
+    """An answer with its headers' names in lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"<Response {self.status} {len(self.body)} B>"
+
+
+@dataclass(frozen=True)
+class Unreached:
+    """No answer came: the connection failed or timed out."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Wait; the outcome is None."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Compute(Generic[T]):
+    """Heavy arithmetic or slow disks: an asynchronous driver gives it a thread. The outcome is what it returns."""
+
+    work: Callable[[], T]
+
+    def __repr__(self) -> str:
+        return "<Compute>"  # the callable may hold secrets
+
+
+@dataclass(frozen=True)
+class Together(Generic[T]):
+    """Run flows side by side, `lanes` of them at a time; the outcome is their results in order.
+
+    The first exception of one of them stops the others and becomes the outcome.
+    """
+
+    flows: "Sequence[Callable[[], Flow[T]]]"
+    lanes: int
+
+
+Effect: TypeAlias = Request | Pause | Compute[Any] | Together[Any]
+Flow: TypeAlias = Generator[Effect, Any, T]
+
+
+def compute(work: Callable[[], T]) -> Flow[T]:
+    """`yield Compute(work)` with the outcome's type."""
+    outcome: T = yield Compute(work)
+    return outcome
+
+
+def together(flows: Sequence[Callable[[], Flow[T]]], lanes: int) -> Flow[list[T]]:
+    """`yield Together(flows, lanes)` with the outcome's type."""
+    outcome: list[T] = yield Together(flows, lanes)
+    return outcome

@@ -1,0 +1,93 @@
+"""What can go wrong on a member's side. Each message says what to do next, and none holds a secret.
+
+Exception
+├── Misuse                 the calling code broke the API's contract               (protocol)
+├── PeerFault              somebody broke a rule: carries its Cause                (protocol)
+│   └── NoResult           the round ended, and not with a result for this member
+└── ClientError            this member's own machine, or the way to the coordinator
+    ├── IdentityError      the identity's folder: missing, exists, loose modes, in use
+    ├── StateError         the stored state is damaged
+    ├── NotEnrolled        the round's cohort does not know this member yet
+    ├── Unreachable        no answer until the patience was spent
+    └── UnexpectedAnswer   an answer that this release can't read
+"""
+
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+from protocol.rest import Problem
+
+
+class NoResult(PeerFault):
+    """The round is over for this member, without a result.
+
+    Attributes:
+        round_id: which round.
+        state: how it ended: "failed", "voided", "lost", or "missed" where this member came too late to see
+            the opening.
+    """
+
+    def __init__(self, round_id: str, state: str, fault: PeerFault) -> None:
+        super().__init__(fault.cause, f"round {round_id} {_ENDINGS[state]}: {fault.detail}", fault.parties)
+        self.round_id, self.state = round_id, state
+
+
+_ENDINGS = {
+    "failed": "has a sum that broke a check and publishes no weights",
+    "voided": "ended without a sum and nothing was opened; join the next attempt",
+    "lost": "ended without a certificate; its cohort is not used again, enrol in a new one",
+    "missed": "went on without this member; join the next one",
+}
+
+
+class ClientError(Exception):
+    """Base of what is wrong on this machine or on the way to the coordinator."""
+
+
+class IdentityError(ClientError):
+    """The identity's folder can't be used as it is."""
+
+
+class StateError(ClientError):
+    """What this member stored can't be read back."""
+
+
+class NotEnrolled(ClientError):  # noqa: N818 - says what is the case
+    """The round belongs to a cohort that this member holds no keys for."""
+
+
+class Unreachable(ClientError):  # noqa: N818 - says what the coordinator is
+    """The coordinator gave no usable answer for as long as this member was to try."""
+
+
+class UnexpectedAnswer(ClientError):  # noqa: N818 - says what came
+    """The coordinator's answer is none that this release knows."""
+
+
+def fault_of(problem: Problem) -> PeerFault:
+    """The fault that a problem document tells of.
+
+    Raises:
+        UnexpectedAnswer: its cause is none of this release's.
+    """
+    try:
+        cause = Cause(problem.cause)
+    except ValueError as error:
+        raise UnexpectedAnswer(
+            f"the coordinator refused for a cause this release does not know, {problem.cause!r}: "
+            f"{problem.detail}; update veilsum"
+        ) from error
+    return PeerFault(cause, problem.detail, problem.parties)
+
+
+__all__ = [
+    "ClientError",
+    "IdentityError",
+    "Misuse",
+    "NoResult",
+    "NotEnrolled",
+    "PeerFault",
+    "StateError",
+    "UnexpectedAnswer",
+    "Unreachable",
+    "fault_of",
+]

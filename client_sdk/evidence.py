@@ -1,0 +1,120 @@
+"""What a member keeps of a closed attempt: enough for anybody to check its result, and nothing secret."""
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from client_sdk.errors import Misuse, PeerFault, StateError
+from client_sdk.files import write_durably
+from protocol.attempt import Attempt, check_manifest
+from protocol.causes import Cause
+from protocol.member import Closed
+from protocol.messages import Certificate, Manifest, Opening, Roster, Survivor
+
+_PARTS: dict[str, type[Roster | Manifest | Opening | Certificate]] = {
+    "roster": Roster,
+    "manifest": Manifest,
+    "opening": Opening,
+    "certificate": Certificate,
+}
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """The signed history of one attempt, as this member saw it.
+
+    Attributes:
+        member: who kept it.
+        own: this member as the certificate should name it, if it uploaded; at most one.
+    """
+
+    member: str
+    roster: Roster
+    manifest: Manifest
+    opening: Opening
+    certificate: Certificate
+    own: tuple[Survivor, ...]
+
+    @classmethod
+    def of(cls, closed: Closed) -> "Evidence":
+        """What is left to check once the keys are gone."""
+        ready = closed.ready
+        return cls(
+            ready.member, ready.roster, ready.manifest, closed.opening, closed.certificate, closed.own
+        )
+
+    @cached_property
+    def attempt(self) -> Attempt:
+        """Roster, manifest and opening as one."""
+        return Attempt(self.roster, self.manifest, self.opening)
+
+    @property
+    def counted(self) -> bool:
+        """Whether this member's own upload is in the certified sum."""
+        return bool(set(self.own) & set(self.certificate.survivors))
+
+    def verify(self, admin_key: bytes | None = None) -> None:
+        """Check the history again, in this order.
+
+        1. the roster is the admin's (wrong-federation, bad-signature);
+        2. the manifest follows from it (`check_manifest`), and this member stands in it (manifest-mismatch);
+        3. the opening is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
+        4. the certificate has t valid votes on its outcome (`check_certificate`);
+        5. it does not name another upload of this member than the one it sent (own-upload-changed).
+
+        Args:
+            admin_key: the pinned key; None checks against the key that the roster itself names.
+
+        Raises:
+            PeerFault: the first of these that does not hold.
+        """
+        self.roster.verify_admin(self.roster.federation if admin_key is None else admin_key)
+        check_manifest(self.roster, self.manifest)
+        if self.member not in self.manifest.members:
+            raise PeerFault(Cause.MANIFEST_MISMATCH, f"{self.member} is not in this cohort", [self.member])
+        if self.opening.cohort != self.manifest.cohort:
+            raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort", ["coordinator"])
+        self.opening.verify(self.roster.coordinator, "coordinator")
+        self.attempt.check_certificate(self.certificate)
+        named = {survivor.member: survivor for survivor in self.certificate.survivors}
+        if self.own and named.get(self.member, self.own[0]) != self.own[0]:
+            raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload of this member")
+
+    def save(self, folder: Path) -> None:
+        """Write roster.bin, manifest.bin, opening.bin, certificate.bin and member.json."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name in _PARTS:
+            write_durably(folder / f"{name}.bin", getattr(self, name).to_bytes())
+        own = [
+            {"lineage": s.lineage.hex(), "records": s.records.hex(), "digest": s.digest.hex()}
+            for s in self.own
+        ]
+        content = json.dumps({"member": self.member, "uploads": own}, indent=2)
+        write_durably(folder / "member.json", f"{content}\n".encode())  # last: it stands for the whole
+
+    @staticmethod
+    def saved_in(folder: Path) -> bool:
+        """Whether `save` finished here."""
+        return (folder / "member.json").exists()
+
+    @classmethod
+    def load(cls, folder: Path) -> "Evidence":
+        """Read what `save` wrote.
+
+        Raises:
+            StateError: a file is missing or can't be parsed.
+        """
+        try:
+            parts = {name: form.from_bytes((folder / f"{name}.bin").read_bytes()) for name, form in _PARTS.items()}
+            content = json.loads((folder / "member.json").read_text("utf-8"))
+            member = str(content["member"])
+            own = tuple(
+                Survivor(member, *(bytes.fromhex(entry[key]) for key in ("lineage", "records", "digest")))
+                for entry in content["uploads"]
+            )
+        except (OSError, ValueError, KeyError, TypeError, PeerFault, Misuse) as error:
+            raise StateError(
+                f"{folder} holds no complete evidence of a round ({error}): fetch the result again into another folder"
+            ) from error
+        return cls(member, own=own, **parts)  # type: ignore[arg-type]  # each part has its own form

@@ -1,0 +1,53 @@
+"""Files that outlive a crash and that nobody else may read."""
+
+import os
+from pathlib import Path
+
+FILE_MODE = 0o600
+FOLDER_MODE = 0o700
+
+
+def make_private(folder: Path) -> Path:
+    """Make a folder of mode 0700, and its parents; the same for one that exists."""
+    folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    folder.chmod(FOLDER_MODE)  # mkdir's mode is subject to the umask, and an older folder has its own
+    return folder
+
+
+def write_durably(path: Path, data: bytes | memoryview) -> None:
+    """Replace a file of mode 0600 as a whole: after a crash it holds the old bytes or the new ones.
+
+    One writer at a time: the identity's lock sees to that.
+
+    Raises:
+        OSError: the disk is full, or refuses.
+    """
+    fresh = path.with_name(f".{path.name}.new")
+    write_synced(fresh, data)
+    fresh.replace(path)
+    sync_folder(path.parent)
+
+
+def write_synced(path: Path, data: bytes | memoryview) -> None:
+    """Write a file of mode 0600 to the disk itself; its name is durable after `sync_folder`."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, FILE_MODE)  # what a crash left behind keeps its old mode
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_durably(path: Path) -> None:
+    """Remove a file, if it is there."""
+    path.unlink(missing_ok=True)
+    sync_folder(path.parent)

@@ -1,0 +1,135 @@
+"""A member's identity: a long-term Ed25519 key and an id, in a folder of its own."""
+
+import fcntl
+import json
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Self
+
+from client_sdk.errors import IdentityError, Misuse
+from client_sdk.files import make_private, sync_folder, write_durably
+from protocol.identity import SigningKey, fingerprint
+
+_ID = re.compile(r"[a-z0-9-]{1,64}")
+_FORMAT = "veilsum-identity/1"
+_KEY, _CARD, _LOCK = "identity.key", "identity.json", "lock"
+
+
+class Identity:
+    """Who a member is, and where its state is kept.
+
+    Attributes:
+        folder: of mode 0700; holds the key (0600), the id, and all state under `state/`.
+        member: the id that the admin puts into the roster.
+        key: signs this member's messages.
+    """
+
+    def __init__(self, folder: Path, member: str, key: SigningKey) -> None:
+        self.folder, self.member, self.key = folder, member, key
+
+    @classmethod
+    def create(cls, folder: str | os.PathLike[str], member: str) -> Self:
+        """Draw a new key.
+
+        Args:
+            folder: is made, with mode 0700; may exist, without an identity in it.
+            member: 1 to 64 of a-z, 0-9 and "-".
+
+        Raises:
+            Misuse: `member` is no id.
+            IdentityError: the folder holds an identity already; it is never overwritten.
+        """
+        if not _ID.fullmatch(member):
+            raise Misuse(f"{member!r} is no member id: use 1 to 64 of a-z, 0-9 and '-'")
+        home = Path(folder)
+        if (home / _KEY).exists() or (home / _CARD).exists():
+            raise IdentityError(
+                f"{home} holds an identity already: load it with Identity.load, or choose another folder"
+            )
+        make_private(home)
+        key = SigningKey(secrets.token_bytes(32))
+        card = {"format": _FORMAT, "member": member, "public": key.public.hex()}
+        write_durably(home / _KEY, f"{key.seed.hex()}\n".encode())
+        write_durably(home / _CARD, f"{json.dumps(card)}\n".encode())
+        return cls(home, member, key)
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read the identity that `create` wrote.
+
+        Raises:
+            IdentityError: there is none, others may read its key, or its files are damaged.
+        """
+        home = Path(folder)
+        path = home / _KEY
+        try:
+            mode = path.stat().st_mode
+            if mode & 0o077:
+                raise IdentityError(
+                    f"others may read {path} (mode {mode & 0o777:04o}): run chmod 600 {path}, and replace "
+                    "this identity by a new one if anybody else had access"
+                )
+            key = SigningKey(bytes.fromhex(path.read_text("ascii")))
+            card = json.loads((home / _CARD).read_text("utf-8"))
+            member, public = str(card["member"]), str(card["public"])
+        except FileNotFoundError as error:
+            raise IdentityError(
+                f"no identity in {home}: create one with Identity.create(folder, member)"
+            ) from error
+        except (ValueError, KeyError, TypeError, Misuse):
+            # Not chained: what could not be read as a key may be most of one.
+            raise IdentityError(
+                f"the identity in {home} is damaged: create a new one and give its public key to the admin"
+            ) from None
+        if public != key.public.hex() or not _ID.fullmatch(member):
+            raise IdentityError(
+                f"{home / _CARD} does not belong to {path}: create a new identity and give its public key to "
+                "the admin"
+            )
+        return cls(home, member, key)
+
+    @property
+    def public(self) -> bytes:
+        """The 32-byte Ed25519 public key that the admin puts into the roster."""
+        return self.key.public
+
+    @property
+    def fingerprint(self) -> str:
+        """The public key as people compare it: all of it, in groups of four hexadecimal digits."""
+        return fingerprint(self.key.public)
+
+    def lock(self) -> "FolderLock":
+        """Take the folder for this process.
+
+        Raises:
+            IdentityError: a member somewhere uses it now.
+        """
+        return FolderLock(self.folder)
+
+    def __repr__(self) -> str:
+        return f"<Identity {self.member} {self.public.hex()[:16]}>"
+
+
+class FolderLock:
+    """Exclusive use of an identity's folder, until `release` or the end of the process."""
+
+    def __init__(self, folder: Path) -> None:
+        # Two processes that move one identity's keys would mask or vote twice in one context.
+        self._descriptor: int | None = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.release()
+            raise IdentityError(
+                f"another process (or another Member of this one) uses {folder}: close it first; one identity "
+                "speaks with one voice"
+            ) from error
+        sync_folder(folder)
+
+    def release(self) -> None:
+        """Give the folder back; again is harmless."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            os.close(descriptor)

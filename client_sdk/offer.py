@@ -1,0 +1,157 @@
+"""What a member brings to a round, and whether the round's terms fit it."""
+
+import hmac
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from calibration.errors import CalibrationError
+from calibration.lattice import FeaturesLattice, SumsLattice, lattice_from
+from client_sdk.errors import Misuse, PeerFault
+from client_sdk.policy import refused
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.ring import HeadroomError
+from protocol.tags import Tag, info
+
+Lattice = SumsLattice | FeaturesLattice
+
+
+class Layout(Protocol):
+    """What stands where in the vector."""
+
+    @property
+    def elements(self) -> int:
+        """Length of the vector."""
+        ...
+
+    def to_bytes(self) -> bytes:
+        """The canonical encoding."""
+        ...
+
+
+class Statistics(Protocol):
+    """What `contribute` takes: `calibration.FFCStatistics` is one."""
+
+    @property
+    def layout(self) -> Layout:
+        """The vector's blocks."""
+        ...
+
+    @property
+    def bias(self) -> bool:
+        """Whether a constant feature stands last."""
+        ...
+
+    @property
+    def lattice(self) -> Any:
+        """The lattice of integer statistics; None for float64, which any sums lattice takes."""
+        ...
+
+    @property
+    def records(self) -> int:
+        """How many records are summed."""
+        ...
+
+    @property
+    def records_digest(self) -> bytes:
+        """Names the set of records."""
+        ...
+
+    def vector(self, lattice: Any) -> npt.NDArray[np.int64]:
+        """The (elements,) int64 vector on a lattice."""
+        ...
+
+
+@dataclass(frozen=True, repr=False)
+class Offer:
+    """Statistics under a lineage's name.
+
+    Attributes:
+        statistics: what is summed.
+        lineage: lin_u, 8 bytes.
+        records: ver_u, 8 bytes.
+    """
+
+    statistics: Statistics
+    lineage: bytes
+    records: bytes
+
+    @classmethod
+    def of(cls, statistics: Statistics, lineage: str, lineage_key: bytes) -> "Offer":
+        """Tag statistics for the ledger, so that only this member can tell what the tags name.
+
+        Raises:
+            Misuse: the lineage has no name.
+            RecordsNotTracked: the statistics keep no digest of their records.
+        """
+        if not lineage:
+            raise Misuse("a lineage needs a name, such as the data set's and its year's")
+        name = lineage.encode()
+        return cls(
+            statistics,
+            _tag(lineage_key, info(Tag.LINEAGE, name)),
+            _tag(lineage_key, info(Tag.RECORDS, name, statistics.records_digest)),
+        )
+
+    def check(self, attempt: Attempt, member: str) -> None:
+        """Refuse terms that ask for something else than these statistics, in this order.
+
+        1. the statistic's name; 2. layout and elements; 3. the lattice (policy-refused, naming the term);
+        4. the member's records are within its cap (too-many-records).
+        """
+        terms, own = attempt.opening.terms, self.statistics
+        name = "ffc-bias" if own.bias else "ffc"
+        if terms.statistic != name:
+            raise refused("statistic", f"{name}, which its statistics are,", terms.statistic)
+        if terms.layout != own.layout.to_bytes():
+            raise refused("layout", "that of its statistics: same dim, classes and bias,", "another")
+        if terms.elements != own.layout.elements:
+            raise refused("elements", own.layout.elements, terms.elements)
+        lattice = terms_lattice(attempt)
+        if lattice != own.lattice if own.lattice is not None else not isinstance(lattice, SumsLattice):
+            wanted = own.lattice or "a sums lattice, since its statistics are float64,"
+            raise refused("lattice", wanted, lattice)
+        cap = attempt.manifest.caps[attempt.members.index(member)]
+        if own.records > cap:
+            raise PeerFault(
+                Cause.TOO_MANY_RECORDS,
+                f"these statistics sum {own.records} records, this cohort's cap is {cap}: contribute fewer, or ask "
+                "for a cohort with a higher cap",
+                [member],
+            )
+
+
+def check_consistent(attempt: Attempt) -> None:
+    """Refuse terms that contradict themselves or the manifest, in this order (terms-refused).
+
+    1. the lattice exists; 2. the members' caps sum to N_max at most; 3. no sum that the terms admit wraps around.
+    """
+    terms = attempt.opening.terms
+    lattice = terms_lattice(attempt)
+    caps = sum(attempt.manifest.caps)
+    if caps > terms.records_max:
+        raise _contradiction(f"the members' caps sum to {caps} records, records_max is {terms.records_max}")
+    try:
+        attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(attempt.members)))
+    except HeadroomError as error:
+        raise _contradiction(str(error)) from error
+
+
+def terms_lattice(attempt: Attempt) -> Lattice:
+    """The lattice that the terms name; PeerFault(terms-refused) for one that does not exist."""
+    terms = attempt.opening.terms
+    try:
+        return lattice_from(terms.lattice, terms.lattice_bits)
+    except CalibrationError as error:
+        raise _contradiction(str(error)) from error
+
+
+def _contradiction(detail: str) -> PeerFault:
+    return PeerFault(Cause.TERMS_REFUSED, detail, ["coordinator"])
+
+
+def _tag(key: bytes, message: bytes) -> bytes:
+    return hmac.digest(key, message, "sha256")[:8]

@@ -1,0 +1,135 @@
+"""What a member insists on, whatever the coordinator says: a policy refuses, it never changes a value."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from client_sdk.errors import Misuse, PeerFault
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.messages import Manifest, Roster
+
+_DAY_S = 86_400.0
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A member's own limits.
+
+    Attributes:
+        admin_key: the admin's Ed25519 public key, 32 bytes or hexadecimal: pins the federation. Get it from the
+            admin, not from the coordinator.
+        members_min: fewest members in a cohort.
+        survivors_min: fewest members a sum may be certified with.
+        colluders_min: fewest colluding members that the cohort's parameters must withstand.
+        statistics: names of statistics this member sums.
+        lattices: names of lattices it accepts.
+        extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
+        lifetime_max_s: longest time from opening to the round's latest end, in seconds.
+        records_max: most records that the members of a round may sum.
+        card_lifetime_s: how long this member's key cards are good for, in seconds.
+
+    Raises:
+        Misuse: a key or digest that is none, or limits out of their domain.
+    """
+
+    admin_key: bytes | str
+    members_min: int = 3
+    survivors_min: int = 3
+    colluders_min: int = 0
+    statistics: frozenset[str] = frozenset({"ffc", "ffc-bias"})
+    lattices: frozenset[str] = frozenset({"sums", "features"})
+    extractors: frozenset[bytes | str] | None = None
+    lifetime_max_s: float = 30 * _DAY_S
+    records_max: int = 1 << 32
+    card_lifetime_s: float = 90 * _DAY_S
+
+    def __post_init__(self) -> None:
+        _set(self, "admin_key", _digest(self.admin_key, "admin_key"))
+        for field in ("statistics", "lattices"):
+            _set(self, field, _names(getattr(self, field), field))
+        if self.extractors is not None:
+            _set(self, "extractors", frozenset(_digest(value, "extractors") for value in self.extractors))
+        if self.members_min < 3 or self.survivors_min < 3 or self.colluders_min < 0:
+            raise Misuse("members_min and survivors_min are at least 3, colluders_min at least 0")
+        if not (self.lifetime_max_s > 0 and self.records_max > 0 and self.card_lifetime_s > 0):
+            raise Misuse("lifetime_max_s, records_max and card_lifetime_s are above 0")
+
+    @property
+    def federation(self) -> bytes:
+        """The pinned admin key, 32 bytes."""
+        assert isinstance(self.admin_key, bytes)
+        return self.admin_key
+
+    def check_roster(self, roster: Roster) -> None:
+        """Refuse a roster of another federation (wrong-federation), or not the admin's (bad-signature)."""
+        roster.verify_admin(self.federation)
+
+    def check_manifest(self, manifest: Manifest) -> None:
+        """Refuse a cohort, whose manifest has passed `protocol.attempt.check_manifest`, in this order.
+
+        1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. a ≥ colluders_min.
+
+        Raises:
+            PeerFault: policy-refused, naming the field, what it demands and what it saw.
+        """
+        for field, seen in (
+            ("members_min", len(manifest.members)),
+            ("survivors_min", manifest.survivors_min),
+            ("colluders_min", manifest.colluders),
+        ):
+            wanted = getattr(self, field)
+            if seen < wanted:
+                raise refused(field, f"at least {wanted}", seen)
+
+    def check_terms(self, attempt: Attempt, now_s: float) -> None:
+        """Refuse a round's terms, in this order.
+
+        1. statistic, 2. lattice, 3. extractor, 4. records_max, 5. lifetime; 6. noise, which this release can't add.
+
+        Raises:
+            PeerFault: policy-refused, naming the field, what it demands and what it saw.
+        """
+        terms = attempt.opening.terms
+        if terms.statistic not in self.statistics:
+            raise refused("statistics", _one_of(self.statistics), terms.statistic)
+        if terms.lattice not in self.lattices:
+            raise refused("lattices", _one_of(self.lattices), terms.lattice)
+        if self.extractors is not None and terms.extractor not in self.extractors:
+            wanted = _one_of(value.hex() for value in self.extractors if isinstance(value, bytes))
+            raise refused("extractors", wanted, terms.extractor.hex())
+        if terms.records_max > self.records_max:
+            raise refused("records_max", f"at most {self.records_max}", terms.records_max)
+        if terms.latest_end_s - now_s > self.lifetime_max_s:
+            seen = f"{terms.latest_end_s - now_s:.0f} s"
+            raise refused("lifetime_max_s", f"at most {self.lifetime_max_s:.0f} s", seen)
+        if terms.noise:
+            raise refused("noise", "none, since this release adds none", f"{len(terms.noise)} bytes")
+
+
+def refused(field: str, wanted: object, seen: object) -> PeerFault:
+    """The one fault of this member's own making: it names the field, what was wanted and what came."""
+    return PeerFault(Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, the coordinator offers {seen}")
+
+
+def _set(policy: Policy, field: str, value: object) -> None:
+    object.__setattr__(policy, field, value)  # frozen: only while it is being made
+
+
+def _names(value: Iterable[str] | str, field: str) -> frozenset[str]:
+    if isinstance(value, str):
+        raise Misuse(f'{field} is a set of names: write {{"{value}"}}')
+    return frozenset(value)
+
+
+def _digest(value: bytes | str, field: str) -> bytes:
+    try:
+        raw = bytes.fromhex(value) if isinstance(value, str) else bytes(value)
+    except (ValueError, TypeError) as error:
+        raise Misuse(f"{field}: not hexadecimal") from error
+    if len(raw) != 32:
+        raise Misuse(f"{field}: 32 bytes, or 64 hexadecimal digits, not {len(raw)} bytes")
+    return raw
+
+
+def _one_of(values: Iterable[str]) -> str:
+    return "one of " + (", ".join(sorted(values)) or "none")

@@ -1,0 +1,76 @@
+"""What a member tells whoever watches: every wait says for whom, how many are there, and until when."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Step(StrEnum):
+    """What a member is doing."""
+
+    ENROLLING = "enrolling"
+    MASKING = "masking"
+    UPLOADING = "uploading"
+    WAITING = "waiting"
+    ANSWERING = "answering"
+    VERIFYING = "verifying"
+    RETRYING = "retrying"
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One event.
+
+    Attributes:
+        step: what the member does now.
+        phase: the coordinator's phase where it waits for one, else "".
+        done: chunks masked or uploaded, or members that are there.
+        total: of how many; 0 where nothing is counted.
+        waiting_for: ids of the members whose answers are missing.
+        until_s: Unix time in seconds at which the wait ends by itself, where it does.
+        detail: one sentence for people, where there is something to say.
+    """
+
+    step: Step
+    phase: str = ""
+    done: int = 0
+    total: int = 0
+    waiting_for: tuple[str, ...] = ()
+    until_s: float | None = None
+    detail: str = ""
+
+
+Watcher = Callable[[Progress], None]
+
+
+class Reporter:
+    """Passes events on, one at a time, whichever thread they come from, and none twice in a row."""
+
+    def __init__(self, watcher: Watcher | None) -> None:
+        self._watcher, self._lock = watcher, threading.Lock()
+        self._last: Progress | None = None
+
+    def __call__(self, event: Progress) -> None:
+        """Report an event."""
+        if self._watcher is None:
+            return
+        with self._lock:
+            if event != self._last:
+                self._last = event
+                self._watcher(event)
+
+
+class Counter:
+    """Counts finished chunks, whichever lane they were finished in."""
+
+    def __init__(self, report: Reporter, step: Step, done: int, total: int) -> None:
+        self._report, self._step, self._done, self._total = report, step, done, total
+        self._lock = threading.Lock()
+
+    def __call__(self) -> None:
+        """One more."""
+        with self._lock:
+            self._done += 1
+            self._report(Progress(self._step, done=self._done, total=self._total))

@@ -1,0 +1,108 @@
+"""Ask again until the coordinator answers or the patience is spent, and read what it refused.
+
+Every request of the protocol may be repeated: what it carries is stored before it is sent and never changes.
+"""
+
+from email.utils import parsedate_to_datetime
+
+from pydantic import ValidationError
+
+from client_sdk.effects import Flow, Pause, Request, Response, Unreached
+from client_sdk.errors import UnexpectedAnswer, Unreachable, fault_of
+from client_sdk.progress import Progress, Reporter, Step
+from client_sdk.surroundings import Surroundings
+from protocol.rest import Problem
+
+RETRIED = frozenset({429, 502, 503, 504})
+_FIRST_S, _LONGEST_S = 0.5, 30.0
+
+
+class Caller:
+    """Exchanges a request for an answer.
+
+    Args:
+        patience_s: how long one request is tried again, counted from its first failure.
+        surroundings: clocks and jitter.
+        report: is told about every retry.
+    """
+
+    def __init__(self, patience_s: float, surroundings: Surroundings, report: Reporter) -> None:
+        self._patience_s, self._surroundings, self._report = patience_s, surroundings, report
+
+    def call(self, request: Request) -> Flow[Response]:
+        """Send a request until it is answered.
+
+        Returns:
+            An answer below 400.
+
+        Raises:
+            Unreachable: connections failed, or the coordinator was unavailable, for `patience_s`.
+            PeerFault: the coordinator refused and said why.
+            UnexpectedAnswer: it refused in no way that this release can read.
+        """
+        began_s, tries = self._surroundings.monotonic_s(), 0
+        while True:
+            answer: Response | Unreached = yield request
+            tries += 1
+            if isinstance(answer, Response) and answer.status not in RETRIED:
+                return _accepted(request, answer)
+            spent_s = self._surroundings.monotonic_s() - began_s
+            if tries == 1:
+                # The first wait may have been a long poll: it counts from when it failed.
+                began_s, spent_s = began_s + spent_s, 0.0
+            left_s = self._patience_s - spent_s
+            if left_s <= 0:
+                raise Unreachable(
+                    f"{request.method} {request.path} failed {tries} times in {spent_s:.0f} s, last: "
+                    f"{_reason(answer)}. Nothing is lost: check the address and the network, then run the same "
+                    "command again"
+                )
+            pause_s = min(self._pause_s(tries, answer), left_s)
+            self._report(
+                Progress(
+                    Step.RETRYING,
+                    detail=f"{_reason(answer)}; try {tries + 1} in {pause_s:.1f} s, for {left_s:.0f} s more",
+                )
+            )
+            yield Pause(pause_s)
+
+    def _pause_s(self, tries: int, answer: Response | Unreached) -> float:
+        longest_s = min(_FIRST_S * 2.0 ** min(tries - 1, 10), _LONGEST_S)
+        backoff_s = longest_s * (0.5 + 0.5 * self._surroundings.jitter())
+        asked = answer.headers.get("retry-after", "") if isinstance(answer, Response) else ""
+        return max(backoff_s, self._retry_after_s(asked))
+
+    def _retry_after_s(self, value: str) -> float:
+        """Seconds that a Retry-After header asks for (RFC 9110, 10.2.3); 0 for one that can't be read."""
+        if value.isascii() and value.isdecimal():
+            return float(value[:9])
+        try:
+            return parsedate_to_datetime(value).timestamp() - self._surroundings.now_s()
+        except ValueError:
+            return 0.0
+
+
+def _accepted(request: Request, answer: Response) -> Response:
+    if 200 <= answer.status < 300:
+        return answer
+    problem = _problem(answer)
+    if problem is None:
+        raise UnexpectedAnswer(
+            f"{request.method} {request.path} was answered by HTTP {answer.status} without a problem document: "
+            "is this the coordinator's address, and no proxy in between that answers for it?"
+        )
+    raise fault_of(problem)
+
+
+def _problem(answer: Response) -> Problem | None:
+    try:
+        return Problem.model_validate_json(answer.body)
+    except ValidationError:
+        return None
+
+
+def _reason(answer: Response | Unreached) -> str:
+    if isinstance(answer, Unreached):
+        return answer.reason
+    problem = _problem(answer)
+    return f"HTTP {answer.status}" + (f", {problem.cause}: {problem.detail}" if problem else "")

@@ -1,0 +1,81 @@
+"""What every flow of one member works with."""
+
+from dataclasses import dataclass
+
+from client_sdk.api import Coordinator
+from client_sdk.effects import Flow
+from client_sdk.errors import Misuse, PeerFault
+from client_sdk.policy import Policy
+from client_sdk.progress import Reporter
+from client_sdk.store import Store
+from client_sdk.surroundings import Surroundings
+from protocol.causes import Cause
+from protocol.identity import SigningKey
+from protocol.member import Closed, MemberPhase, Ready
+from protocol.member.attempting import Attempting
+from protocol.messages import Roster
+from protocol.rest import RoundView
+
+
+@dataclass(frozen=True, repr=False)
+class Session:
+    """One member's key, state, limits and way to the coordinator.
+
+    Attributes:
+        given: the roster that the caller passed; None to ask the coordinator each time.
+        lanes: chunks in flight.
+    """
+
+    member: str
+    key: SigningKey
+    store: Store
+    policy: Policy
+    coordinator: Coordinator
+    report: Reporter
+    surroundings: Surroundings
+    given: Roster | None
+    lanes: int
+
+    def roster(self) -> Flow[Roster]:
+        """The roster in force, checked against the pinned admin key and the versions seen.
+
+        Raises:
+            PeerFault: wrong-federation, bad-signature or roster-rollback.
+        """
+        roster = self.given
+        if roster is None:
+            roster = yield from self.coordinator.roster(self.policy.federation)
+        self.policy.check_roster(roster)
+        self.store.see_roster(roster)
+        return roster
+
+    def check_current(self, roster: Roster) -> None:
+        """Refuse to begin anything under an older roster than one already seen (roster-rollback)."""
+        seen = self.store.roster()
+        if seen is not None and roster.version_number < seen.version_number:
+            raise PeerFault(
+                Cause.ROSTER_ROLLBACK,
+                f"this cohort was formed under roster version {roster.version_number}, version "
+                f"{seen.version_number} is in force: enrol in a new cohort",
+            )
+
+    def check_view(self, view: RoundView, round_id: str) -> bytes:
+        """The cohort of a round that the coordinator shows; a view is a guide, never a proof.
+
+        Raises:
+            PeerFault: another round (malformed), or another federation's (wrong-federation).
+        """
+        if view.round != round_id:
+            raise PeerFault(Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"])
+        if view.federation != self.policy.federation.hex():
+            raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
+        return bytes.fromhex(view.cohort)
+
+
+def ready_of(phase: MemberPhase) -> Ready:
+    """The keys and history inside a phase; Misuse before the manifest."""
+    if isinstance(phase, Ready):
+        return phase
+    if isinstance(phase, Attempting | Closed):
+        return phase.ready
+    raise Misuse("an enrolling member has no cohort yet")

@@ -1,0 +1,90 @@
+"""M1 as flows: mask chunk by chunk into the spool, announce, and send what is missing."""
+
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from client_sdk.effects import Flow, compute, together
+from client_sdk.errors import Misuse
+from client_sdk.offer import Offer, terms_lattice
+from client_sdk.progress import Counter, Progress, Step
+from client_sdk.session import Session
+from client_sdk.spool import Spool
+from protocol.member import MemberPhase, Opened
+from protocol.messages import Upload
+from protocol.rest import UploadView
+from protocol.sealing import Sealing
+
+
+def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[MemberPhase]:
+    """Make this member's upload; nothing of it has left when it is interrupted, and it begins afresh.
+
+    Args:
+        session: the member.
+        round_id: stored beside the phase.
+        opened: the attempt.
+        offer: statistics that `Offer.check` has passed.
+
+    Returns:
+        The Uploaded phase, stored, with every chunk of it.
+    """
+    attempt, statistics = opened.attempt, offer.statistics
+    spool = session.store.spool(opened.opening.cohort)
+    spool.begin()
+    vector = yield from compute(partial(statistics.vector, terms_lattice(attempt)))
+    if vector.shape != (opened.opening.terms.elements,):
+        raise Misuse(f"the statistics' vector has shape {vector.shape}, their layout says otherwise")
+    sealing = opened.seal(session.surroundings.random_bytes)
+    step = opened.opening.terms.chunk_elements
+    for index in range(attempt.chunks):
+        values = vector[index * step : (index + 1) * step]
+        yield from compute(partial(_keep, sealing, spool, index, values))
+        session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
+    upload, own_shares = yield from compute(
+        partial(
+            sealing.finish,
+            session.key,
+            lineage=offer.lineage,
+            records_tag=offer.records,
+            records=statistics.records,
+        )
+    )
+    spool.seal()
+    phase, _ = opened.uploaded(upload, own_shares)
+    # Chunks first, then the phase: a stored upload can always be sent whole.
+    session.store.hold(opened.opening.cohort, phase, round_id)
+    return phase
+
+
+def _keep(sealing: Sealing, spool: Spool, index: int, values: npt.NDArray[np.int64]) -> None:
+    spool.write(index, sealing.chunk(values))
+
+
+def check_same(upload: Upload, offer: Offer) -> None:
+    """Refuse to go on with other records than those the upload was made from; Misuse says so."""
+    if (upload.header.lineage, upload.header.records) != (offer.lineage, offer.records):
+        raise Misuse(
+            "this round's upload was made from other records or under another lineage before this member was "
+            "restarted, and it never changes: pass the same statistics, or statistics=None to send what was made"
+        )
+
+
+def send(session: Session, round_id: str, cohort: bytes, upload: Upload) -> Flow[None]:
+    """Announce an upload and send its missing chunks, several at a time; after a crash, the same bytes."""
+    view = yield from session.coordinator.announce(round_id, upload)
+    spool, total = session.store.spool(cohort), len(upload.chunk_digests)
+    missing = [index for index in view.missing if index < total]
+    counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
+    flows = [partial(_chunk, session, round_id, upload, spool, index, counter) for index in missing]
+    yield from together(flows, session.lanes)
+
+
+def _chunk(
+    session: Session, round_id: str, upload: Upload, spool: Spool, index: int, counter: Counter
+) -> Flow[UploadView]:
+    # Read when its turn comes: memory holds as many chunks as there are lanes.
+    packed = spool.read(index, upload.chunk_digests[index])
+    view = yield from session.coordinator.chunk(round_id, upload.header.member, index, packed)
+    counter()
+    return view

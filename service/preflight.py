@@ -1,0 +1,81 @@
+"""Prove that a round can work before it opens, or refuse with the numbers."""
+
+from calibration import (
+    CalibrationError,
+    FeaturesLattice,
+    Lattice,
+    SumsLattice,
+    check_ridge,
+    ffc_layout,
+)
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.messages import Manifest, Roster, Terms
+from protocol.rest import RoundRequest
+
+_SCALES = {"sums": (SumsLattice, range(40, 7, -1)), "features": (FeaturesLattice, range(16, 3, -1))}
+PROMISED_BITS = 48
+"""From this width on the weights are promised within 1e-6 of float64 ridge."""
+
+
+def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: float) -> Terms:
+    """The terms of a round.
+
+    The lattice gets the finest scale whose sums still fit the ring: 2^(b−1) > bound(N_max, n).
+
+    Raises:
+        PeerFault: terms-refused, where the extractor is not approved, N_max is below the members' caps, no
+            scale fits the ring, or a ridge is too small for the precision promised; with what would do.
+    """
+    extractor = bytes.fromhex(request.extractor)
+    if extractor not in roster.extractors:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"extractor {request.extractor} is not in roster version {roster.version_number}: "
+            "have the admin sign a roster that lists it",
+        )
+    caps = sum(manifest.caps)
+    records_max = request.records_max or caps
+    if records_max < caps:
+        raise PeerFault(
+            Cause.TERMS_REFUSED, f"records_max is {records_max}, but the members' caps add up to {caps}"
+        )
+    members = len(manifest.cards)
+    lattice = _finest(request, records_max, members)
+    rows = request.dim + request.bias
+    if isinstance(lattice, SumsLattice) and request.ring_bits >= PROMISED_BITS:
+        try:
+            for ridge in request.ridges:
+                check_ridge(ridge, dim=rows, members=members, scale_bits=lattice.bits)
+        except CalibrationError as error:
+            raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
+    layout = ffc_layout(request.dim, request.classes, bias=request.bias)
+    return Terms(
+        statistic="ffc-bias" if request.bias else "ffc",
+        layout=layout.to_bytes(),
+        elements=layout.elements,
+        ring_bits=request.ring_bits,
+        lattice=lattice.name,
+        lattice_bits=lattice.bits,
+        chunk_elements=request.chunk_elements,
+        records_max=records_max,
+        extractor=extractor,
+        ridges=request.ridges,
+        noise=b"",
+        latest_end_s=int(now_s + request.lifetime_s),
+    )
+
+
+def _finest(request: RoundRequest, records_max: int, members: int) -> Lattice:
+    form, scales = _SCALES[request.lattice]
+    for bits in scales:
+        lattice: Lattice = form(bits)
+        if lattice.required_bits(records_max, members) <= request.ring_bits:
+            return lattice
+    coarsest = form(scales[-1])
+    raise PeerFault(
+        Cause.TERMS_REFUSED,
+        f"{records_max} records of {members} members do not fit {request.ring_bits} bits at any useful scale: "
+        f"the {request.lattice} lattice needs {coarsest.required_bits(records_max, members)} bits or more; "
+        "widen the ring or lower the members' caps",
+    )

@@ -1,0 +1,140 @@
+"""Federations and cohorts: rosters, cards, manifests."""
+
+from fastapi import APIRouter, Response
+
+from protocol import rest
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.messages import KeyCard, Roster
+from protocol.tags import PROTOCOL_VERSION
+from service.problems import declared
+from service.routes.common import (
+    After,
+    Bearer,
+    Here,
+    Hex32Path,
+    IsOperator,
+    MemberPath,
+    Octets,
+    Operator,
+    Wait,
+    octets_in,
+    octets_out,
+)
+
+router = APIRouter(tags=["federations"])
+MAX_ROSTER_BYTES = 16 << 20
+
+
+@router.get(rest.COORDINATOR, responses=declared())
+async def coordinator(here: Here) -> rest.CoordinatorView:
+    """The coordinator's public key, which a roster must name."""
+    return rest.CoordinatorView(public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION)
+
+
+@router.put(
+    rest.ROSTER,
+    dependencies=[Bearer],
+    max_body_size=MAX_ROSTER_BYTES,
+    openapi_extra=octets_in("a Roster message"),
+    responses={
+        201: {"description": "stored", "model": rest.FederationView},
+        **declared(
+            Cause.UNAUTHORISED,
+            Cause.TRUNCATED,
+            Cause.WRONG_FEDERATION,
+            Cause.BAD_SIGNATURE,
+            Cause.ROSTER_ROLLBACK,
+            Cause.CONFLICT,
+        ),
+    },
+)
+async def put_roster(
+    federation: Hex32Path, body: Octets, here: Here, operator: IsOperator, response: Response
+) -> rest.FederationView:
+    """Create a federation by its first roster (operator), or replace the roster by a higher version of it."""
+    new = await here.put_roster(federation, Roster.from_bytes(body), operator=operator)
+    response.status_code = 201 if new else 200
+    return await here.federation_view(federation)
+
+
+@router.get(rest.FEDERATION, responses=declared(Cause.NOT_FOUND))
+async def federation(federation: Hex32Path, here: Here) -> rest.FederationView:
+    """A federation's members, cohorts and rounds."""
+    return await here.federation_view(federation)
+
+
+@router.get(
+    rest.ROSTER,
+    response_class=Response,
+    responses={**octets_out("the newest Roster message"), **declared(Cause.NOT_FOUND)},
+)
+async def roster(federation: Hex32Path, here: Here) -> Response:
+    """The newest roster, as the admin signed it."""
+    newest = await here.roster(federation)
+    return Response(newest.to_bytes(), media_type=rest.OCTETS)
+
+
+@router.post(
+    rest.COHORTS,
+    status_code=201,
+    dependencies=[Bearer, Operator],
+    responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND),
+)
+async def open_cohort(federation: Hex32Path, request: rest.CohortRequest, here: Here) -> rest.CohortView:
+    """Open enrolment for a cohort (operator)."""
+    return (await here.open_cohort(federation, request)).view()
+
+
+@router.get(rest.COHORT, responses=declared(Cause.NOT_FOUND))
+async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.CohortView:
+    """A cohort as it stands; with `after` and `wait_s`, as soon as it changes."""
+    found = here.cohort(cohort)
+    await found.watch.beyond(after, wait_s)
+    return found.view()
+
+
+@router.put(
+    rest.CARD,
+    max_body_size=4096,
+    openapi_extra=octets_in("a KeyCard message"),
+    responses=declared(
+        Cause.NOT_FOUND,
+        Cause.WRONG_PHASE,
+        Cause.CARD_CONFLICT,
+        Cause.TRUNCATED,
+        Cause.BAD_SIGNATURE,
+        Cause.UNKNOWN_MEMBER,
+        Cause.WRONG_COHORT,
+        Cause.CARD_EXPIRED,
+        Cause.LOW_ORDER_POINT,
+        Cause.DUPLICATE,
+    ),
+)
+async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: Here) -> rest.CohortView:
+    """A member enrols by its signed card; the last card forms the cohort."""
+    found, card = here.cohort(cohort), KeyCard.from_bytes(body)
+    if card.member != member:
+        raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the card")
+    await found.receive(card, here.now())
+    return found.view()
+
+
+@router.post(
+    rest.CLOSE, dependencies=[Bearer, Operator], responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND)
+)
+async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
+    """End enrolment now, with the cards that came (operator)."""
+    found = here.cohort(cohort)
+    await found.close()
+    return found.view()
+
+
+@router.get(
+    rest.MANIFEST,
+    response_class=Response,
+    responses={**octets_out("the Manifest message"), **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE)},
+)
+async def manifest(cohort: Hex32Path, here: Here) -> Response:
+    """The cohort's cards and numbers, once it is formed."""
+    return Response(here.cohort(cohort).formed().to_bytes(), media_type=rest.OCTETS)

@@ -1,0 +1,254 @@
+"""Rounds: opening, uploads, answers, results."""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Response
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+
+from protocol import rest
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.messages import Receipt, Refusal, Reveal, Upload, Vote, parse
+from service import solving
+from service.problems import declared, wrong_phase
+from service.routes.common import (
+    After,
+    Bearer,
+    Here,
+    Hex32Path,
+    IndexPath,
+    MemberPath,
+    Octets,
+    Operator,
+    RoundPath,
+    Wait,
+    octets_in,
+    octets_out,
+)
+
+router = APIRouter(tags=["rounds"])
+MAX_CHUNK_BYTES = 32 << 20
+_ANSWERS = (Receipt, Vote, Refusal, Reveal)
+
+
+@router.post(
+    rest.ROUNDS,
+    status_code=201,
+    dependencies=[Bearer, Operator],
+    responses=declared(
+        Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CONFLICT, Cause.TERMS_REFUSED
+    ),
+)
+async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -> rest.RoundView:
+    """Open the next round of a formed cohort, or the next attempt of a voided one (operator)."""
+    return (await here.open_round(cohort, request)).view()
+
+
+@router.get(rest.ROUND, responses=declared(Cause.NOT_FOUND))
+async def round_view(
+    round_id: RoundPath, here: Here, after: After = -1, wait_s: Wait = 0.0
+) -> rest.RoundView:
+    """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
+    found = here.round(round_id)
+    await found.watch.beyond(after, wait_s)
+    return found.view()
+
+
+@router.get(rest.ROUND_EVENTS, response_class=EventSourceResponse, responses=declared(Cause.NOT_FOUND))
+async def events(round_id: RoundPath, here: Here) -> AsyncIterator[ServerSentEvent]:
+    """The round's view at every change, as server-sent events, until it ends."""
+    found, version = here.round(round_id), -1
+    while True:
+        seen = await found.watch.beyond(version, rest.MAX_WAIT_S)
+        if seen > version:
+            version, view = seen, found.view()
+            yield ServerSentEvent(data=view, event="round", id=str(version))
+            if view.ended:
+                return
+
+
+@router.get(
+    rest.REQUEST,
+    response_class=Response,
+    responses={
+        **octets_out("the message that the member has to answer now"),
+        204: {
+            "description": "nothing to answer yet; wait again with `after` from the veilsum-version header"
+        },
+        **declared(Cause.NOT_FOUND, Cause.UNKNOWN_MEMBER),
+    },
+)
+async def request_for(
+    round_id: RoundPath, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
+) -> Response:
+    """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate."""
+    found = here.round(round_id)
+    if member not in found.attempt.members:
+        raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
+    version = await found.watch.beyond(after, wait_s)
+    message = await asyncio.to_thread(found.request_for, member)
+    headers = {rest.VERSION_HEADER: str(version)}
+    if message is None:
+        return Response(status_code=204, headers=headers)
+    return Response(message.to_bytes(), headers=headers, media_type=rest.OCTETS)
+
+
+@router.put(
+    rest.UPLOAD,
+    max_body_size=rest.MAX_MESSAGE_BYTES,
+    openapi_extra=octets_in("an Upload message"),
+    responses=declared(
+        Cause.NOT_FOUND,
+        Cause.WRONG_PHASE,
+        Cause.WRONG_CONTEXT,
+        Cause.UPLOAD_CONFLICT,
+        Cause.TRUNCATED,
+        Cause.UNKNOWN_MEMBER,
+        Cause.BAD_SIGNATURE,
+        Cause.UPLOAD_MISSHAPEN,
+    ),
+)
+async def announce(round_id: RoundPath, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
+    """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
+    found, upload = here.round(round_id), Upload.from_bytes(body)
+    if upload.header.member != member:
+        raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the upload")
+    await found.receive(upload, here.now())
+    return found.upload_view(member)
+
+
+@router.get(rest.UPLOAD, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CHUNK_UNKNOWN))
+async def upload_view(round_id: RoundPath, member: MemberPath, here: Here) -> rest.UploadView:
+    """Which chunks of an announced upload are still to come."""
+    return here.round(round_id).upload_view(member)
+
+
+@router.put(
+    rest.CHUNK,
+    max_body_size=MAX_CHUNK_BYTES,
+    openapi_extra=octets_in("the packed chunk"),
+    responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CHUNK_MISMATCH, Cause.CHUNK_UNKNOWN),
+)
+async def put_chunk(
+    round_id: RoundPath,
+    member: MemberPath,
+    index: IndexPath,
+    body: Octets,
+    here: Here,
+    content_digest: Annotated[str, Header(description="RFC 9530: sha-256=:BASE64:")],
+) -> rest.UploadView:
+    """Send a chunk that was announced, in any order; the same again changes nothing."""
+    digest = await asyncio.to_thread(lambda: hashlib.sha256(body).digest())
+    if digest != _sha256_of(content_digest):
+        raise PeerFault(
+            Cause.CHUNK_MISMATCH, f"chunk {index} arrived with another digest than it was sent with"
+        )
+    found = here.round(round_id)
+    await found.store_chunk(member, index, digest, body, here.now())
+    return found.upload_view(member)
+
+
+@router.post(
+    rest.ANSWERS,
+    max_body_size=rest.MAX_MESSAGE_BYTES,
+    openapi_extra=octets_in("a Receipt, Vote, Refusal or Reveal message"),
+    responses=declared(
+        Cause.NOT_FOUND,
+        Cause.WRONG_PHASE,
+        Cause.WRONG_CONTEXT,
+        Cause.CONFLICT,
+        Cause.ALREADY_VOTED,
+        Cause.TRUNCATED,
+        Cause.BAD_SIGNATURE,
+        Cause.NOT_A_DECRYPTOR,
+        Cause.SURVIVORS_INVALID,
+        Cause.REVEAL_MISSHAPEN,
+        Cause.SHARE_INVALID,
+    ),
+)
+async def answer(round_id: RoundPath, body: Octets, here: Here) -> rest.RoundView:
+    """A member's signed answer to what it was asked. The same again changes nothing."""
+    message = parse(body)
+    if not isinstance(message, _ANSWERS):
+        raise PeerFault(
+            Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
+        )
+    found = here.round(round_id)
+    await found.receive(message, here.now())
+    return found.view()
+
+
+@router.post(
+    rest.CANCEL,
+    dependencies=[Bearer, Operator],
+    responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE),
+)
+async def cancel(round_id: RoundPath, request: rest.CancelRequest, here: Here) -> rest.RoundView:
+    """Give a round up (operator): its decryptors are asked to sign VOID."""
+    found = here.round(round_id)
+    await found.cancel(here.now(), request.reason)
+    return found.view()
+
+
+@router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
+async def result(round_id: RoundPath, here: Here) -> rest.ResultRecord:
+    """The signed record of a finished round."""
+    record = here.round(round_id).record
+    if record is None:
+        raise _no_result(here.round(round_id).view())
+    return record
+
+
+@router.get(
+    rest.WEIGHTS,
+    response_class=Response,
+    responses={
+        **octets_out("tensors `weights` (l, C) and, with a bias, `bias` (C,)", rest.SAFETENSORS),
+        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    },
+)
+async def weights(round_id: RoundPath, here: Here) -> Response:
+    """The head's weights, float64, as safetensors."""
+    return await _document(here, round_id, solving.weights_name(round_id))
+
+
+@router.get(
+    rest.SUMS,
+    response_class=Response,
+    dependencies=[Bearer, Operator],
+    responses={
+        **octets_out("tensor `sum`, int64, in the terms' layout and lattice", rest.SAFETENSORS),
+        **declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    },
+)
+async def sums(round_id: RoundPath, here: Here) -> Response:
+    """The sum itself, as safetensors (operator)."""
+    return await _document(here, round_id, solving.sums_name(round_id))
+
+
+async def _document(here: Here, round_id: str, name: str) -> Response:
+    found = here.round(round_id)
+    if found.record is None:
+        raise _no_result(found.view())
+    return Response(await asyncio.to_thread(here.blobs.get, name), media_type=rest.SAFETENSORS)
+
+
+def _no_result(view: rest.RoundView) -> PeerFault:
+    return wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
+
+
+def _sha256_of(header: str) -> bytes:
+    """The digest in a Content-Digest header; PeerFault(malformed-request) where there is none."""
+    for item in header.split(","):
+        name, _, value = item.strip().partition("=")
+        if name == "sha-256" and len(value) > 2 and value[0] == value[-1] == ":":
+            try:
+                return base64.b64decode(value[1:-1], validate=True)
+            except binascii.Error:
+                break
+    raise PeerFault(Cause.MALFORMED_REQUEST, "content-digest must hold sha-256=:BASE64: (RFC 9530)")

@@ -1,0 +1,135 @@
+"""M4: from recovered seeds to a signed result (protocol §4.8)."""
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import save
+
+from calibration import (
+    CalibrationError,
+    FFCStatistics,
+    Layout,
+    Solution,
+    SumsLattice,
+    check_sums,
+    lattice_from,
+    solve_ffc,
+    weights_error_bound,
+)
+from protocol.causes import Cause
+from protocol.coordinator import Recovered
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Terms
+from protocol.record import sign_record
+from protocol.rest import ResultRecord, SolutionView, SurvivorView
+from protocol.unmasking import Unmasking
+from service.rounds import Round
+from service.storage.blobs import FileBlobs
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished sum: what is published, and what only the operator may read."""
+
+    record: ResultRecord
+    weights: bytes
+    sums: bytes
+
+
+def weights_name(round_id: str) -> str:
+    """Where a round's weights are stored."""
+    return f"results/{round_id}/weights"
+
+
+def sums_name(round_id: str) -> str:
+    """Where a round's sums are stored."""
+    return f"results/{round_id}/sums"
+
+
+def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningKey) -> Outcome:
+    """Unmask, check, solve and sign.
+
+    Raises:
+        PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
+    """
+    attempt = recovered.attempt
+    terms = attempt.opening.terms
+    total = sum_of(round_, recovered, blobs)
+    members = len(recovered.certificate.survivors)
+    try:
+        statistics, solution = solve(terms, total, members)
+    except CalibrationError as error:
+        raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
+    tensors = {"weights": np.ascontiguousarray(solution.weights)}
+    if solution.bias is not None:
+        tensors["bias"] = np.ascontiguousarray(solution.bias)
+    weights, sums = save(tensors), save({"sum": total})
+    record = ResultRecord(
+        round=round_.id,
+        federation=attempt.roster.federation.hex(),
+        cohort=attempt.manifest.cohort.hex(),
+        context=attempt.context.hex(),
+        certificate=recovered.certificate.hash.hex(),
+        terms=terms.hash.hex(),
+        extractor=terms.extractor.hex(),
+        statistic=terms.statistic,
+        members=len(attempt.members),
+        survivors=tuple(
+            SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.certificate.survivors
+        ),
+        records=statistics.records,
+        weights_sha256=hashlib.sha256(weights).hexdigest(),
+        sums_sha256=hashlib.sha256(sums).hexdigest(),
+        weights_error_bound=_error_bound(terms, solution, members),
+        solution=SolutionView(
+            ridge=solution.ridge,
+            grid=tuple(solution.grid.tolist()),
+            gcv=tuple(error if math.isfinite(error) else None for error in solution.gcv.tolist()),
+            dof=solution.dof,
+            condition=solution.condition,
+            residual=solution.residual,
+            rank=solution.rank,
+            empty_classes=solution.empty_classes,
+        ),
+    )
+    return Outcome(sign_record(record, key), weights, sums)
+
+
+def sum_of(round_: Round, recovered: Recovered, blobs: FileBlobs) -> npt.NDArray[np.int64]:
+    """The survivors' sum, chunk by chunk from storage."""
+    unmasking = Unmasking(recovered)
+    step = recovered.attempt.opening.terms.chunk_elements
+    total = np.empty(recovered.attempt.opening.terms.elements, np.int64)
+    for index in range(recovered.attempt.chunks):
+        packed = ((m, blobs.get(round_.chunk_name(m, index))) for m in unmasking.survivors)
+        total[index * step : (index + 1) * step] = unmasking.chunk(index, packed)
+    return total
+
+
+def solve(terms: Terms, total: npt.NDArray[np.int64], members: int) -> tuple[FFCStatistics, Solution]:
+    """Check the sum's identities and solve for the head."""
+    layout = Layout.from_bytes(terms.layout)
+    lattice = lattice_from(terms.lattice, terms.lattice_bits)
+    bias = terms.statistic == "ffc-bias"
+    check_sums(layout, lattice, total, members=members, bias=bias)
+    statistics = FFCStatistics.from_sums(layout, lattice, total, bias=bias, members=members)
+    return statistics, solve_ffc(statistics, terms.ridges or None)
+
+
+def _error_bound(terms: Terms, solution: Solution, members: int) -> float | None:
+    """How far rounding may have moved a weight at the most; None where nothing was rounded or no bound holds."""
+    lattice = lattice_from(terms.lattice, terms.lattice_bits)
+    if not isinstance(lattice, SumsLattice):
+        return None
+    bound = weights_error_bound(
+        solution.raw_weights,
+        solution.ridge,
+        members=members,
+        scale_bits=lattice.bits,
+        smallest_eigenvalue=solution.smallest_eigenvalue,
+    )
+    return bound if math.isfinite(bound) else None

@@ -1,0 +1,1 @@
+"""Where the coordinator keeps what it acknowledged: rows in a database, chunks in files."""
