@@ -35,12 +35,12 @@ class Coordinator:
     def send_card(self, card: KeyCard) -> Flow[rest.CohortView]:
         """Enrol."""
         path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
-        return _model(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes())))
+        return model_of(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes())))
 
     def cohort(self, cohort: bytes, after: int | None = None) -> Flow[rest.CohortView]:
         """The cohort now; or with `after`, once its version is above it or the long poll ends."""
         path = rest.COHORT.format(cohort=cohort.hex())
-        return _model(rest.CohortView, (yield from self._get(path, after)))
+        return model_of(rest.CohortView, (yield from self._get(path, after)))
 
     def manifest(self, cohort: bytes) -> Flow[Manifest]:
         """The manifest, not yet checked."""
@@ -50,7 +50,7 @@ class Coordinator:
     def round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
         """The round now; or with `after`, once its version is above it or the long poll ends."""
         response = yield from self._get(rest.ROUND.format(round_id=round_id), after)
-        return _model(rest.RoundView, response)
+        return model_of(rest.RoundView, response)
 
     def request(
         self, round_id: str, member: str, after: int | None = None
@@ -66,23 +66,23 @@ class Coordinator:
     def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, or ask what is missing of it: the same request."""
         path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
-        return _model(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
+        return model_of(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
 
     def chunk(self, round_id: str, member: str, index: int, packed: bytes) -> Flow[rest.UploadView]:
         """Send one masked chunk."""
         path = rest.CHUNK.format(round_id=round_id, member=member, index=index)
         digest = base64.b64encode(hashlib.sha256(packed).digest()).decode("ascii")
         headers = {rest.DIGEST_HEADER: f"sha-256=:{digest}:"}  # RFC 9530
-        return _model(rest.UploadView, (yield from self._send("PUT", path, packed, headers)))
+        return model_of(rest.UploadView, (yield from self._send("PUT", path, packed, headers)))
 
     def answer(self, round_id: str, message: Message) -> Flow[rest.RoundView]:
         """Answer a request: a receipt, vote, refusal or reveal."""
         path = rest.ANSWERS.format(round_id=round_id)
-        return _model(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
+        return model_of(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
 
     def result(self, round_id: str) -> Flow[rest.ResultRecord]:
         """The signed record, not yet verified."""
-        return _model(rest.ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
+        return model_of(rest.ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
 
     def weights(self, round_id: str) -> Flow[bytes]:
         """The weights file, not yet verified."""
@@ -101,7 +101,8 @@ class Coordinator:
         return (yield from self._caller.call(Request(method, path, body, full)))
 
 
-def _model(form: type[_Model], response: Response) -> _Model:
+def model_of(form: type[_Model], response: Response) -> _Model:
+    """The model in an answer's body; PeerFault(malformed) naming the coordinator and the field."""
     try:
         return form.model_validate_json(response.body)
     except ValidationError as error:

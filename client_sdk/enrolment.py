@@ -6,8 +6,7 @@ from client_sdk.progress import Progress, Step
 from client_sdk.session import Session, ready_of
 from protocol.attempt import check_manifest
 from protocol.causes import Cause
-from protocol.member import Enrolled
-from protocol.member.base import MemberPhase
+from protocol.member import Enrolled, MemberPhase
 from protocol.parameters import Quorum
 from protocol.rest import CohortView
 
@@ -30,7 +29,7 @@ def enrol(session: Session, cohort: bytes) -> Flow[Quorum]:
     held = session.store.held(cohort)
     phase: MemberPhase
     if held is None:
-        phase, cards = Enrolled.start(
+        phase, _ = Enrolled.start(
             session.member,
             roster,
             cohort,
@@ -39,7 +38,6 @@ def enrol(session: Session, cohort: bytes) -> Flow[Quorum]:
             random_bytes=session.surroundings.random_bytes,
         )
         session.store.hold(cohort, phase, "")
-        del cards  # sent below, where a restarted member comes by too
     else:
         phase = held.phase
     if isinstance(phase, Enrolled):

@@ -40,9 +40,7 @@ class Evidence:
     def of(cls, closed: Closed) -> "Evidence":
         """What is left to check once the keys are gone."""
         ready = closed.ready
-        return cls(
-            ready.member, ready.roster, ready.manifest, closed.opening, closed.certificate, closed.own
-        )
+        return cls(ready.member, ready.roster, ready.manifest, closed.opening, closed.certificate, closed.own)
 
     @cached_property
     def attempt(self) -> Attempt:
@@ -106,7 +104,9 @@ class Evidence:
             StateError: a file is missing or can't be parsed.
         """
         try:
-            parts = {name: form.from_bytes((folder / f"{name}.bin").read_bytes()) for name, form in _PARTS.items()}
+            parts = {
+                name: form.from_bytes((folder / f"{name}.bin").read_bytes()) for name, form in _PARTS.items()
+            }
             content = json.loads((folder / "member.json").read_text("utf-8"))
             member = str(content["member"])
             own = tuple(

@@ -43,7 +43,7 @@ class Identity:
         """
         if not _ID.fullmatch(member):
             raise Misuse(f"{member!r} is no member id: use 1 to 64 of a-z, 0-9 and '-'")
-        home = Path(folder)
+        home = Path(folder).expanduser()
         if (home / _KEY).exists() or (home / _CARD).exists():
             raise IdentityError(
                 f"{home} holds an identity already: load it with Identity.load, or choose another folder"
@@ -62,7 +62,7 @@ class Identity:
         Raises:
             IdentityError: there is none, others may read its key, or its files are damaged.
         """
-        home = Path(folder)
+        home = Path(folder).expanduser()
         path = home / _KEY
         try:
             mode = path.stat().st_mode

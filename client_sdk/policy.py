@@ -108,7 +108,9 @@ class Policy:
 
 def refused(field: str, wanted: object, seen: object) -> PeerFault:
     """The one fault of this member's own making: it names the field, what was wanted and what came."""
-    return PeerFault(Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, the coordinator offers {seen}")
+    return PeerFault(
+        Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, the coordinator offers {seen}"
+    )
 
 
 def _set(policy: Policy, field: str, value: object) -> None:

@@ -66,7 +66,9 @@ class Session:
             PeerFault: another round (malformed), or another federation's (wrong-federation).
         """
         if view.round != round_id:
-            raise PeerFault(Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"])
+            raise PeerFault(
+                Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"]
+            )
         if view.federation != self.policy.federation.hex():
             raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
         return bytes.fromhex(view.cohort)

@@ -152,4 +152,3 @@ def _unsealed(path: Path) -> bytes:
     if raw[:start] != _HEADER or raw[start : start + 32] != hashlib.sha256(content).digest():
         raise StateError(f"{path} is damaged. {_LOSS}")
     return content
-

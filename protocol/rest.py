@@ -106,7 +106,7 @@ class QuorumView(Model):
 
 
 class CohortView(Model):
-    """A cohort: enrolling, formed (its manifest stands), or failed for want of cards."""
+    """A cohort: enrolling, formed (its manifest stands), or failed for want of cards; and its rounds, oldest first."""
 
     cohort: Hex32
     federation: Hex32
@@ -117,6 +117,7 @@ class CohortView(Model):
     deadline_s: float | None
     quorum: QuorumView | None
     fault: Problem | None
+    rounds: tuple[RoundId, ...] = ()
 
 
 class WindowsModel(Model):

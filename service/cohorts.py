@@ -27,6 +27,7 @@ class Cohort:
     deadline_s: float
     manifest: Manifest | None = None
     fault: Problem | None = None
+    rounds: list[str] = field(default_factory=list)
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
@@ -53,6 +54,11 @@ class Cohort:
         self.enrolling = replace(self.enrolling, cards=taken)
         self.manifest, self.fault = manifest, fault
 
+    def opened(self, round_id: str) -> None:
+        """A round of this cohort stands in the database."""
+        self.rounds.append(round_id)
+        self.watch.notify()
+
     @property
     def roster(self) -> Roster:
         """Who may enrol."""
@@ -60,8 +66,8 @@ class Cohort:
 
     @property
     def version(self) -> int:
-        """Grows with every card and with the end of enrolment."""
-        return len(self.enrolling.cards) + (not self.open)
+        """Grows with every card, with the end of enrolment, and with every round."""
+        return len(self.enrolling.cards) + (not self.open) + len(self.rounds)
 
     @property
     def open(self) -> bool:
@@ -136,6 +142,7 @@ class Cohort:
             deadline_s=self.deadline_s if self.open else None,
             quorum=_quorum_view(self.manifest) if self.manifest else None,
             fault=self.fault,
+            rounds=tuple(self.rounds),
         )
 
 

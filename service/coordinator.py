@@ -201,6 +201,7 @@ class Coordinator:
                     )
                 )
             self.rounds[round_.id] = round_
+            cohort.opened(round_.id)
         self.wake()
         return round_
 
@@ -261,6 +262,7 @@ class Coordinator:
             self.cohorts[row.id] = cohort
         for row in stored_rounds:
             self.rounds[row.id] = await self._load_round(row)
+            self.cohorts[row.cohort].opened(row.id)
 
     async def _load_round(self, row: Row[tuple[object, ...]]) -> Round:
         cohort = self.cohorts[row.cohort]

@@ -52,7 +52,7 @@ class LocalTrainer:
         own = self._data.subset(torch.from_numpy(self._partition.members[task.member]))
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
-            Site(model, task.weights, broadcast, memory, counts, task.round)
+            Site(model, own, task.weights, broadcast, memory, counts, task.round)
             for broadcast, memory in zip(task.broadcasts, task.memory, strict=True)
         ]
         model.load_state_dict(task.weights, strict=False)  # a fixed head isn't sent: it stays as built

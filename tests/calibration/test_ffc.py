@@ -253,7 +253,8 @@ def test_garbage_is_refused_or_summed_soundly(
 
 def test_empty_batches_one_class_and_one_dimension() -> None:
     statistics = FFCStatistics(1, 1)
-    for none in (np.empty(0, np.int64), [], torch.empty(0)):
+    nothing: list[Any] = [np.empty(0, np.int64), [], torch.empty(0)]
+    for none in nothing:
         statistics.update(np.empty((0, 1)), none)
     assert statistics.records == 0
     statistics.update(np.array([[-1.0], [1.0]]), [0, 0])

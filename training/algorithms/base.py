@@ -24,7 +24,9 @@ FedAwS                 none (a loss of positives only)                 any, then
 =====================  ==============================================  ====================================
 
 BABU, Freeze, ETF and clsnorm are heads. The personal layers of LG-FedAvg and FedRep are a term that remembers
-them when it finishes and puts them back when it begins; whatever the server makes of them is overwritten. Everything that travels or is kept is a `State`, tensors by name, so it can cross a process or a disk.
+them when it finishes and puts them back when it begins (FedRep then fits them to the site's records and
+freezes them for the steps that follow). Everything that travels or is kept is a `State`, tensors by name, so
+it can cross a process or a disk.
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from training.data import Dataset
     from training.heads import Classifier
 
 State: TypeAlias = dict[str, Tensor]
@@ -66,6 +69,7 @@ class Site:
 
     Attributes:
         model: the model in training; its tensors change with every step.
+        records: the member's own.
         received: the global weights θ^t as they came, by name.
         broadcast: what this term's server half sent with them.
         memory: what this term kept at this member when it last took part; empty at first.
@@ -74,6 +78,7 @@ class Site:
     """
 
     model: Classifier
+    records: Dataset
     received: State
     broadcast: State
     memory: State

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from training.algorithms import Algorithm, Batch, ControlVariates, FedAvg, Proximal, Round, Site, State, Term
+from training.data import Dataset
 from training.heads import Classifier
 from training.models import Extractor
 
@@ -34,6 +35,7 @@ def test_a_scaffold_members_control_variate_follows_option_two() -> None:
     torch.nn.init.ones_(head.weight)
     site = Site(
         model=Classifier(Extractor(torch.nn.Identity(), 1), head, normalise=False),
+        records=Dataset(torch.ones(1, 1), torch.zeros(1, dtype=torch.int64), 1, "one"),
         received={"head.weight": torch.tensor([[3.0]])},
         broadcast={"head.weight": torch.tensor([[2.0]])},
         memory={"head.weight": torch.tensor([[0.5]])},
@@ -75,6 +77,7 @@ class Recall(Term):
         return site.model.head.weight.sum() * site.memory.get("rounds", torch.zeros(()))
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
+        assert len(site.records) == site.label_counts.sum()
         rounds = site.memory.get("rounds", torch.zeros(())) + 1
         return {"rounds": rounds, "steps": torch.tensor(float(steps))}, {
             "rounds": rounds,

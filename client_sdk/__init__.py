@@ -1,0 +1,38 @@
+"""A member's side of veilsum: who it is, what it insists on, and how it takes part.
+
+>>> identity = Identity.create("~/.veilsum", "hospital-3")
+>>> policy = Policy(admin_key="…64 hexadecimal digits, from the admin…")
+>>> with Member("https://sum.example.org", identity, "roster.bin", policy) as member:
+...     member.enrol(cohort)
+...     result = member.contribute(round_id, statistics, lineage="ct-2026")
+>>> result.weights
+
+Names are imported when they are first used: `import client_sdk` costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from client_sdk.identity import Identity
+    from client_sdk.member import AsyncMember, Member
+    from client_sdk.policy import Policy
+    from client_sdk.progress import Progress
+    from client_sdk.result import Result
+
+__all__ = ["AsyncMember", "Identity", "Member", "Policy", "Progress", "Result"]
+
+_HOMES = {
+    "AsyncMember": "member",
+    "Identity": "identity",
+    "Member": "member",
+    "Policy": "policy",
+    "Progress": "progress",
+    "Result": "result",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -1,0 +1,272 @@
+"""A member of a federation, blocking and asynchronous: the SDK's front door."""
+
+import os
+import re
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from client_sdk.api import Coordinator
+from client_sdk.contribution import contribute
+from client_sdk.effects import Flow
+from client_sdk.enrolment import enrol
+from client_sdk.errors import Misuse
+from client_sdk.identity import Identity
+from client_sdk.offer import Offer, Statistics
+from client_sdk.policy import Policy
+from client_sdk.progress import Reporter, Watcher
+from client_sdk.result import Result
+from client_sdk.retry import Caller
+from client_sdk.session import Session
+from client_sdk.store import Store
+from client_sdk.surroundings import THIS_MACHINE, Surroundings
+from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
+from protocol.messages import Roster
+from protocol.parameters import Quorum
+
+T = TypeVar("T")
+
+PATIENCE_S = 900.0
+LANES = 4
+
+RosterSource = Roster | bytes | str | os.PathLike[str] | None
+
+
+class _Conversations:
+    """What both members share: the folder's lock, the session, and one conversation at a time."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        roster: RosterSource,
+        policy: Policy,
+        *,
+        progress: Watcher | None,
+        patience_s: float,
+        lanes: int,
+        surroundings: Surroundings,
+    ) -> None:
+        if lanes < 1 or patience_s < 0:
+            raise Misuse(f"lanes is at least 1 and patience_s at least 0, not {lanes} and {patience_s}")
+        given = _roster(roster)
+        if given is not None:
+            policy.check_roster(given)
+        self.lock = identity.lock()
+        try:
+            report = Reporter(progress)
+            self.session = Session(
+                member=identity.member,
+                key=identity.key,
+                store=Store(identity.folder),
+                policy=policy,
+                coordinator=Coordinator(Caller(patience_s, surroundings, report)),
+                report=report,
+                surroundings=surroundings,
+                given=given,
+                lanes=lanes,
+            )
+            if given is not None:
+                self.session.store.see_roster(given)
+        except BaseException:
+            self.lock.release()
+            raise
+        self._open, self._busy = True, False
+
+    def enrol(self, cohort: str | bytes) -> Flow[Quorum]:
+        raw = _cohort(cohort)
+        return self._alone(enrol(self.session, raw))
+
+    def contribute(self, round_id: str, statistics: Statistics | None, lineage: str) -> Flow[Result]:
+        if not re.fullmatch(r"[0-9a-f]{16}", round_id):
+            raise Misuse(f"{round_id!r} is no round's id: it has 16 hexadecimal digits")
+        offer = None
+        if statistics is not None:
+            offer = Offer.of(statistics, lineage, self.session.store.lineage_key())
+        return self._alone(contribute(self.session, round_id, offer))
+
+    def close(self) -> None:
+        self._open = False
+        self.lock.release()
+
+    def _alone(self, flow: Flow[T]) -> Flow[T]:
+        """Two conversations at once would race for one stored phase."""
+        if self._busy or not self._open:
+            state = "in another conversation: wait for it" if self._busy else "closed: make a new one"
+            raise Misuse(f"this member is {state}")
+        self._busy = True
+        try:
+            return (yield from flow)
+        finally:
+            self._busy = False
+
+
+class Member:
+    """A member that blocks through every phase.
+
+    Args:
+        url: the coordinator's address.
+        identity: who this member is; its folder is locked until `close`.
+        roster: the admin's roster: the object, its bytes, a path to them, or None to fetch it from the
+            coordinator. However it comes, it is checked against `policy.admin_key`.
+        policy: what this member insists on.
+        progress: is told what the member does and waits for; called from the lanes' threads too, never twice
+            at a time.
+        patience_s: seconds for which an unreachable coordinator is tried again.
+        verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
+        cert: this client's certificate where the coordinator asks for one: a PEM file, or (certificate, key).
+        lanes: chunks in flight.
+        surroundings: clock and randomness; another one in tests only.
+        driver: another way to the coordinator, in tests.
+
+    Raises:
+        IdentityError: another process uses the identity.
+        PeerFault: the roster passed is not the admin's, or older than one seen.
+        StateError: the stored state is damaged.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        identity: Identity,
+        roster: RosterSource,
+        policy: Policy,
+        *,
+        progress: Watcher | None = None,
+        patience_s: float = PATIENCE_S,
+        verify: bool | str = True,
+        cert: ClientCertificate | None = None,
+        lanes: int = LANES,
+        surroundings: Surroundings = THIS_MACHINE,
+        driver: BlockingDriver | None = None,
+    ) -> None:
+        self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
+        self._conversations = _Conversations(
+            identity,
+            roster,
+            policy,
+            progress=progress,
+            patience_s=patience_s,
+            lanes=lanes,
+            surroundings=surroundings,
+        )
+
+    def enrol(self, cohort: str | bytes) -> Quorum:
+        """Join a cohort and wait until it is formed; again, only say what holds.
+
+        Args:
+            cohort: its id, 64 hexadecimal digits or 32 bytes.
+
+        Returns:
+            The cohort's numbers; `caution()` says what very small ones mean.
+
+        Raises:
+            PeerFault: the roster, the coordinator, the manifest or the policy refuses.
+            ClientError: see `client_sdk.errors`.
+        """
+        return self._driver.run(self._conversations.enrol(cohort))
+
+    def contribute(self, round_id: str, statistics: Statistics | None, *, lineage: str = "main") -> Result:
+        """Take part in a round until its result is verified.
+
+        After a crash at any point the same call goes on where it was; for a round that is over it
+        returns the verified result again.
+
+        Args:
+            round_id: 16 hexadecimal digits.
+            statistics: what to sum, such as `calibration.FFCStatistics`; None to help decrypting only.
+            lineage: this member's name for the data set; the same name for the same records, always.
+
+        Raises:
+            NoResult: the round ended without weights, or went on without this member.
+            PeerFault: the coordinator broke a rule, or the policy refuses the round.
+            ClientError: see `client_sdk.errors`.
+        """
+        return self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
+
+    def close(self) -> None:
+        """Close the connections and give the identity's folder back."""
+        self._driver.close()
+        self._conversations.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Member {self._conversations.session.member}>"
+
+
+class AsyncMember:
+    """The same as `Member` on an event loop: the arguments, methods and errors are those."""
+
+    def __init__(
+        self,
+        url: str,
+        identity: Identity,
+        roster: RosterSource,
+        policy: Policy,
+        *,
+        progress: Watcher | None = None,
+        patience_s: float = PATIENCE_S,
+        verify: bool | str = True,
+        cert: ClientCertificate | None = None,
+        lanes: int = LANES,
+        surroundings: Surroundings = THIS_MACHINE,
+        driver: AsyncDriver | None = None,
+    ) -> None:
+        self._driver = driver or AsyncDriver(url, verify=verify, cert=cert)
+        self._conversations = _Conversations(
+            identity,
+            roster,
+            policy,
+            progress=progress,
+            patience_s=patience_s,
+            lanes=lanes,
+            surroundings=surroundings,
+        )
+
+    async def enrol(self, cohort: str | bytes) -> Quorum:
+        """As `Member.enrol`."""
+        return await self._driver.run(self._conversations.enrol(cohort))
+
+    async def contribute(
+        self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
+    ) -> Result:
+        """As `Member.contribute`."""
+        return await self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
+
+    async def close(self) -> None:
+        """As `Member.close`."""
+        await self._driver.close()
+        self._conversations.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<AsyncMember {self._conversations.session.member}>"
+
+
+def _roster(source: RosterSource) -> Roster | None:
+    if source is None or isinstance(source, Roster):
+        return source
+    return Roster.from_bytes(source if isinstance(source, bytes) else Path(source).read_bytes())
+
+
+def _cohort(value: str | bytes) -> bytes:
+    try:
+        raw = bytes.fromhex(value) if isinstance(value, str) else value
+    except ValueError:
+        raw = b""
+    if len(raw) != 32:
+        raise Misuse(f"{value!r} is no cohort's id: it has 64 hexadecimal digits, or 32 bytes")
+    return raw

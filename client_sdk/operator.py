@@ -1,0 +1,130 @@
+"""The operator's side of the same wire: federations, cohorts and rounds, by the operator's token."""
+
+from dataclasses import replace
+from types import TracebackType
+from typing import Self, TypeVar
+
+from client_sdk.api import LONG_POLL_S, model_of
+from client_sdk.effects import Request, Response
+from client_sdk.progress import Reporter, Watcher
+from client_sdk.retry import Caller
+from client_sdk.surroundings import THIS_MACHINE, Surroundings
+from client_sdk.transport import BlockingDriver, ClientCertificate
+from protocol import rest
+from protocol.messages import Roster
+
+_Model = TypeVar("_Model", bound=rest.Model)
+
+
+class Operator:
+    """Opens and watches what members take part in; blocking.
+
+    Args:
+        url: the coordinator's address.
+        token: the operator's token; None for what everybody may read.
+        progress: is told when the coordinator is out of reach and tried again.
+        patience_s: seconds for which an unreachable coordinator is tried again.
+        verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
+        cert: this client's certificate where the coordinator asks for one.
+
+    Every method raises PeerFault with the coordinator's cause where it refuses.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        progress: Watcher | None = None,
+        patience_s: float = 30.0,
+        verify: bool | str = True,
+        cert: ClientCertificate | None = None,
+        surroundings: Surroundings = THIS_MACHINE,
+        driver: BlockingDriver | None = None,
+    ) -> None:
+        self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
+        self._caller = Caller(patience_s, surroundings, Reporter(progress))
+        self._headers = {"authorization": f"Bearer {token}"} if token else {}
+
+    def coordinator(self) -> rest.CoordinatorView:
+        """The coordinator's key, for the roster."""
+        return self._model(rest.CoordinatorView, Request("GET", rest.COORDINATOR))
+
+    def publish(self, roster: Roster) -> rest.FederationView:
+        """Store a roster that the admin signed."""
+        path = rest.ROSTER.format(federation=roster.federation.hex())
+        headers = {"content-type": rest.OCTETS}
+        return self._model(rest.FederationView, Request("PUT", path, roster.to_bytes(), headers))
+
+    def federation(self, federation: str) -> rest.FederationView:
+        """Its members, cohorts and rounds."""
+        return self._model(rest.FederationView, Request("GET", rest.FEDERATION.format(federation=federation)))
+
+    def roster(self, federation: str) -> Roster:
+        """The newest roster, not verified."""
+        return Roster.from_bytes(self._call(Request("GET", rest.ROSTER.format(federation=federation))).body)
+
+    def open_cohort(self, federation: str, request: rest.CohortRequest) -> rest.CohortView:
+        """Open enrolment."""
+        return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request)
+
+    def cohort(self, cohort: str, after: int | None = None) -> rest.CohortView:
+        """The cohort now; or with `after`, once its version is above it or the long poll ends."""
+        return self._model(rest.CohortView, _poll(rest.COHORT.format(cohort=cohort), after))
+
+    def close_cohort(self, cohort: str) -> rest.CohortView:
+        """End enrolment with the cards that came."""
+        return self._post(rest.CohortView, rest.CLOSE.format(cohort=cohort))
+
+    def open_round(self, cohort: str, request: rest.RoundRequest) -> rest.RoundView:
+        """Open a round, or the next attempt of a voided one."""
+        return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request)
+
+    def round(self, round_id: str, after: int | None = None) -> rest.RoundView:
+        """The round now; or with `after`, once its version is above it or the long poll ends."""
+        return self._model(rest.RoundView, _poll(rest.ROUND.format(round_id=round_id), after))
+
+    def cancel(self, round_id: str, reason: str) -> rest.RoundView:
+        """Give a round up."""
+        request = rest.CancelRequest(reason=reason)
+        return self._post(rest.RoundView, rest.CANCEL.format(round_id=round_id), request)
+
+    def result(self, round_id: str) -> rest.ResultRecord:
+        """The signed record, not verified."""
+        return self._model(rest.ResultRecord, Request("GET", rest.RESULT.format(round_id=round_id)))
+
+    def sums(self, round_id: str) -> bytes:
+        """The sum itself, a safetensors file."""
+        return self._call(Request("GET", rest.SUMS.format(round_id=round_id), limit_bytes=1 << 33)).body
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._driver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _post(self, form: type[_Model], path: str, body: rest.Model | None = None) -> _Model:
+        content = body.model_dump_json().encode() if body is not None else b""
+        headers = {"content-type": "application/json"} if body is not None else {}
+        return self._model(form, Request("POST", path, content, headers))
+
+    def _model(self, form: type[_Model], request: Request) -> _Model:
+        return model_of(form, self._call(request))
+
+    def _call(self, request: Request) -> Response:
+        authorised = replace(request, headers={**request.headers, **self._headers})
+        return self._driver.run(self._caller.call(authorised))
+
+
+def _poll(path: str, after: int | None) -> Request:
+    if after is None:
+        return Request("GET", path)
+    return Request(
+        "GET", path, params={"after": str(after), "wait_s": f"{LONG_POLL_S:g}"}, wait_s=LONG_POLL_S
+    )

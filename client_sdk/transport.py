@@ -1,0 +1,259 @@
+"""The two drivers that carry out a flow's effects; the only place that knows httpx.
+
+Both send, sleep, compute and run lanes; what to send, when to try again and what an answer means is the
+flows' business.
+"""
+
+import asyncio
+import ssl
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import httpx
+
+from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together, Unreached
+from client_sdk.errors import Misuse, PeerFault, Unreachable
+from protocol.causes import Cause
+
+T = TypeVar("T")
+
+CONNECT_S, READ_S = 10.0, 30.0
+"""Seconds for a connection, and for an answer beyond what a long poll may take."""
+
+ClientCertificate = str | tuple[str, str]
+"""A PEM file with certificate and key, or the two files."""
+
+
+class Stopped(Exception):  # noqa: N818 - no error: another lane failed
+    """Ends the other lanes of a `Together` whose first one failed."""
+
+
+class BlockingDriver:
+    """Runs flows on the calling thread; lanes and nothing else have threads.
+
+    Args:
+        url: the coordinator's address.
+        verify: True for the system's authorities, a path to a PEM file of others, False to check nothing.
+        cert: this client's certificate, where the coordinator asks for one.
+        sleep: waits, in seconds.
+        transport: httpx's, for tests.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        verify: bool | str = True,
+        cert: ClientCertificate | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        self._sleep = sleep
+        self._client = httpx.Client(
+            base_url=_checked(url), verify=_tls(verify, cert), headers=_HEADERS, transport=transport
+        )
+
+    def run(self, flow: Flow[T], stop: threading.Event | None = None) -> T:
+        """Carry a flow out and return its result."""
+        try:
+            effect = next(flow)
+            while True:
+                if stop is not None and stop.is_set():
+                    raise Stopped
+                try:
+                    outcome = self._perform(effect)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is the flow's to handle
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            flow.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._client.close()
+
+    def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Request():
+                return self._send(effect)
+            case Pause(seconds):
+                return self._sleep(seconds)
+            case Compute(work):
+                return work()
+            case Together():
+                return self._together(effect)
+
+    def _send(self, request: Request) -> Response | Unreached:
+        try:
+            with self._client.stream(**_arguments(request)) as answer:
+                body = bytearray()
+                for piece in answer.iter_bytes():
+                    _extend(body, piece, request)
+                return _response(answer, body)
+        except httpx.RequestError as error:
+            return _unreached(error, request)
+
+    def _together(self, effect: Together[T]) -> list[T]:
+        stop = threading.Event()
+
+        def lane(make: Callable[[], Flow[T]]) -> T:
+            try:
+                return self.run(make(), stop)
+            except BaseException:
+                stop.set()
+                raise
+
+        with ThreadPoolExecutor(effect.lanes, thread_name_prefix="veilsum") as pool:
+            futures = [pool.submit(lane, make) for make in effect.flows]
+            try:
+                for future in futures:
+                    future.exception()
+            finally:
+                stop.set()  # also where this thread is interrupted while it waits
+        errors = [error for error in (future.exception() for future in futures) if error is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, Stopped)):
+            raise error
+        return [future.result() for future in futures]
+
+
+class AsyncDriver:
+    """Runs flows on the event loop; heavy arithmetic in threads. Arguments as `BlockingDriver`'s."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        verify: bool | str = True,
+        cert: ClientCertificate | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._sleep = sleep
+        self._client = httpx.AsyncClient(
+            base_url=_checked(url), verify=_tls(verify, cert), headers=_HEADERS, transport=transport
+        )
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Carry a flow out and return its result."""
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome = await self._perform(effect)
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is the flow's to handle
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            flow.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def _perform(self, effect: Effect) -> Any:
+        match effect:
+            case Request():
+                return await self._send(effect)
+            case Pause(seconds):
+                return await self._sleep(seconds)
+            case Compute(work):
+                return await asyncio.to_thread(work)
+            case Together():
+                return await self._together(effect)
+
+    async def _send(self, request: Request) -> Response | Unreached:
+        try:
+            async with self._client.stream(**_arguments(request)) as answer:
+                body = bytearray()
+                async for piece in answer.aiter_bytes():
+                    _extend(body, piece, request)
+                return _response(answer, body)
+        except httpx.RequestError as error:
+            return _unreached(error, request)
+
+    async def _together(self, effect: Together[T]) -> list[T]:
+        results: dict[int, T] = {}
+        waiting: Iterator[tuple[int, Callable[[], Flow[T]]]] = iter(enumerate(effect.flows))
+
+        async def lane() -> None:
+            for index, make in waiting:
+                results[index] = await self.run(make())
+
+        lanes = [asyncio.create_task(lane()) for _ in range(effect.lanes)]
+        try:
+            await asyncio.gather(*lanes)
+        finally:
+            for task in lanes:
+                task.cancel()
+            await asyncio.gather(*lanes, return_exceptions=True)
+        return [results[index] for index in range(len(effect.flows))]
+
+
+_HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
+
+
+def _checked(url: str) -> str:
+    if not url.startswith(("https://", "http://")):
+        raise Misuse(
+            f"{url!r} is no address of a coordinator: it begins with https:// (or http:// on one machine)"
+        )
+    return url
+
+
+def _tls(verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext:  # noqa: FBT001 - requests' and httpx's own name and form
+    context = ssl.create_default_context(cafile=verify if isinstance(verify, str) else None)
+    if verify is False:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if cert is not None:
+        context.load_cert_chain(*((cert,) if isinstance(cert, str) else cert))
+    return context
+
+
+def _arguments(request: Request) -> dict[str, Any]:
+    return {
+        "method": request.method,
+        "url": request.path,
+        "params": dict(request.params) or None,
+        "content": request.body or None,
+        "headers": dict(request.headers),
+        "timeout": httpx.Timeout(READ_S + request.wait_s, connect=CONNECT_S),
+    }
+
+
+def _extend(body: bytearray, piece: bytes, request: Request) -> None:
+    if len(body) + len(piece) > request.limit_bytes:
+        raise PeerFault(
+            Cause.OVERSIZED,
+            f"{request.path}: the answer exceeds {request.limit_bytes} bytes",
+            ["coordinator"],
+        )
+    body += piece
+
+
+def _response(answer: httpx.Response, body: bytearray) -> Response:
+    return Response(
+        answer.status_code, {name.lower(): value for name, value in answer.headers.items()}, bytes(body)
+    )
+
+
+def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            raise Unreachable(
+                f"{request.path}: the coordinator's certificate is not trusted ({cause.verify_message}); pass "
+                "verify= with the path of your authority's PEM file"
+            ) from error
+        cause = cause.__cause__ or cause.__context__
+    return Unreached(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)

@@ -1,0 +1,131 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.errors import Misuse, PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Entry, Message, Roster, cohort_id
+
+ADMIN = SigningKey(b"\xad" * 32)
+
+ROSTER = Roster(
+    version_number=7,
+    federation=b"\xf0" * 32,
+    coordinator=b"\xc0" * 32,
+    members=(Entry("ann", b"\xa1" * 32), Entry("bob", b"\xb2" * 32)),
+    decryptors=("bob",),
+    extractors=(b"\xe1" * 32,),
+    readers=("ann",),
+    signature=b"\x5e" * 64,
+)
+WIRE = bytes.fromhex(
+    "".join(
+        (
+            "01",  # version
+            "01",  # kind: roster
+            "0700000000000000",  # version_number
+            "f0" * 32,  # federation
+            "c0" * 32,  # coordinator
+            "02000000",  # members: two
+            "03616e6e" + "a1" * 32,  # "ann", her key
+            "03626f62" + "b2" * 32,  # "bob", his key
+            "01000000" + "03626f62",  # decryptors: "bob"
+            "01000000" + "e1" * 32,  # extractors
+            "01000000" + "03616e6e",  # readers: "ann"
+            "5e" * 64,  # signature
+        )
+    )
+)
+
+
+def signed(key: SigningKey = ADMIN, **changes: Any) -> Roster:
+    values = {f: getattr(ROSTER, f) for f in vars(ROSTER) if f != "signature" and not f.startswith("_")}
+    return Roster.make(key, **{**values, "federation": ADMIN.public, **changes})
+
+
+def test_on_the_wire(strict: Callable[[Message, bytes], None]) -> None:
+    strict(ROSTER, WIRE)
+
+
+def test_known_hash_and_cohort_id() -> None:
+    assert ROSTER.hash.hex() == "94e2f2201013e5514d0fac9076e7bca5e8a999afbc657fb5e28ec6b9d25d5676"
+    assert (
+        cohort_id(ROSTER.hash, 3).hex() == "befbc678e592e29e405368e08146a947042863c91990c9dbc4484ad438a5db4c"
+    )
+
+
+def test_known_signature() -> None:
+    assert signed().signature.hex() == (
+        "960e5fe3134835a5701dcfe766678fd4ef46286ba186d27d42f4c7bb4ef49f6f"
+        "b032943ba4bc166c34e5b606a1536dce46485de859cd673e878dfc70edf80c08"
+    )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"version_number": 8},
+        {"coordinator": bytes(32)},
+        {"members": (*ROSTER.members, Entry("eve", bytes(32)))},
+        {"decryptors": ("ann",)},
+        {"extractors": (bytes(32),)},
+        {"readers": ("bob",)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_every_field_is_signed(change: dict[str, Any]) -> None:
+    signed().verify_admin(ADMIN.public)
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[admin\]$"):
+        replace(signed(), **change).verify_admin(ADMIN.public)
+
+
+def test_a_roster_that_names_another_admin_is_of_another_federation() -> None:
+    with pytest.raises(PeerFault, match="^wrong-federation:"):
+        signed().verify_admin(bytes(32))
+
+
+def test_a_roster_that_another_key_signed_is_refused() -> None:
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[admin\]$"):
+        signed(SigningKey(bytes(32))).verify_admin(ADMIN.public)
+
+
+def test_a_roster_rolled_back_is_refused_and_the_same_version_is_not() -> None:
+    signed().verify_admin(ADMIN.public, version_seen=7)
+    with pytest.raises(PeerFault, match=r"^roster-rollback: .*version 7, version 8"):
+        signed().verify_admin(ADMIN.public, version_seen=8)
+
+
+def test_two_members_with_one_key_are_refused() -> None:
+    twice = replace(ROSTER, members=(Entry("ann", bytes(32)), Entry("bob", bytes(32))))
+    with pytest.raises(PeerFault, match=r"^duplicate: .*\[admin\]$"):
+        Roster.from_bytes(twice.to_bytes())
+
+
+@pytest.mark.parametrize("field", ["decryptors", "readers"])
+def test_a_stranger_with_a_role_is_refused(field: str) -> None:
+    wrong = replace(ROSTER, **{field: ("eve",)})  # type: ignore[arg-type]  # the names are its own
+    with pytest.raises(PeerFault, match=r"^unknown-member: .*\[eve\]$"):
+        Roster.from_bytes(wrong.to_bytes())
+
+
+def test_members_out_of_order_are_refused() -> None:
+    wire = WIRE.replace(b"\x03ann" + b"\xa1" * 32, b"\x03cat" + b"\xa1" * 32)
+    with pytest.raises(PeerFault, match="^malformed: a list is not in ascending order"):
+        Roster.from_bytes(wire)
+    with pytest.raises(Misuse, match="ascending"):
+        replace(ROSTER, members=ROSTER.members[::-1]).to_bytes()
+
+
+def test_a_claim_of_too_many_members_is_refused_before_they_are_read() -> None:
+    at = 2 + 8 + 64
+    wire = WIRE[:at] + (100_001).to_bytes(4, "little") + WIRE[at + 4 :]
+    with pytest.raises(PeerFault, match="^oversized: a list of 100001 items"):
+        Roster.from_bytes(wire)
+
+
+def test_a_members_key_is_found_and_a_strangers_is_not() -> None:
+    assert ROSTER.key_of("bob") == b"\xb2" * 32
+    with pytest.raises(PeerFault, match=r"^unknown-member: eve is not in roster version 7 \[eve\]$"):
+        ROSTER.key_of("eve")
