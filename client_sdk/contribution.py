@@ -127,9 +127,7 @@ class Attendance:
         if view.state != "done":
             raise NoResult(self.round_id, view.state, fault)
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
-            raise NoResult(
-                self.round_id, "missed", PeerFault(Cause.WRONG_PHASE, "its opening is not shown any more")
-            )
+            raise self._missed()
 
     def close_earlier(self) -> Flow[None]:
         """Close the round that this member vanished from, so that its keys move on to this one.
@@ -159,9 +157,7 @@ class Attendance:
             yield from self._opening(message, view)
             return
         if not self.taking_part:
-            raise NoResult(
-                self.round_id, "missed", PeerFault(Cause.WRONG_PHASE, "its opening is not shown any more")
-            )
+            raise self._missed()
         for reply in self._receive(message):
             try:
                 yield from self.session.coordinator.answer(self.round_id, reply)
@@ -227,6 +223,10 @@ class Attendance:
     def _hold(self, phase: MemberPhase) -> None:
         self.session.store.hold(self.cohort, phase, self.round_id)
         self.phase, self.phase_round = phase, self.round_id
+
+    def _missed(self) -> NoResult:
+        fault = PeerFault(Cause.WRONG_PHASE, "this member never saw its opening, which is not shown any more")
+        return NoResult(self.round_id, "missed", fault)
 
     def _forget_reveals(self) -> None:
         """Nobody may ask for the reveal any more."""

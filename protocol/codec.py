@@ -283,6 +283,8 @@ def _abbreviated(value: object) -> str:
         return f"<{len(value)} B {value[:4].hex()}>"
     if isinstance(value, tuple) and len(value) > 3:
         return f"<{len(value)} items>"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(_abbreviated, value))})"
     return repr(value)
 
 

@@ -160,6 +160,24 @@ class RoundRequest(Model):
     windows: WindowsModel = WindowsModel()
 
 
+class TermsView(Model):
+    """A round's terms in words; what binds a member is the signed opening."""
+
+    statistic: str
+    dim: int
+    classes: int
+    bias: bool
+    elements: int
+    lattice: str
+    lattice_bits: int
+    ring_bits: int
+    chunk_elements: int
+    records_max: int
+    extractor: Hex32
+    ridges: tuple[float, ...]
+    latest_end_s: float
+
+
 class RoundView(Model):
     """A round in time: its phase, whom it waits for and until when, and how it ended.
 
@@ -201,6 +219,7 @@ class RoundView(Model):
     survivors: tuple[str, ...]
     fault: Problem | None
     phase_seconds: dict[str, float]
+    terms: TermsView | None = None
 
 
 class UploadView(Model):

@@ -4,6 +4,7 @@ from calibration import (
     CalibrationError,
     FeaturesLattice,
     Lattice,
+    Layout,
     SumsLattice,
     check_ridge,
     ffc_layout,
@@ -11,7 +12,7 @@ from calibration import (
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Manifest, Roster, Terms
-from protocol.rest import RoundRequest
+from protocol.rest import RoundRequest, TermsView
 
 _SCALES = {"sums": (SumsLattice, range(40, 7, -1)), "features": (FeaturesLattice, range(16, 3, -1))}
 PROMISED_BITS = 48
@@ -63,6 +64,27 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
         ridges=request.ridges,
         noise=b"",
         latest_end_s=int(now_s + request.lifetime_s),
+    )
+
+
+def terms_view(terms: Terms) -> TermsView:
+    """A round's terms as JSON shows them."""
+    bias = terms.statistic == "ffc-bias"
+    rows, classes = next(block.shape for block in Layout.from_bytes(terms.layout).blocks if block.name == "U")
+    return TermsView(
+        statistic=terms.statistic,
+        dim=rows - bias,
+        classes=classes,
+        bias=bias,
+        elements=terms.elements,
+        lattice=terms.lattice,
+        lattice_bits=terms.lattice_bits,
+        ring_bits=terms.ring_bits,
+        chunk_elements=terms.chunk_elements,
+        records_max=terms.records_max,
+        extractor=terms.extractor.hex(),
+        ridges=terms.ridges,
+        latest_end_s=terms.latest_end_s,
     )
 
 

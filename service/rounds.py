@@ -18,6 +18,7 @@ from protocol.coordinator import Collecting, CoordinatorPhase, Lost, Recovered, 
 from protocol.coordinator.ended import Certified
 from protocol.messages import Certificate, Message, parse
 from protocol.rest import Problem, ResultRecord, RoundView, UploadView
+from service.preflight import terms_view
 from service.problems import problem_of, wrong_phase
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
@@ -279,6 +280,7 @@ class Round:
                 "survivors": self._survivors(),
                 "fault": fault.model_dump() if fault else None,
                 "phase_seconds": {name: round(until - since, 6) for (name, since), (_, until) in spans},
+                "terms": terms_view(opening.terms),
             }
         )
 

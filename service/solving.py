@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,9 @@ from calibration import (
     Solution,
     SumsLattice,
     check_sums,
+    default_grid,
     lattice_from,
+    smallest_ridge,
     solve_ffc,
     weights_error_bound,
 )
@@ -27,6 +30,7 @@ from protocol.messages import Terms
 from protocol.record import sign_record
 from protocol.rest import ResultRecord, SolutionView, SurvivorView
 from protocol.unmasking import Unmasking
+from service.preflight import PROMISED_BITS
 from service.rounds import Round
 from service.storage.blobs import FileBlobs
 
@@ -117,7 +121,17 @@ def solve(terms: Terms, total: npt.NDArray[np.int64], members: int) -> tuple[FFC
     bias = terms.statistic == "ffc-bias"
     check_sums(layout, lattice, total, members=members, bias=bias)
     statistics = FFCStatistics.from_sums(layout, lattice, total, bias=bias, members=members)
-    return statistics, solve_ffc(statistics, terms.ridges or None)
+    return statistics, solve_ffc(statistics, terms.ridges or _grid(terms, statistics, members))
+
+
+def _grid(terms: Terms, statistics: FFCStatistics, members: int) -> Sequence[float] | None:
+    """The solver's own grid, without the ridges below which the promised precision would not hold."""
+    if terms.lattice != SumsLattice.name or terms.ring_bits < PROMISED_BITS:
+        return None
+    dim = len(statistics.V)
+    grid = default_grid(statistics.records, dim).tolist()
+    smallest = smallest_ridge(dim, members, terms.lattice_bits)
+    return [ridge for ridge in grid if ridge >= smallest] or [smallest]
 
 
 def _error_bound(terms: Terms, solution: Solution, members: int) -> float | None:

@@ -26,7 +26,9 @@ class Receiving(Attempting):
         # One opening for each place, ever: another one for it has another context.
         if opening != self.opening:
             raise PeerFault(
-                Cause.WRONG_SEQUENCE, "another attempt is open, and no certificate has ended it", ["coordinator"]
+                Cause.WRONG_SEQUENCE,
+                "another attempt is open, and no certificate has ended it",
+                ["coordinator"],
             )
         return self, self.outbox()
 

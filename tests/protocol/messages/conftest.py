@@ -13,13 +13,13 @@ def _strict(message: Message, wire: bytes) -> None:
     assert parse(memoryview(wire)) == message
     for length in range(len(wire)):
         for decode in (form.from_bytes, parse):
-            with pytest.raises(PeerFault, match="^truncated:"):
+            with pytest.raises(PeerFault, match=r"^truncated:"):
                 decode(wire[:length])
-    with pytest.raises(PeerFault, match="^left-over-bytes: 1 bytes"):
+    with pytest.raises(PeerFault, match=r"^left-over-bytes: 1 bytes"):
         parse(wire + b"\0")
-    with pytest.raises(PeerFault, match="^unknown-version: version 2"):
+    with pytest.raises(PeerFault, match=r"^unknown-version: version 2"):
         form.from_bytes(b"\x02" + wire[1:])
-    with pytest.raises(PeerFault, match="^unknown-message: kind 99"):
+    with pytest.raises(PeerFault, match=r"^unknown-message: kind 99"):
         form.from_bytes(wire[:1] + b"\x63" + wire[2:])
 
 

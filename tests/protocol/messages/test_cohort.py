@@ -101,7 +101,7 @@ def test_members_are_the_cards_in_order() -> None:
 
 def test_a_card_that_stands_twice_is_refused() -> None:
     wire = MANIFEST_WIRE.replace(b"\x03bob" + b"\xb2" * 32, b"\x03ann" + b"\xb2" * 32)
-    with pytest.raises(PeerFault, match="^malformed: a list is not in ascending order"):
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
         Manifest.from_bytes(wire)
     with pytest.raises(Misuse, match="ascending"):
         replace(MANIFEST, cards=(CARD, CARD)).to_bytes()
@@ -109,10 +109,10 @@ def test_a_card_that_stands_twice_is_refused() -> None:
 
 @pytest.mark.parametrize("caps", [(), (8,), (8, 9, 10)])
 def test_caps_are_as_many_as_cards(caps: tuple[int, ...]) -> None:
-    with pytest.raises(PeerFault, match=f"^malformed: {len(caps)} caps for 2 cards"):
+    with pytest.raises(PeerFault, match=rf"^malformed: {len(caps)} caps for 2 cards"):
         Manifest.from_bytes(replace(MANIFEST, caps=caps).to_bytes())
 
 
 def test_a_decryptor_without_a_card_is_refused() -> None:
-    with pytest.raises(PeerFault, match="^malformed: a decryptor has no card"):
+    with pytest.raises(PeerFault, match=r"^malformed: a decryptor has no card"):
         Manifest.from_bytes(replace(MANIFEST, decryptors=("eve",)).to_bytes())

@@ -109,13 +109,16 @@ def test_the_chain_folds_links_in_order() -> None:
         ({"chunk_elements": 0}, "chunks of 0 elements"),
         ({"chunk_elements": 12}, "chunks of 12 elements"),
         ({"chunk_elements": (1 << 22) + 8}, "chunks of 4194312 elements"),
-        ({"chunk_elements": 8, "elements": 8 * MAX_CHUNKS + 1}, "at most 1048576 chunks"),
+        (
+            {"chunk_elements": 8, "elements": 8 * MAX_CHUNKS + 1},
+            "8388609 elements in chunks of 8: at most 1048576 chunks",
+        ),
         ({"ridges": (0.0,)}, "a ridge parameter"),
         ({"ridges": (1.0, -1.0)}, "a ridge parameter"),
     ],
 )
 def test_terms_outside_their_domain_are_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(PeerFault, match=f"^terms-refused: {words}"):
+    with pytest.raises(PeerFault, match=rf"^terms-refused: {words}"):
         reopened(**changes)
 
 
@@ -137,7 +140,7 @@ def test_terms_at_the_edge_of_their_domain_are_taken(changes: dict[str, Any]) ->
 @pytest.mark.parametrize("ridge", [float("nan"), float("inf"), -float("inf")])
 def test_a_ridge_that_is_not_finite_is_refused(ridge: float) -> None:
     wire = WIRE.replace(bytes.fromhex("000000000000e03f"), struct.pack("<d", ridge))
-    with pytest.raises(PeerFault, match="^malformed: a number is not finite"):
+    with pytest.raises(PeerFault, match=r"^malformed: a number is not finite"):
         Opening.from_bytes(wire)
     with pytest.raises(Misuse, match="not a finite number"):
         replace(TERMS, ridges=(ridge,)).encode_fields()
@@ -145,16 +148,16 @@ def test_a_ridge_that_is_not_finite_is_refused(ridge: float) -> None:
 
 def test_a_round_has_eight_attempts() -> None:
     assert Opening.from_bytes(replace(OPENING, attempt=7).to_bytes()).place == (2, 7)
-    with pytest.raises(PeerFault, match="^wrong-sequence: attempt 8"):
+    with pytest.raises(PeerFault, match=r"^wrong-sequence: attempt 8"):
         Opening.from_bytes(replace(OPENING, attempt=8).to_bytes())
 
 
 def test_a_history_with_a_ninth_attempt_is_refused() -> None:
-    with pytest.raises(PeerFault, match="^wrong-sequence: attempt 8"):
+    with pytest.raises(PeerFault, match=r"^wrong-sequence: attempt 8"):
         Opening.from_bytes(replace(OPENING, links=(replace(LINK, attempt=8),)).to_bytes())
 
 
 def test_a_history_longer_than_its_limit_is_refused_before_it_is_read() -> None:
     at = 2 + 32 + 8 + 1
-    with pytest.raises(PeerFault, match="^oversized: a list of 65537 items"):
+    with pytest.raises(PeerFault, match=r"^oversized: a list of 65537 items"):
         Opening.from_bytes(WIRE[:at] + (65_537).to_bytes(4, "little") + WIRE[at + 4 :])

@@ -198,17 +198,17 @@ def test_what_survivors_show_changes_what_is_signed() -> None:
 
 
 def test_survivors_beside_a_reason_for_void_are_refused() -> None:
-    with pytest.raises(PeerFault, match="^malformed: a certificate has survivors, or a reason"):
+    with pytest.raises(PeerFault, match=r"^malformed: a certificate has survivors, or a reason"):
         Certificate.from_bytes(replace(CERTIFICATE, reason="cancelled").to_bytes())
 
 
 def test_neither_survivors_nor_a_reason_is_refused() -> None:
-    with pytest.raises(PeerFault, match="^malformed: a certificate has survivors, or a reason"):
+    with pytest.raises(PeerFault, match=r"^malformed: a certificate has survivors, or a reason"):
         Certificate.from_bytes(replace(VOID, reason="none").to_bytes())
 
 
 def test_a_request_to_void_without_a_reason_is_refused() -> None:
-    with pytest.raises(PeerFault, match="^malformed: a request to void"):
+    with pytest.raises(PeerFault, match=r"^malformed: a request to void"):
         VoidRequest.from_bytes(replace(VOID_REQUEST, reason="none").to_bytes())
 
 
@@ -216,14 +216,14 @@ def test_a_decryptor_that_votes_twice_in_a_certificate_is_refused() -> None:
     twice = CERTIFICATE_WIRE.replace(
         b"\x01\0\0\0" + VOTE_WIRE[2:], b"\x02\0\0\0" + VOTE_WIRE[2:] + VOTE_WIRE[2:]
     )
-    with pytest.raises(PeerFault, match="^malformed: a list is not in ascending order"):
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
         Certificate.from_bytes(twice)
 
 
 def test_a_survivor_that_stands_twice_in_a_certificate_is_refused() -> None:
     named = bytes.fromhex("03616e6e" + "11" * 8 + "4e" * 8 + "d9" * 32)
     twice = CERTIFICATE_WIRE.replace(b"\x01\0\0\0" + named, b"\x02\0\0\0" + named + named)
-    with pytest.raises(PeerFault, match="^malformed: a list is not in ascending order"):
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
         Certificate.from_bytes(twice)
 
 

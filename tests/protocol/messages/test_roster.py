@@ -82,7 +82,7 @@ def test_every_field_is_signed(change: dict[str, Any]) -> None:
 
 
 def test_a_roster_that_names_another_admin_is_of_another_federation() -> None:
-    with pytest.raises(PeerFault, match="^wrong-federation:"):
+    with pytest.raises(PeerFault, match=r"^wrong-federation:"):
         signed().verify_admin(bytes(32))
 
 
@@ -112,7 +112,7 @@ def test_a_stranger_with_a_role_is_refused(field: str) -> None:
 
 def test_members_out_of_order_are_refused() -> None:
     wire = WIRE.replace(b"\x03ann" + b"\xa1" * 32, b"\x03cat" + b"\xa1" * 32)
-    with pytest.raises(PeerFault, match="^malformed: a list is not in ascending order"):
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
         Roster.from_bytes(wire)
     with pytest.raises(Misuse, match="ascending"):
         replace(ROSTER, members=ROSTER.members[::-1]).to_bytes()
@@ -121,7 +121,7 @@ def test_members_out_of_order_are_refused() -> None:
 def test_a_claim_of_too_many_members_is_refused_before_they_are_read() -> None:
     at = 2 + 8 + 64
     wire = WIRE[:at] + (100_001).to_bytes(4, "little") + WIRE[at + 4 :]
-    with pytest.raises(PeerFault, match="^oversized: a list of 100001 items"):
+    with pytest.raises(PeerFault, match=r"^oversized: a list of 100001 items"):
         Roster.from_bytes(wire)
 
 

@@ -187,11 +187,11 @@ def test_what_a_commitment_is_of_changes_it() -> None:
 
 def test_a_field_longer_than_its_limit_is_refused_before_it_is_read() -> None:
     at = DELIVERIES_WIRE.index(b"\x01\0\0\0\xb0")
-    with pytest.raises(PeerFault, match="^oversized: a field of 4294967295 bytes"):
+    with pytest.raises(PeerFault, match=r"^oversized: a field of 4294967295 bytes"):
         Deliveries.from_bytes(DELIVERIES_WIRE[:at] + b"\xff\xff\xff\xff" + DELIVERIES_WIRE[at + 4 :])
 
 
 def test_a_dealer_that_stands_twice_is_refused() -> None:
     twice = DELIVERIES_WIRE[:34] + b"\x02\0\0\0" + DELIVERIES_WIRE[38:] * 2
-    with pytest.raises(PeerFault, match="^malformed: a list is not in ascending order"):
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
         Deliveries.from_bytes(twice)

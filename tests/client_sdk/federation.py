@@ -1,0 +1,224 @@
+"""Members' folders, an admin and a coordinator; flows run step by step, and may be killed at any of them."""
+
+import hashlib
+from collections.abc import Callable, Generator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from calibration import FFCStatistics, FeaturesLattice
+from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
+from client_sdk.identity import Identity
+from client_sdk.member import _Conversations
+from client_sdk.policy import Policy
+from client_sdk.progress import Progress
+from client_sdk.surroundings import Surroundings
+from protocol.identity import SigningKey
+from protocol.messages import Entry, Roster
+from tests.client_sdk.local_coordinator import CLASSES, DIM, LocalCoordinator
+
+T = TypeVar("T")
+
+EXTRACTOR = hashlib.sha256(b"an extractor").digest()
+
+
+class Clock:
+    """Time stands still until a test moves it, or a flow pauses."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000_000.0
+        self.pauses: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+        self.now_s += seconds
+
+
+class Federation:
+    def __init__(self, folder: Path, members: int = 3, *, readers: Sequence[str] = ()) -> None:
+        self.folder, self.clock = folder, Clock()
+        self.admin, self.coordinator_key = SigningKey(b"A" * 32), SigningKey(b"C" * 32)
+        self.ids = tuple(f"member-{index}" for index in range(members))
+        for member in self.ids:
+            Identity.create(folder / member, member)
+        self.roster = self.make_roster(1)
+        self.coordinator = LocalCoordinator(self.coordinator_key, self.roster, self.clock)
+        self.policy = Policy(admin_key=self.admin.public)
+        self.events: list[tuple[str, Progress]] = []
+        self.open: dict[str, _Conversations] = {}
+
+    def make_roster(self, version: int, admin: SigningKey | None = None, **changes: Any) -> Roster:
+        values = {
+            "version_number": version,
+            "federation": self.admin.public,
+            "coordinator": self.coordinator_key.public,
+            "members": tuple(Entry(m, Identity.load(self.folder / m).public) for m in self.ids),
+            "decryptors": (),
+            "extractors": (EXTRACTOR,),
+            "readers": (),
+        }
+        return Roster.make(admin or self.admin, **{**values, **changes})
+
+    def member(self, member: str, **changes: Any) -> _Conversations:
+        """A fresh process of this member: the one before is gone."""
+        if member in self.open:
+            self.open.pop(member).close()
+        values: dict[str, Any] = {
+            "roster": None,
+            "policy": self.policy,
+            "progress": lambda event: self.events.append((member, event)),
+            "patience_s": 60.0,
+            "lanes": 2,
+            "surroundings": Surroundings(now_s=self.clock, monotonic_s=self.clock, jitter=lambda: 1.0),
+        }
+        values.update(changes)
+        self.open[member] = _Conversations(Identity.load(self.folder / member), **values)
+        return self.open[member]
+
+    def close(self) -> None:
+        while self.open:
+            self.open.popitem()[1].close()
+
+    def statistics(self, member: str, **settings: Any) -> FFCStatistics:
+        index = self.ids.index(member)
+        rng = np.random.default_rng(index)
+        statistics = FFCStatistics(DIM, CLASSES, normalise=True, **settings)
+        statistics.update(rng.standard_normal((5 + index, DIM)), rng.integers(0, CLASSES, 5 + index))
+        return statistics
+
+    def enrol(self, **cohort: Any) -> str:
+        """Form a cohort of everybody."""
+        name = self.coordinator.open_cohort(**cohort)
+        self.together({m: self.member(m).enrol(name) for m in self.ids})
+        return name
+
+    def contributions(self, round_id: str, members: Sequence[str] | None = None) -> dict[str, Flow[Any]]:
+        return {
+            m: self.member(m).contribute(round_id, self.statistics(m), "main") for m in members or self.ids
+        }
+
+    def total(self, round_id: str) -> list[int]:
+        total = self.coordinator.rounds[round_id].total
+        assert total is not None
+        values: list[int] = total.tolist()
+        return values
+
+    def expected(self, members: Sequence[str], **settings: Any) -> list[int]:
+        from calibration import SumsLattice
+
+        lattice: Any = settings.get("lattice") or SumsLattice(31)
+        vectors = [self.statistics(m, **settings).vector(lattice) for m in members]
+        values: list[int] = np.sum(vectors, axis=0).tolist()
+        return values
+
+    # Running flows
+
+    def perform(self, effect: Effect) -> Any:
+        match effect:
+            case Request():
+                return self.coordinator.handle(effect)
+            case Pause(seconds):
+                self.clock.sleep(seconds)
+                return None
+            case Compute(work):
+                return work()
+            case Together():
+                raise AssertionError("steps() runs these")
+
+    def steps(self, flow: Flow[T]) -> Generator[tuple[str, Effect], None, T]:
+        """Yield ("before" | "after" | "waits", effect) around each effect; return the flow's result."""
+        try:
+            effect = next(flow)
+            while True:
+                try:
+                    outcome: Any
+                    if isinstance(effect, Together):
+                        assert effect.lanes >= 1
+                        outcome = []
+                        for make in effect.flows:
+                            outcome.append((yield from self.steps(make())))
+                    else:
+                        while isinstance(effect, Request) and not self.coordinator.has_news(effect):
+                            yield "waits", effect
+                        yield "before", effect
+                        outcome = self.perform(effect)
+                        yield "after", effect
+                except Exception as error:  # noqa: BLE001 - the flow's to handle
+                    effect = flow.throw(error)
+                else:
+                    effect = flow.send(outcome)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        finally:
+            flow.close()
+
+    def alone(self, flow: Flow[T]) -> T:
+        """Run one flow; a wait without news is an error."""
+        steps = self.steps(flow)
+        while True:
+            try:
+                state, effect = next(steps)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            assert state != "waits", f"{effect} waits for ever"
+
+    def together(
+        self,
+        flows: dict[str, Flow[Any]],
+        kill: "Kill | None" = None,
+        stuck: Callable[[], bool] = lambda: False,
+    ) -> dict[str, Any]:
+        """Interleave flows; where all of them wait, `stuck` may move time and says whether it did.
+
+        Returns:
+            Results by member, exceptions among them.
+        """
+        running = {member: self.steps(flow) for member, flow in flows.items()}
+        results: dict[str, Any] = {}
+        while running:
+            waiting = 0
+            for member in list(running):
+                try:
+                    state, effect = next(running[member])
+                    if kill is not None and kill.strikes(member, state, effect):
+                        running[member].close()
+                        running[member] = self.steps(kill.again())
+                    waiting += state == "waits"
+                except StopIteration as end:
+                    results[member] = end.value
+                    del running[member]
+                except Exception as error:  # noqa: BLE001 - handed back
+                    results[member] = error
+                    del running[member]
+            if running and waiting == len(running) and not stuck():
+                for steps in running.values():
+                    steps.close()
+                return results
+        return results
+
+
+class Kill:
+    """Ends a member's process at one effect, before or after it is carried out, and starts it again."""
+
+    def __init__(self, member: str, moment: str, number: int, again: Callable[[], Flow[Any]]) -> None:
+        self.member, self.moment, self.number, self.again = member, moment, number, again
+        self.struck: Effect | None = None
+        self.count = 0
+
+    def strikes(self, member: str, state: str, effect: Effect) -> bool:
+        if member != self.member or state != self.moment or self.struck is not None:
+            return False
+        self.count += 1
+        if self.count <= self.number:
+            return False
+        self.struck = effect
+        return True
+
+
+FEATURES = FeaturesLattice(12)

@@ -1,0 +1,44 @@
+from collections import Counter
+
+import pytest
+
+from protocol.errors import Misuse, PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Kind, Vote
+from protocol.messages.parse import MESSAGES
+from protocol.tags import Tag, hash_fields
+
+KEY = SigningKey(b"\x0b" * 32)
+
+
+def vote(**changes: bytes | str) -> Vote:
+    return Vote.make(KEY, **{"context": b"\xc7" * 32, "member": "bob", "outcome": b"\x0c" * 32, **changes})
+
+
+def test_every_kind_has_one_message() -> None:
+    assert sorted(MESSAGES) == sorted(Kind)
+    assert {form.kind for form in MESSAGES.values()} == set(Kind)
+
+
+def test_every_signed_message_has_a_tag_of_its_own() -> None:
+    tags = Counter(form.tag for form in MESSAGES.values() if hasattr(form, "tag"))
+    assert set(tags.values()) == {1}
+
+
+def test_a_signature_covers_tag_version_kind_and_all_other_fields() -> None:
+    signed = vote()
+    body = b"\x01\x0a" + b"\xc7" * 32 + b"\x03bob" + b"\x0c" * 32
+    assert signed.digest == hash_fields(Tag.VOTE, body)
+    assert signed.signature == KEY.sign(signed.digest)
+
+
+def test_a_signature_of_another_key_is_refused_and_the_signer_named() -> None:
+    vote().verify(KEY.public, "bob")
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[bob\]$"):
+        vote().verify(bytes(32), "bob")
+
+
+def test_our_own_message_outside_its_domain_is_a_misuse() -> None:
+    for change in ({"member": "../bob"}, {"context": bytes(31)}, {"outcome": bytes(33)}):
+        with pytest.raises(Misuse):
+            vote(**change)  # type: ignore[arg-type]  # bytes and str by name

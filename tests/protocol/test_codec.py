@@ -1,0 +1,239 @@
+import struct
+from typing import Annotated, Any, ClassVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.codec import (
+    F64,
+    U8,
+    U32,
+    U64,
+    Bytes,
+    Codec,
+    Fixed,
+    Float,
+    Headed,
+    Id,
+    Many,
+    Name,
+    Nested,
+    Reader,
+    Secret,
+    SecretBytes,
+    Struct,
+    UInt,
+)
+from protocol.errors import Misuse, PeerFault
+
+
+class Point(Struct):
+    member: Id
+    weight: U32
+
+
+class Drawing(Headed):
+    version: ClassVar[int] = 3
+    kind: ClassVar[int] = 9
+
+    title: Id
+    scale: F64
+    points: Annotated[tuple[Point, ...], Many(Nested(Point), 4, ascending=True)]
+    bits: Annotated[bytes, Bytes(5)]
+    key: Secret
+    flag: U8
+    serial: U64
+
+
+DRAWING = Drawing("plan", 1.5, (Point("a", 1), Point("b", 2)), b"\x01\x02", SecretBytes(b"\x77" * 32), 5, 6)
+
+
+def decode(codec: Codec, data: bytes) -> Any:
+    reader = Reader(data)
+    value = codec.decode(reader)
+    reader.done()
+    return value
+
+
+def test_on_the_wire() -> None:
+    wire = bytes.fromhex(
+        "".join(
+            (
+                "03",  # version
+                "09",  # kind
+                "04706c616e",  # title: "plan"
+                "000000000000f83f",  # scale: 1.5
+                "02000000",  # points: two
+                "0161" + "01000000",  # "a", 1
+                "0162" + "02000000",  # "b", 2
+                "02000000" + "0102",  # bits
+                "77" * 32,  # key
+                "05",  # flag
+                "0600000000000000",  # serial
+            )
+        )
+    )
+    assert DRAWING.to_bytes().hex() == wire.hex()
+    assert Drawing.from_bytes(wire) == DRAWING
+    assert Drawing.from_bytes(memoryview(wire)) == DRAWING
+
+
+def test_another_version_is_refused_before_another_kind() -> None:
+    with pytest.raises(PeerFault, match=r"^unknown-version: version 4, this side speaks 3"):
+        Drawing.from_bytes(b"\x04\x0a")
+    with pytest.raises(PeerFault, match=r"^unknown-message: kind 10 where a Drawing belongs"):
+        Drawing.from_bytes(b"\x03\x0a")
+
+
+def test_left_over_bytes_are_counted() -> None:
+    with pytest.raises(PeerFault, match=r"^left-over-bytes: 3 bytes"):
+        Drawing.from_bytes(DRAWING.to_bytes() + bytes(3))
+
+
+@pytest.mark.parametrize("size", [1, 4, 8])
+def test_integers_are_little_endian_and_of_their_width(size: int) -> None:
+    codec = UInt(size)
+    for value in (0, 1, (1 << 8 * size) - 1):
+        assert codec.encode(value) == value.to_bytes(size, "little")
+        assert decode(codec, codec.encode(value)) == value
+    for value in (-1, 1 << 8 * size):
+        with pytest.raises(Misuse, match="does not fit"):
+            codec.encode(value)
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 1.5, -1e300, 5e-324])
+def test_finite_floats_keep_every_bit(value: float) -> None:
+    wire = Float().encode(value)
+    assert wire == struct.pack("<d", value)
+    assert struct.pack("<d", decode(Float(), wire)) == wire
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_other_floats_are_refused_both_ways(value: float) -> None:
+    with pytest.raises(PeerFault, match=r"^malformed: a number is not finite"):
+        decode(Float(), struct.pack("<d", value))
+    with pytest.raises(Misuse, match="not a finite number"):
+        Float().encode(value)
+
+
+@pytest.mark.parametrize("value", ["a", "member-7", "0", "-", "z" * 64])
+def test_names_are_taken(value: str) -> None:
+    assert decode(Name(), Name().encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["", "../x", "a/b", ".", "A", "Ann", "a b", "a\0", "a\n", "é", "a" * 65, "a_b", "a.b", "%2e"],
+)
+def test_other_names_are_refused_both_ways(value: str) -> None:
+    raw = value.encode()
+    with pytest.raises(PeerFault, match=r"^malformed: a name is not"):
+        decode(Name(), bytes((len(raw),)) + raw)
+    with pytest.raises(Misuse, match="is not a name"):
+        Name().encode(value)
+
+
+def test_a_name_that_is_no_text_is_refused() -> None:
+    with pytest.raises(PeerFault, match=r"^malformed: a name is not"):
+        decode(Name(), b"\x02\xff\xfe")
+
+
+def test_bytes_of_a_fixed_length() -> None:
+    assert decode(Fixed(3), b"abc") == b"abc"
+    with pytest.raises(PeerFault, match=r"^truncated: 3 bytes wanted at 0, 2 in all"):
+        decode(Fixed(3), b"ab")
+    for wrong in (b"ab", b"abcd"):
+        with pytest.raises(Misuse, match="3 belong"):
+            Fixed(3).encode(wrong)
+
+
+def test_bytes_up_to_a_limit() -> None:
+    codec = Bytes(3)
+    for value in (b"", b"a", b"abc"):
+        assert codec.encode(value) == len(value).to_bytes(4, "little") + value
+        assert decode(codec, codec.encode(value)) == value
+    with pytest.raises(Misuse, match="at most 3 belong"):
+        codec.encode(b"abcd")
+    with pytest.raises(PeerFault, match=r"^oversized: a field of 4 bytes, at most 3"):
+        decode(codec, b"\x04\0\0\0abcd")
+
+
+def test_lists_up_to_a_limit() -> None:
+    codec = Many(UInt(1), 2)
+    assert decode(codec, codec.encode((2, 1))) == (2, 1)
+    assert decode(codec, codec.encode(())) == ()
+    with pytest.raises(Misuse, match="at most 2 belong"):
+        codec.encode((1, 2, 3))
+    with pytest.raises(PeerFault, match=r"^oversized: a list of 3 items, at most 2"):
+        decode(codec, b"\x03\0\0\0\1\2\3")
+
+
+@pytest.mark.parametrize("items", [(2, 1), (1, 1), (1, 3, 2)])
+def test_an_ascending_list_refuses_disorder_and_repeats_both_ways(items: tuple[int, ...]) -> None:
+    wire = Many(UInt(1), 3).encode(items)
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
+        decode(Many(UInt(1), 3, ascending=True), wire)
+    with pytest.raises(Misuse, match="ascending order"):
+        Many(UInt(1), 3, ascending=True).encode(items)
+
+
+def test_structs_ascend_by_their_member() -> None:
+    codec = Many(Nested(Point), 3, ascending=True)
+    assert decode(codec, codec.encode((Point("a", 9), Point("b", 1)))) == (Point("a", 9), Point("b", 1))
+    with pytest.raises(Misuse, match="ascending order"):
+        codec.encode((Point("b", 1), Point("a", 9)))
+
+
+def test_secrets_come_back_hidden() -> None:
+    for codec, wire in ((Fixed(2, secret=True), b"hi"), (Bytes(9, secret=True), b"\x02\0\0\0hi")):
+        value = decode(codec, wire)
+        assert value == b"hi"
+        assert [repr(value), str(value), f"{value}", f"{value!r}"] == ["<SecretBytes 2 B>"] * 4
+
+
+def test_a_repr_abbreviates_bytes_and_long_lists_and_hides_secrets() -> None:
+    assert repr(DRAWING) == (
+        "Drawing(title='plan', scale=1.5, points=(Point(member='a', weight=1), Point(member='b', weight=2)), "
+        "bits=<2 B 0102>, key=<SecretBytes 32 B>, flag=5, serial=6)"
+    )
+    long = Drawing("plan", 1.5, tuple(Point(m, 1) for m in "abcd"), b"", SecretBytes(bytes(32)), 5, 6)
+    assert "points=<4 items>" in repr(long)
+
+
+def test_lists_of_bytes_are_abbreviated_too() -> None:
+    class Album(Struct):
+        pages: Annotated[tuple[bytes, ...], Many(Fixed(6), 3)]
+
+    assert repr(Album((b"\x01" * 6, b"\x02" * 6))) == "Album(pages=(<6 B 01010101>, <6 B 02020202>))"
+
+
+def test_fields_can_be_left_out_of_what_is_signed() -> None:
+    assert Point("a", 1).encode_fields(without="weight") == b"\x01a"
+
+
+@given(data=st.binary(max_size=120))
+def test_any_bytes_decode_or_are_a_peers_fault(data: bytes) -> None:
+    try:
+        drawing = Drawing.from_bytes(b"\x03\x09" + data)
+    except PeerFault:
+        return
+    assert drawing.to_bytes() == b"\x03\x09" + data
+
+
+@given(
+    drawing=st.builds(
+        Drawing,
+        st.from_regex(r"[a-z0-9-]{1,64}", fullmatch=True),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.lists(st.sampled_from("abcdef"), max_size=4, unique=True).map(
+            lambda names: tuple(Point(name, 7) for name in sorted(names))
+        ),
+        st.binary(max_size=5),
+        st.binary(min_size=32, max_size=32),
+        st.integers(0, 255),
+        st.integers(0, 2**64 - 1),
+    )
+)
+def test_what_is_encoded_decodes_to_itself(drawing: Drawing) -> None:
+    assert Drawing.from_bytes(drawing.to_bytes()) == drawing

@@ -1,0 +1,134 @@
+import hashlib
+import hmac
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from protocol.errors import PeerFault
+from protocol.keys import PROBE, AgreementKey, Pair, PairKeys, canonical
+
+P = 2**255 - 19
+# Every u-coordinate of low order on Curve25519 and its twist, with both encodings of those below 19 (cr.yp.to/ecdh.html).
+LOW_ORDER = (
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    P - 1,
+    P,
+    P + 1,
+)
+COHORT, MANIFEST, CONTEXT, SALT = b"\xcc" * 32, b"\x3a" * 32, b"\xc7" * 32, b"\x5a" * 32
+
+
+def hkdf(secret: bytes, salt: bytes, tag: bytes, *fields: bytes) -> bytes:
+    """RFC 5869 with SHA-256, for 32 bytes, by hand."""
+    info = b"veilsum/1/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+    extracted = hmac.digest(salt or bytes(32), secret, hashlib.sha256)
+    return hmac.digest(extracted, info + b"\x01", hashlib.sha256)
+
+
+def both_ends(manifest: bytes = MANIFEST) -> tuple[PairKeys, PairKeys]:
+    ann = [AgreementKey(bytes([i]) * 32) for i in (1, 2)]
+    bob = [AgreementKey(bytes([i]) * 32) for i in (3, 4)]
+    mask, box = (ann[i].agree(bob[i].public, "bob") for i in (0, 1))
+    mask_too, box_too = (bob[i].agree(ann[i].public, "ann") for i in (0, 1))
+    return (
+        PairKeys.establish("ann", "bob", mask, box, COHORT, manifest),
+        PairKeys.establish("bob", "ann", mask_too, box_too, COHORT, manifest),
+    )
+
+
+@pytest.mark.parametrize("high_bit", [0, 1 << 255])
+@pytest.mark.parametrize("u", LOW_ORDER)
+def test_low_order_points_are_refused_and_their_owner_named(u: int, high_bit: int) -> None:
+    with pytest.raises(PeerFault, match=r"^low-order-point: a key of eve is of low order \[eve\]$"):
+        PROBE.agree((u | high_bit).to_bytes(32, "little"), "eve")
+
+
+def test_pair_keys_are_hkdf_of_the_shared_secret_under_the_manifest() -> None:
+    secrets = [
+        X25519PrivateKey.from_private_bytes(bytes([i]) * 32).exchange(
+            X25519PrivateKey.from_private_bytes(bytes([i + 2]) * 32).public_key()
+        )
+        for i in (1, 2)
+    ]
+    ann, _ = both_ends()
+    assert ann.mask == hkdf(secrets[0], MANIFEST, b"pair-mask", COHORT, b"ann", b"bob")
+    assert ann.box == hkdf(secrets[1], MANIFEST, b"pair-box", COHORT, b"ann", b"bob")
+
+
+def test_both_ends_hold_the_same_keys_and_seeds() -> None:
+    ann, bob = both_ends()
+    for _ in range(3):
+        assert (ann.mask, ann.box) == (bob.mask, bob.box)
+        assert ann.mask_seed("ann", CONTEXT) == bob.mask_seed("bob", CONTEXT)
+        assert ann.box_key("ann", "bob", CONTEXT, SALT) == bob.box_key("ann", "bob", CONTEXT, SALT)
+        ann, bob = ann.ratcheted(COHORT, 1), bob.ratcheted(COHORT, 1)
+
+
+def test_seeds_and_box_keys_are_hkdf_under_the_context() -> None:
+    ann, _ = both_ends()
+    assert ann.mask_seed("ann", CONTEXT) == hkdf(ann.mask, CONTEXT, b"mask-seed", b"ann", b"bob")
+    assert ann.box_key("bob", "ann", CONTEXT, SALT) == hkdf(
+        ann.box, CONTEXT + SALT, b"box-key", b"bob", b"ann"
+    )
+    assert (
+        ann.mask_seed("ann", CONTEXT).hex()
+        == "b721e613790db2d604399f414d0a25274d55b2cf0149ebc0431bc00747f59630"
+    )
+
+
+def test_the_ratchet_is_hkdf_of_the_last_key_cohort_and_number() -> None:
+    ann, _ = both_ends()
+    step = (5).to_bytes(8, "little")
+    assert ann.ratcheted(COHORT, 5).mask == hkdf(ann.mask, b"", b"ratchet", COHORT, step)
+    assert ann.ratcheted(COHORT, 5).box == hkdf(ann.box, b"", b"ratchet", COHORT, step)
+
+
+def test_the_ratchet_takes_every_step_in_order() -> None:
+    ann, _ = both_ends()
+    one_two = ann.ratcheted(COHORT, 1).ratcheted(COHORT, 2)
+    others = [
+        ann.ratcheted(COHORT, 2),
+        ann.ratcheted(COHORT, 2).ratcheted(COHORT, 1),
+        ann.ratcheted(COHORT, 1).ratcheted(bytes(32), 2),
+    ]
+    assert all(one_two.mask != other.mask and one_two.box != other.box for other in others)
+
+
+def test_every_secret_is_for_one_purpose() -> None:
+    ann, _ = both_ends()
+    derived = [
+        ann.mask,
+        ann.box,
+        ann.mask_seed("ann", CONTEXT),
+        ann.mask_seed("ann", bytes(32)),
+        ann.box_key("ann", "bob", CONTEXT, SALT),
+        ann.box_key("bob", "ann", CONTEXT, SALT),
+        ann.box_key("ann", "bob", bytes(32), SALT),
+        ann.box_key("ann", "bob", CONTEXT, bytes(32)),
+        ann.ratcheted(COHORT, 1).mask,
+        ann.ratcheted(COHORT, 1).box,
+        both_ends(bytes(32))[0].mask,
+    ]
+    assert len(set(derived)) == len(derived)
+
+
+def test_ids_stand_in_order_whoever_asks() -> None:
+    assert Pair.of("b", "a") == Pair.of("a", "b") == Pair("a", "b")
+    assert Pair("a", "b").fields == (b"a", b"b")
+
+
+def test_a_keys_canonical_encoding_ignores_the_top_bit_and_reduces() -> None:
+    key = AgreementKey(bytes(32)).public
+    assert canonical(key) == key
+    assert canonical(key[:31] + bytes([key[31] | 0x80])) == key
+    assert canonical((P + 9).to_bytes(32, "little")) == (9).to_bytes(32, "little")
+
+
+def test_keys_hide_what_they_hold() -> None:
+    key = AgreementKey(b"\x01" * 32)
+    assert repr(key) == f"<AgreementKey {key.public.hex()[:16]}>"
+    ann, _ = both_ends()
+    assert repr(ann) == "PairKeys(peer='bob', mask=<SecretBytes 32 B>, box=<SecretBytes 32 B>)"

@@ -1,0 +1,35 @@
+import hashlib
+from itertools import permutations
+
+from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields, info
+
+
+def test_tags_are_unique() -> None:
+    assert len({tag.value for tag in Tag}) == len(Tag.__members__)
+
+
+def test_no_tag_begins_another() -> None:
+    assert not any(other.value.startswith(tag.value) for tag, other in permutations(Tag, 2))
+
+
+def test_every_tag_names_the_protocols_version() -> None:
+    assert all(tag.value.startswith(f"veilsum/{PROTOCOL_VERSION}/".encode()) for tag in Tag)
+
+
+def test_a_hash_is_sha256_over_tag_and_fields_behind_their_lengths() -> None:
+    preimage = b"veilsum/1/card\0" + b"\x02\0\0\0\0\0\0\0hi" + bytes(8) + b"\x01\0\0\0\0\0\0\0!"
+    assert hash_fields(Tag.CARD, b"hi", b"", b"!") == hashlib.sha256(preimage).digest()
+    assert hash_fields(Tag.CARD, b"hi").hex() == (
+        "51420d753b399fd9f247f3efadef68164307274f702226b3d469236d26f359d9"
+    )
+
+
+def test_where_one_field_ends_matters() -> None:
+    splits = {
+        hash_fields(Tag.CARD, *fields) for fields in ([b"ab"], [b"a", b"b"], [b"ab", b""], [b"", b"ab"])
+    }
+    assert len(splits) == 4
+
+
+def test_an_info_is_the_hashs_preimage() -> None:
+    assert hashlib.sha256(info(Tag.LINK, b"x", b"yz")).digest() == hash_fields(Tag.LINK, b"x", b"yz")

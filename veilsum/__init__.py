@@ -1,0 +1,1 @@
+"""The command line above the packages; it imports them lazily."""

@@ -1,0 +1,90 @@
+"""How commands speak: JSON for scripts, tables and progress for people, errors that say what to do next."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
+Token = Annotated[
+    str | None,
+    typer.Option(envvar="VEILSUM_OPERATOR_TOKEN", help="The operator's token.", show_default=False),
+]
+Ca = Annotated[
+    Path | None, typer.Option("--ca", help="PEM file of the authority that signed the coordinator's certificate.")
+]
+DEFAULT_URL = "http://127.0.0.1:8000"
+
+
+def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
+    """Print a result: an object, or a titled list of names and values."""
+    if as_json:
+        sys.stdout.write(json.dumps(values, indent=2) + "\n")
+        return
+    from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
+    from rich.table import Table  # noqa: PLC0415 - as above
+
+    table = Table(title=title or None, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(style="dim")
+    table.add_column(overflow="fold")
+    for name, value in values.items():
+        table.add_row(name.replace("_", " "), _shown(value))
+    Console(highlight=False).print(table)
+
+
+def note(text: str) -> None:
+    """Tell a person something beside the result: on stderr, so that `--json` stays clean."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+def fail(message: str, *, as_json: bool, cause: str | None = None) -> NoReturn:
+    """End the command with exit code 1 and say why."""
+    if as_json:
+        sys.stdout.write(json.dumps({"error": message, "cause": cause}) + "\n")
+    else:
+        sys.stderr.write(f"veilsum: {message}\n")
+    raise typer.Exit(1)
+
+
+@contextmanager
+def reported(*, as_json: bool) -> Iterator[None]:
+    """Turn the errors that a user can do something about into messages; let the others show where they came from."""
+    from pydantic import ValidationError  # noqa: PLC0415 - `--help` stays quick
+
+    from calibration import CalibrationError  # noqa: PLC0415 - as above
+    from client_sdk.errors import ClientError  # noqa: PLC0415 - as above
+    from protocol.errors import Misuse, PeerFault  # noqa: PLC0415 - as above
+
+    try:
+        yield
+    except PeerFault as fault:
+        fail(str(fault), as_json=as_json, cause=fault.cause.value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", as_json=as_json)
+    except (Misuse, CalibrationError, ClientError, OSError) as error:
+        fail(str(error), as_json=as_json)
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_shown, value)) or "–"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
+    return str(value)
+
+
+def clock(moment_s: float | None) -> str:
+    """A Unix time as people read it."""
+    return "–" if moment_s is None else datetime.fromtimestamp(moment_s, UTC).astimezone().strftime("%H:%M:%S")
