@@ -16,7 +16,7 @@ help:  ## show the targets
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[service,training,dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[service,training,parquet,dev]'
 	@touch $@
 
 setup: $(READY)  ## make the virtual environment with pinned versions

@@ -97,7 +97,11 @@ class Meter:
 
 
 def upload_of(
-    opened: Opened, key: SigningKey, lattice: SumsLattice, values: npt.NDArray[np.float64], keep: Callable[..., Any]
+    opened: Opened,
+    key: SigningKey,
+    lattice: SumsLattice,
+    values: npt.NDArray[np.float64],
+    keep: Callable[..., Any],
 ) -> tuple[Vector, Step]:
     """A member's upload as the SDK makes it: round, mask and pack chunk by chunk, then announce."""
     vector = lattice.encode(values)
@@ -178,7 +182,7 @@ class Round:
                 enrolling = enrolling.receive(card, NOW_S)
             manifest = enrolling.manifest()
         for member in self.keys:
-            self._tell(member, manifest, "enrol", "enrol")
+            self._tell(member, manifest, "enrol")
         terms = Terms(
             statistic="benchmark",
             layout=b"",
@@ -201,7 +205,7 @@ class Round:
         for number, member in enumerate(self.staying):
             opening = phase.request_for(member)
             assert opening is not None
-            self._tell(member, opening, "mask", "admit")
+            self._tell(member, opening, "mask")
             opened, values = self.phases[member], np.random.default_rng(number).uniform(-1, 1, ELEMENTS)
             assert isinstance(opened, Opened)
             if probe_memory and number == 0:
@@ -245,7 +249,7 @@ class Round:
             with self.meter.charge(COORDINATOR, served):
                 request = phase.request_for(member)
             if request is not None:
-                for reply in self._tell(member, request, stage, served):
+                for reply in self._tell(member, request, stage):
                     with self.meter.charge(COORDINATOR, served):
                         phase = phase.receive(reply, NOW_S)
         return self._expired(phase, name, served)
@@ -276,9 +280,8 @@ class Round:
         if not np.array_equal(total, self.expected):
             raise BenchError(f"{self.case.name}: the unmasked total is not the plain sum")
 
-    def _tell(self, member: str, message: Message, stage: str, served: str) -> list[Message]:
+    def _tell(self, member: str, message: Message, stage: str) -> list[Message]:
         """Carry a message to a member; what it answers, as the coordinator reads it."""
-        del served
         charge = self.meter.charge
         with charge(COORDINATOR, "wire"):
             sent = message.to_bytes()
@@ -334,3 +337,211 @@ class ResidentMemory:
     def _read(field: str) -> int:
         status = Path("/proc/self/status").read_text(encoding="ascii")
         return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field))
+
+
+# --- The three systems under the same terms --------------------------------------------------------------
+
+
+def ours(case: Case, ring_bits: int) -> dict[str, Any]:
+    """Our figures, each the median over the members and the repeats, in the names that the peers use."""
+    members, coordinators = [], []
+    for repeat in range(case.repeats):
+        with tempfile.TemporaryDirectory(prefix="veilsum-bench-") as spool:
+            measured = Round(case, ring_bits, Path(spool))
+            measured.run(probe_memory=repeat == 0)
+        members += measured.member_cpu_s()
+        coordinators.append(measured.coordinator_cpu_s())
+        if repeat == 0:
+            first = measured
+    return {
+        "system": "veilsum",
+        "graph": "complete",
+        "bits": ring_bits,
+        "client_cpu_s": _total(members, MEMBER_STAGES),
+        "client_stage_cpu_s": _stages(members),
+        "client_announced_and_chunks_bytes": statistics.median_high(first.upload_bytes.values()),
+        "client_upload_bytes": statistics.median_high(first.sent_bytes[member] for member in first.staying),
+        "client_peak_bytes": first.peak_bytes,
+        "server_cpu_s": _total(coordinators, COORDINATOR_STAGES),
+        "server_stage_cpu_s": _stages(coordinators),
+    }
+
+
+def _total(figures: list[dict[str, float]], stages: Sequence[str]) -> float:
+    return statistics.median(sum(one[stage] for stage in stages) for one in figures)
+
+
+def _stages(figures: list[dict[str, float]]) -> dict[str, float]:
+    return {stage: statistics.median(one[stage] for one in figures) for stage in figures[0]}
+
+
+def flower(case: Case, shares: int | None, threshold: int) -> dict[str, Any]:
+    """Flower's own secure sum in its own environment; `shares` None is its complete graph.
+
+    Raises:
+        BenchError: the environment is missing, or the run failed.
+    """
+    if not PEERS_PYTHON.exists():
+        raise BenchError(
+            f"Flower's environment is missing ({PEERS_PYTHON.parents[1]}): make it with `make bench-peers`, "
+            "or go without by --skip-flower"
+        )
+    terms = {
+        "members": case.members,
+        "shares": shares or "complete",
+        "threshold": threshold,
+        "lost": case.lost / case.members,
+        "repeats": case.repeats,
+        "elements": ELEMENTS,
+    }
+    command = [str(PEERS_PYTHON), str(FLOWER)]
+    for name, value in terms.items():
+        command += [f"--{name}", str(value)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode:
+        raise BenchError(f"Flower's run failed: {done.stderr.strip() or done.returncode}")
+    measured: dict[str, Any] = json.loads(done.stdout)
+    return measured
+
+
+def compare(case: Case, ring_bits: int, peers: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Ours, the floor and Flower's rounds for one case and ring, with what each costs in units of another."""
+    own = ours(case, ring_bits)
+    bound = floor(
+        case.members,
+        32 if ring_bits <= 32 else 64,
+        case.lost,
+        repeats=max(case.repeats, 3),
+        threshold=case.threshold,
+    )
+    return {
+        "members": case.members,
+        "lost": case.lost,
+        "threshold": case.threshold,
+        "ring_bits": ring_bits,
+        "ours": own,
+        "floor": bound,
+        "flower": list(peers),
+        "ours_over_floor": _ratios(own, bound),
+        "flower_over_ours": [{"graph": peer["graph"], **_ratios(peer, own)} for peer in peers],
+    }
+
+
+def _ratios(costly: dict[str, Any], cheap: dict[str, Any]) -> dict[str, float]:
+    figures = ("client_cpu_s", "server_cpu_s", "client_upload_bytes", "client_peak_bytes")
+    return {name: costly[name] / cheap[name] for name in figures if costly.get(name) and cheap.get(name)}
+
+
+def flower_rounds(case: Case, *, full: bool) -> list[dict[str, Any]]:
+    """Flower at the same graph; at 100 members, unless `full`, at its sparse one alone."""
+    if case.members <= 50:
+        return [flower(case, None, case.threshold)]
+    # As many of 21 must answer as our rule asks of a cohort of 21.
+    sparse = flower(case, SPARSE_SHARES, Quorum.derive(SPARSE_SHARES, SPARSE_SHARES).threshold)
+    return [flower(case, None, case.threshold), sparse] if full else [sparse]
+
+
+# --- What is printed ---------------------------------------------------------------------------------------
+
+
+def comparison_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(
+        title=f"A secure sum of {ELEMENTS:,} elements: CPU ms, process time; ×: in units of the column named"
+    )
+    for name in ("round", "ring", "system", "graph"):
+        table.add_column(name)
+    for name in ("member", "× floor", "÷ ours", "MB up", "peak MB", "coordinator", "× floor", "÷ ours"):
+        table.add_column(name, justify="right")
+    for row in rows:
+        setting = f"{row['members']}, {row['lost']} lost"
+        for system in (row["ours"], row["floor"], *row["flower"]):
+            above, behind = _ratios(system, row["floor"]), _ratios(system, row["ours"])
+            sparse = system["graph"] == "sparse"
+            table.add_row(
+                setting,
+                f"{row['ring_bits']} b"
+                if system is row["ours"]
+                else f"{system['bits']} b"
+                if "bits" in system
+                else "22 b",
+                system["system"],
+                f"SPARSE, {system['shares']}" if sparse else "complete",
+                _ms(system["client_cpu_s"]),
+                "" if sparse else f"{above['client_cpu_s']:.2f}",
+                f"{behind['client_cpu_s']:.2f}",
+                f"{system['client_upload_bytes'] / 1e6:.2f}",
+                f"{system['client_peak_bytes'] / 1e6:.0f}" if system.get("client_peak_bytes") else "–",
+                _ms(system["server_cpu_s"]),
+                "" if sparse else f"{above['server_cpu_s']:.2f}",
+                f"{behind['server_cpu_s']:.2f}",
+                end_section=system is (row["flower"] or [row["floor"]])[-1],
+            )
+            setting = ""
+    return table
+
+
+def stage_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table(title="Ours by stage, CPU ms; wire (messages to bytes and back) and store come on top")
+    for name in ("round", "ring", "who"):
+        table.add_column(name)
+    columns = ("enrol", "mask", "receipt", "reveal", "admit", "certify", "recover", "sum", *APART)
+    for name in columns:
+        table.add_column(name, justify="right")
+    for row in rows:
+        for who, figures in (("member", "client_stage_cpu_s"), ("coordinator", "server_stage_cpu_s")):
+            spent = row["ours"][figures]
+            shown = (_ms(spent[name]) if name in spent else "" for name in columns)
+            table.add_row(f"{row['members']}, {row['lost']} lost", f"{row['ring_bits']} b", who, *shown)
+        table.add_section()
+    return table
+
+
+def _ms(cpu_s: float) -> str:
+    return f"{1e3 * cpu_s:.1f}" if cpu_s < 1 else f"{1e3 * cpu_s:,.0f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/bench.json")
+    parser.add_argument(
+        "--quick", action="store_true", help="10 members, measured once, and no Flower: seconds"
+    )
+    parser.add_argument("--skip-flower", action="store_true", help="ours and the floor only")
+    parser.add_argument(
+        "--full", action="store_true", help="Flower's complete graph at 100 members too: minutes"
+    )
+    given = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    cases = (
+        [Case(10, 0, 1), Case(10, 1, 1)]
+        if given.quick
+        else [Case(10, 0, 9), Case(10, 1, 9), Case(100, 10, 1)]
+    )
+    rows = []
+    try:
+        for case in cases:
+            peers = [] if given.quick or given.skip_flower else flower_rounds(case, full=given.full)
+            for ring_bits in (32, 48):
+                console.log(f"{case.name}, {ring_bits} bits")
+                rows.append(compare(case, ring_bits, peers))
+    except BenchError as error:
+        sys.exit(f"secure_sum: {error}")
+    console.print(comparison_table(rows), stage_table(rows))
+    console.print(
+        "Ours is the complete graph in every row. A SPARSE row has 20 neighbours a member: its cost does not grow with "
+        "the cohort, its promise is weaker, and the ratio shows the price of a graph.",
+        "The floor of a 48-bit ring is taken at 64 bits: its words are uint64. Flower rounds to 22 bits of 64 sent.",
+        sep="\n",
+    )
+    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(
+        json.dumps({"elements": ELEMENTS, **machine, "rounds": rows}, indent=1) + "\n", encoding="utf-8"
+    )
+    console.print(f"written to {given.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -95,6 +95,7 @@ class Attendance:
         """Answer whatever is asked until the round has ended."""
         after: int | None = None
         while not view.ended:
+            self._report(view)
             self._check_lifetime()
             message, after = yield from self.session.coordinator.request(
                 self.round_id, self.session.member, after
@@ -102,7 +103,6 @@ class Attendance:
             if message is not None:
                 yield from self._answer(message, view)
             view = yield from self.session.coordinator.round(self.round_id)
-            self._report(view)
         return view
 
     def close(self, view: RoundView) -> Flow[None]:
@@ -127,7 +127,10 @@ class Attendance:
         if view.state != "done":
             raise NoResult(self.round_id, view.state, fault)
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
-            raise self._missed()
+            fault = PeerFault(
+                Cause.WRONG_PHASE, "this member never saw its opening, which is not shown any more"
+            )
+            raise NoResult(self.round_id, "missed", fault)
 
     def close_earlier(self) -> Flow[None]:
         """Close the round that this member vanished from, so that its keys move on to this one.
@@ -157,7 +160,7 @@ class Attendance:
             yield from self._opening(message, view)
             return
         if not self.taking_part:
-            raise self._missed()
+            return  # it can't know what it would answer for; how the round ends is still worth waiting for
         for reply in self._receive(message):
             try:
                 yield from self.session.coordinator.answer(self.round_id, reply)
@@ -223,10 +226,6 @@ class Attendance:
     def _hold(self, phase: MemberPhase) -> None:
         self.session.store.hold(self.cohort, phase, self.round_id)
         self.phase, self.phase_round = phase, self.round_id
-
-    def _missed(self) -> NoResult:
-        fault = PeerFault(Cause.WRONG_PHASE, "this member never saw its opening, which is not shown any more")
-        return NoResult(self.round_id, "missed", fault)
 
     def _forget_reveals(self) -> None:
         """Nobody may ask for the reveal any more."""

@@ -230,7 +230,8 @@ class Federation:
         for member, phase in self.phases.items():
             if isinstance(phase, Attempting) and self.certificate and not self._gone(member, After.OPENING):
                 self._tell(member, self.certificate)
-        vectors = self.vectors(100) if vectors is None else vectors
+        if vectors is None:
+            vectors = self.vectors(terms.elements if terms else 100)
         terms = terms or self.terms(len(next(iter(vectors.values()))))
         attempt = Attempt(self.roster, self.manifest, self.opening(terms))
         self.vectors_now, self.spool, self.faults = vectors, dict[tuple[str, int], bytes](), []
@@ -308,12 +309,13 @@ class Federation:
         if self._gone(member, After.ANNOUNCEMENT):
             return ()
         sealing, vector = opened.seal(self.random), self.vectors_now[member]
+        records = min(len(vector), self.cap)
         step = opened.opening.terms.chunk_elements
         for index in range(opened.attempt.chunks):
             packed = sealing.chunk(vector[index * step : (index + 1) * step])
             self.spool[member, index] = bytes(packed)
         upload, own = sealing.finish(
-            self.keys[member], lineage=bytes(8), records_tag=bytes(8), records=len(vector)
+            self.keys[member], lineage=bytes(8), records_tag=bytes(8), records=records
         )
         self.phases[member], announcements = opened.uploaded(upload, own)
         return announcements

@@ -2,62 +2,79 @@
 
 import asyncio
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from sqlalchemy import insert, update
 
+from protocol.attempt import decryptors_of
+from protocol.causes import Cause
 from protocol.coordinator import Enrolling
 from protocol.errors import PeerFault
 from protocol.messages import KeyCard, Manifest, Roster
+from protocol.messages.base import MAX_MEMBERS
 from protocol.parameters import Quorum
-from protocol.rest import CohortRequest, CohortView, Problem, QuorumView
+from protocol.rest import CohortRequest, CohortView, Problem
 from service.problems import problem_of, wrong_phase
 from service.storage.database import Database
 from service.storage.tables import cards, cohorts
+from service.views import quorum_view
 from service.watch import Watch
 
 
-@dataclass
-class Cohort:
-    """One cohort; its cards and its manifest are in the database before anybody hears of them."""
+def check_possible(roster: Roster, request: CohortRequest) -> None:
+    """Refuse a cohort that cannot form even if everybody comes; PeerFault(cohort-too-small)."""
+    members = tuple(entry.member for entry in roster.members)
+    if len(members) > MAX_MEMBERS:
+        raise PeerFault(
+            Cause.COHORT_TOO_SMALL,
+            f"the roster has {len(members)} members, one cohort takes {MAX_MEMBERS}: "
+            "have the admin sign a roster for each cohort",
+        )
+    decryptors = decryptors_of(roster, members)
+    Quorum.derive(
+        len(members), len(decryptors), colluders=request.colluders, honest_min=request.honest_min
+    )
 
-    database: Database
-    wake: Callable[[], None]
-    enrolling: Enrolling
-    deadline_s: float
+
+class Cohort:
+    """One cohort; its cards and its manifest are in the database before anybody hears of them.
+
+    Attributes:
+        enrolling: the cards so far.
+        deadline_s: when enrolment closes, in Unix time.
+        manifest: once the cohort is formed.
+        fault: why it could not be formed.
+    """
+
     manifest: Manifest | None = None
     fault: Problem | None = None
-    rounds: list[str] = field(default_factory=list)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def __post_init__(self) -> None:
-        self.id = self.enrolling.cohort.hex()
-        self.watch = Watch(lambda: self.version)
-
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         database: Database,
         wake: Callable[[], None],
         roster: Roster,
         counter: int,
         request: CohortRequest,
         deadline_s: float,
-    ) -> "Cohort":
-        """A cohort without cards."""
-        enrolling = Enrolling(roster, counter, request.records_cap, request.colluders, request.honest_min)
-        return cls(database, wake, enrolling, deadline_s)
+    ) -> None:
+        self.enrolling = Enrolling(
+            roster, counter, request.records_cap, request.colluders, request.honest_min
+        )
+        self.deadline_s = deadline_s
+        self.id = self.enrolling.cohort.hex()
+        self.watch = Watch(lambda: self.version)
+        self._database, self._wake = database, wake
+        self._lock = asyncio.Lock()
 
-    def restore(self, stored: Iterable[KeyCard], manifest: Manifest | None, fault: Problem | None) -> None:
+    def restore(
+        self, stored: Iterable[KeyCard], manifest: Manifest | None, fault: Problem | None, not_before_s: float
+    ) -> None:
         """Take up what storage holds; the cards were checked when they came."""
         taken = {card.member: card for card in stored}
         self.enrolling = replace(self.enrolling, cards=taken)
         self.manifest, self.fault = manifest, fault
-
-    def opened(self, round_id: str) -> None:
-        """A round of this cohort stands in the database."""
-        self.rounds.append(round_id)
-        self.watch.notify()
+        self.deadline_s = max(self.deadline_s, not_before_s)
 
     @property
     def roster(self) -> Roster:
@@ -66,44 +83,51 @@ class Cohort:
 
     @property
     def version(self) -> int:
-        """Grows with every card, with the end of enrolment, and with every round."""
-        return len(self.enrolling.cards) + (not self.open) + len(self.rounds)
+        """Grows with every card and with the end of enrolment."""
+        return len(self.enrolling.cards) + (not self.open)
 
     @property
     def open(self) -> bool:
         """Whether cards are still taken."""
         return self.manifest is None and self.fault is None
 
+    @property
+    def due_s(self) -> float | None:
+        """When enrolment is to be closed, in Unix time; None once it is."""
+        return self.deadline_s if self.open else None
+
     async def receive(self, card: KeyCard, now_s: float) -> None:
         """Take a card durably; the last one forms the cohort."""
-        async with self.lock:
+        async with self._lock:
             after = self.enrolling.receive(card, now_s)
             if after is self.enrolling:
                 return
-            self._must_be_open()
-            async with self.database.transaction() as connection:
-                await connection.execute(
-                    insert(cards).values(cohort=self.id, member=card.member, body=card.to_bytes())
-                )
-            self.enrolling = after
-            if after.complete:
-                await self._close()
-            self._changed()
+            if not self.open:
+                raise wrong_phase("enrolment in this cohort is closed: ask the operator for a new cohort")
+            await self._store(after, card)
 
     async def close(self) -> None:
         """Form the cohort from the cards that came, or fail it for want of them."""
-        async with self.lock:
+        async with self._lock:
             if self.open:
-                await self._close()
-                self._changed()
+                await self._store(self.enrolling)
 
-    async def _close(self) -> None:
+    async def _store(self, after: Enrolling, card: KeyCard | None = None) -> None:
+        """Keep a card, or the end of enrolment, or both at once."""
         manifest, fault = None, None
-        try:
-            manifest = self.enrolling.manifest()
-        except PeerFault as short:
-            fault = problem_of(short)
-        async with self.database.transaction() as connection:
+        if card is None or after.complete:
+            try:
+                manifest = after.manifest()
+            except PeerFault as short:
+                fault = problem_of(short)
+        async with self._database.transaction() as connection:
+            if card is not None:
+                # Again where an earlier commit went through although it was reported as failed.
+                await connection.execute(
+                    insert(cards)
+                    .prefix_with("OR REPLACE")
+                    .values(cohort=self.id, member=card.member, body=card.to_bytes())
+                )
             await connection.execute(
                 update(cohorts)
                 .where(cohorts.c.id == self.id)
@@ -112,15 +136,9 @@ class Cohort:
                     fault=fault.model_dump_json() if fault else None,
                 )
             )
-        self.manifest, self.fault = manifest, fault
-
-    def _changed(self) -> None:
+        self.enrolling, self.manifest, self.fault = after, manifest, fault
         self.watch.notify()
-        self.wake()
-
-    def _must_be_open(self) -> None:
-        if not self.open:
-            raise wrong_phase("enrolment in this cohort is closed: ask the operator for a new cohort")
+        self._wake()
 
     def formed(self) -> Manifest:
         """The manifest; PeerFault(wrong-phase) while there is none."""
@@ -140,20 +158,6 @@ class Cohort:
             members=tuple(entry.member for entry in self.roster.members),
             cards=tuple(sorted(self.enrolling.cards)),
             deadline_s=self.deadline_s if self.open else None,
-            quorum=_quorum_view(self.manifest) if self.manifest else None,
+            quorum=quorum_view(self.manifest) if self.manifest else None,
             fault=self.fault,
-            rounds=tuple(self.rounds),
         )
-
-
-def _quorum_view(manifest: Manifest) -> QuorumView:
-    quorum = Quorum.of(manifest)
-    return QuorumView(
-        members=quorum.members,
-        colluders=quorum.colluders,
-        survivors_min=quorum.survivors_min,
-        threshold=quorum.threshold,
-        members_may_miss=quorum.members_may_miss,
-        decryptors_may_miss=quorum.decryptors_may_miss,
-        caution=quorum.caution(),
-    )

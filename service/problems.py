@@ -1,12 +1,15 @@
 """Every refusal as problem details (RFC 9457), from the one enum of causes."""
 
+import traceback
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from protocol.causes import Cause
@@ -35,6 +38,16 @@ _STATUS = {
     Cause.UNAVAILABLE: 503,
 }
 _HTTP = {404: Cause.NOT_FOUND, 405: Cause.NOT_FOUND, 413: Cause.OVERSIZED}
+MAX_DETAIL = 1000
+DECODING = (
+    Cause.UNKNOWN_VERSION,
+    Cause.UNKNOWN_MESSAGE,
+    Cause.TRUNCATED,
+    Cause.LEFT_OVER_BYTES,
+    Cause.MALFORMED,
+    Cause.DUPLICATE,
+)
+"""What any route that takes a message may find wrong with its bytes."""
 
 
 def status_of(cause: Cause) -> int:
@@ -64,55 +77,78 @@ def not_found(what: str) -> PeerFault:
     return PeerFault(Cause.NOT_FOUND, f"there is no such {what}")
 
 
+def where(error: BaseException) -> dict[str, str]:
+    """An unforeseen error for the log: its type and where it came from, without its words, which may quote anything."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    return {
+        "error": type(error).__name__,
+        "at": " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames)),
+    }
+
+
 def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
     """A route's `responses`: which statuses it answers for these causes, beside 400, 413 and 503."""
     always = (Cause.MALFORMED_REQUEST, Cause.OVERSIZED, Cause.UNAVAILABLE)
     by_status: dict[int, list[str]] = {}
     for cause in (*always, *causes):
         by_status.setdefault(status_of(cause), []).append(cause.value)
-    schema = Problem.model_json_schema()
+    body = {"content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
     return {
-        status: {"description": ", ".join(names), "content": {PROBLEM: {"schema": schema}}}
-        for status, names in sorted(by_status.items())
+        **{status: {"description": ", ".join(names), **body} for status, names in sorted(by_status.items())},
+        # Also keeps FastAPI from declaring a 422 of its own, which is never answered.
+        "default": {"description": "any other refusal", **body},
     }
 
 
 def install(app: FastAPI) -> None:
     """Answer every error of the app as a problem."""
+    app.add_exception_handler(PeerFault, _peer_fault)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(OSError, _storage)
+    app.add_exception_handler(SQLAlchemyError, _storage)
+    app.add_exception_handler(Exception, _unforeseen)
 
-    def answer(
-        fault: PeerFault, status: int | None = None, headers: dict[str, str] | None = None
-    ) -> JSONResponse:
-        problem = problem_of(fault)
-        problem = problem.model_copy(update={"status": status or problem.status})
-        log.info("refused", cause=problem.cause, status=problem.status, parties=problem.parties)
-        return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM)
 
-    async def peer_fault(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, PeerFault)
-        headers = {"www-authenticate": "Bearer"} if error.cause is Cause.UNAUTHORISED else None
-        return answer(error, headers=headers)
+def _answer(
+    fault: PeerFault, status: int | None = None, headers: dict[str, str] | None = None
+) -> JSONResponse:
+    problem = problem_of(fault)
+    # A request may quote what is no text: half a surrogate pair, or a key of a megabyte.
+    detail = problem.detail[:MAX_DETAIL].encode(errors="replace").decode()
+    problem = problem.model_copy(update={"status": status or problem.status, "detail": detail})
+    log.info("refused", cause=problem.cause, status=problem.status, parties=problem.parties)
+    return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM)
 
-    async def invalid(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        # Where and why, never what: the value itself may be anything.
-        where = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
-        return answer(PeerFault(Cause.MALFORMED_REQUEST, where))
 
-    async def http(_request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        cause = _HTTP.get(error.status_code, Cause.MALFORMED_REQUEST)
-        detail = str(error.detail or HTTPStatus(error.status_code).phrase)
-        return answer(PeerFault(cause, detail), error.status_code, dict(error.headers or {}))
+async def _peer_fault(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, PeerFault)
+    headers = {"www-authenticate": "Bearer"} if error.cause is Cause.UNAUTHORISED else None
+    return _answer(error, headers=headers)
 
-    async def storage(_request: Request, error: Exception) -> JSONResponse:
-        log.error("storage failed", error=type(error).__name__)
-        return answer(
-            PeerFault(Cause.UNAVAILABLE, "the coordinator cannot store this now; try again"),
-            headers={"retry-after": "5"},
-        )
 
-    app.add_exception_handler(PeerFault, peer_fault)
-    app.add_exception_handler(RequestValidationError, invalid)
-    app.add_exception_handler(HTTPException, http)
-    app.add_exception_handler(OSError, storage)
+async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, RequestValidationError)
+    # Where and why, never what: the value itself may be anything.
+    places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
+    return _answer(PeerFault(Cause.MALFORMED_REQUEST, places))
+
+
+async def _http(_request: Request, error: Exception) -> JSONResponse:
+    assert isinstance(error, HTTPException)
+    cause = _HTTP.get(error.status_code, Cause.MALFORMED_REQUEST)
+    detail = str(error.detail or HTTPStatus(error.status_code).phrase)
+    return _answer(PeerFault(cause, detail), error.status_code, dict(error.headers or {}))
+
+
+async def _storage(_request: Request, error: Exception) -> JSONResponse:
+    log.error("storage failed", **where(error))
+    return _answer(
+        PeerFault(Cause.UNAVAILABLE, "the coordinator cannot store this now; try again"),
+        headers={"retry-after": "5"},
+    )
+
+
+async def _unforeseen(_request: Request, error: Exception) -> JSONResponse:
+    log.error("request failed", **where(error))
+    return _answer(PeerFault(Cause.UNAVAILABLE, "the coordinator failed; its log says where"), 500)

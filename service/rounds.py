@@ -8,68 +8,47 @@ left is its outcome: uploads, boxes, shares and seeds are deleted (protocol §4.
 import asyncio
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import cast
+from typing import Self
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Row, delete, func, insert, select, update
 
 from protocol.attempt import Attempt
+from protocol.causes import Cause
 from protocol.coordinator import Collecting, CoordinatorPhase, Lost, Recovered, Voided, Windows
+from protocol.coordinator.base import cancelled
 from protocol.coordinator.ended import Certified
-from protocol.messages import Certificate, Message, parse
+from protocol.errors import PeerFault
+from protocol.messages import Certificate, Message, Upload
 from protocol.rest import Problem, ResultRecord, RoundView, UploadView
-from service.preflight import terms_view
+from service.journal import Event, Journal
 from service.problems import problem_of, wrong_phase
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
 from service.storage.tables import events, links, rounds
+from service.views import Timeline, round_view, whole_uploads
 from service.watch import Watch
 
 
-@dataclass(frozen=True)
-class Event:
-    """Something that happened to a round, as it is stored."""
-
-    at_s: float
-    kind: str
-    body: bytes = b""
-
-    def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
-        """The phase after this event; PeerFault where the rules forbid it."""
-        if self.kind == "message":
-            return phase.receive(parse(self.body), self.at_s)
-        if self.kind == "chunk":
-            member, index = json.loads(self.body)
-            return cast("Collecting", phase).chunk_stored(member, index, self.at_s)
-        if self.kind == "expire":
-            return phase.expire(self.at_s)
-        return phase.cancel(self.at_s, self.body.decode())
-
-
-@dataclass
 class Round:
-    """One attempt of a round, live or ended."""
+    """One attempt of a round, live or ended.
 
-    database: Database
-    blobs: FileBlobs
-    wake: Callable[[], None]
-    id: str
-    attempt: Attempt
-    opened_s: float
-    phase: CoordinatorPhase | None = None
-    version: int = 1
+    Attributes:
+        phase: None once the round has ended: it holds seeds.
+        version: grows with every change.
+        final: the view that stays; None while the round is live.
+        certificate: for members who still have to hear of the end.
+        record: the signed result.
+        not_before_s: no deadline passes before this Unix time.
+    """
+
+    phase: CoordinatorPhase | None
     final: RoundView | None = None
     certificate: Certificate | None = None
     record: ResultRecord | None = None
-    timeline: list[tuple[str, float]] = field(default_factory=list)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    not_before_s = 0.0
 
-    def __post_init__(self) -> None:
-        self.watch = Watch(lambda: self.version)
-
-    @classmethod
-    def begin(
-        cls,
+    def __init__(
+        self,
         database: Database,
         blobs: FileBlobs,
         wake: Callable[[], None],
@@ -77,86 +56,125 @@ class Round:
         attempt: Attempt,
         windows: Windows,
         opened_s: float,
-    ) -> "Round":
-        """A round that has just opened."""
-        phase = Collecting.begin(attempt, windows, opened_s)
-        timeline = [(phase.name, opened_s)]
-        return cls(database, blobs, wake, round_id, attempt, opened_s, phase, timeline=timeline)
+    ) -> None:
+        self.id, self.attempt, self.version = round_id, attempt, 1
+        self.watch = Watch(lambda: self.version)
+        self._database, self._blobs, self._wake = database, blobs, wake
+        self._journal = Journal(database, round_id)
+        self._lock = asyncio.Lock()
+        self.phase = Collecting.begin(attempt, windows, opened_s)
+        self._timeline: Timeline = ((self.phase.name, opened_s),)
+        self._behind = False
+        """Storage may hold events that this object has not taken up: what it holds decides."""
+        self._writing = 0
+        self._littered = False
+        """Ended, and traces of it may still lie in storage."""
 
-    async def replay(self) -> None:
-        """Bring a round that was just loaded to where its stored events lead."""
-        async with self.database.transaction() as connection:
-            stored = await connection.execute(
-                select(events.c.at_s, events.c.kind, events.c.body)
-                .where(events.c.round == self.id)
-                .order_by(events.c.number)
-            )
-        for at_s, kind, body in stored:
-            self._moved(await asyncio.to_thread(Event(at_s, kind, body).apply, self.live), at_s)
+    # Coming back from storage
+
+    async def resume(self, not_before_s: float) -> Self:
+        """Take up where the stored events lead; deadlines that passed meanwhile wait a little for members."""
+        self.not_before_s, self._behind = not_before_s, True
+        await self._catch_up()
+        return self
+
+    def restore(self, row: Row[tuple[object, ...]], *, littered: bool) -> Self:
+        """Take up how the round ended."""
+        self.final = RoundView.model_validate_json(row.final)
+        self.certificate = Certificate.from_bytes(row.certificate) if row.certificate else None
+        self.record = ResultRecord.model_validate_json(row.record) if row.record else None
+        self.phase, self.version, self._littered = None, self.final.version, littered
+        return self
+
+    async def _catch_up(self) -> None:
+        if self._behind:
+            for event in await self._journal.unseen():
+                self._moved(await asyncio.to_thread(event.apply, self.live), event.at_s)
+            self._behind = False
 
     # What members and operators do
 
     async def receive(self, message: Message, now_s: float) -> None:
         """Take a member's message durably; after the end an answer is late and changes nothing."""
-        async with self.lock:
+        async with self._lock:
             if self.final is not None:
                 if isinstance(message, Certified.late):
                     return
                 raise wrong_phase(f"the round is {self.final.state}")
+            if isinstance(message, Upload) and self._announced(message.header.member) == message:
+                return
             await self._submit(Event(now_s, "message", message.to_bytes()))
 
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
         """Store a chunk durably, then count it; the same chunk again changes nothing."""
-        collecting = self._collecting()
-        collecting.check_chunk(member, index, digest, len(data))
-        if index in collecting.stored[member]:
+        if self._stored(member, index, digest):
             return
-        # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
-        await asyncio.to_thread(self.blobs.put, self.chunk_name(member, index), data)
-        async with self.lock:
-            if index not in self._collecting().stored[member]:
-                await self._submit(Event(now_s, "chunk", json.dumps([member, index]).encode()))
-
-    async def expire(self, now_s: float) -> None:
-        """Move on if the phase's time is up."""
-        async with self.lock:
-            if self.deadline_s is not None and now_s >= self.deadline_s:
-                await self._submit(Event(now_s, "expire"))
+        self._collecting().check_chunk(member, index, digest, len(data))
+        self._writing += 1
+        try:
+            # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
+            await asyncio.to_thread(self._blobs.put, self.chunk_name(member, index), data)
+            async with self._lock:
+                if not self._stored(member, index, digest):
+                    self._collecting()
+                    await self._submit(Event(now_s, "chunk", json.dumps([member, index]).encode()))
+        finally:
+            self._writing -= 1
+            self._wake()
 
     async def cancel(self, now_s: float, reason: str) -> None:
         """Give the round up; one that has ended stays as it is."""
-        async with self.lock:
+        async with self._lock:
             if self.final is not None:
                 raise wrong_phase(f"the round is {self.final.state} already")
-            await self._submit(Event(now_s, "cancel", reason.encode()))
+            if self.recovered is not None:
+                # All that is missing is the coordinator's own arithmetic: nobody has to agree.
+                await self._finalise("failed", problem_of(cancelled(reason)), None, now_s)
+            else:
+                await self._submit(Event(now_s, "cancel", reason.encode()))
 
     async def finish(self, record: ResultRecord | None, fault: Problem | None, now_s: float) -> None:
         """Keep the outcome of a recovered round: its signed result, or why the sum was refused."""
-        async with self.lock:
+        async with self._lock:
             if self.final is None:
                 await self._finalise("done" if record else "failed", fault, record, now_s)
 
+    # What goes on by itself
+
+    @property
+    def due_s(self) -> float | None:
+        """When `advance` has something to do, in Unix time; None while it has not."""
+        if self.final is not None:
+            return 0.0 if self._littered and not self._writing else None
+        return 0.0 if self._behind or isinstance(self.phase, Voided | Lost) else self.deadline_s
+
+    async def advance(self, now_s: float) -> None:
+        """Pass a deadline that is over, end what has ended, clear up; again if storage failed it before."""
+        async with self._lock:
+            if self.final is None:
+                await self._catch_up()
+                await self._settle(now_s)
+            if self.deadline_s is not None and now_s >= self.deadline_s:
+                await self._submit(Event(now_s, "expire"))
+            if self.final is not None and self._littered and not self._writing:
+                await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
+                await self._database.forget()
+                self._littered = False
+
     async def _submit(self, event: Event) -> None:
+        await self._catch_up()
         before = self.live
         after = await asyncio.to_thread(event.apply, before)
         if after is before:
             return
-        async with self.database.transaction() as connection:
-            number = select(func.count()).select_from(events).where(events.c.round == self.id)
-            await connection.execute(
-                insert(events).values(
-                    round=self.id,
-                    number=(await connection.execute(number)).scalar_one(),
-                    at_s=event.at_s,
-                    kind=event.kind,
-                    body=event.body,
-                )
-            )
+        self._behind = True  # until storage has said that it holds the event
+        await self._journal.append(event)
         self._moved(after, event.at_s)
-        await self.settle(event.at_s)
+        self._behind = False
+        await self._settle(event.at_s)
         self._changed()
 
-    async def settle(self, now_s: float) -> None:
+    async def _settle(self, now_s: float) -> None:
         """End a round whose phase has no sum to compute."""
         if isinstance(self.phase, Voided | Lost):
             await self._finalise(self.phase.name, problem_of(self.phase.fault), None, now_s)
@@ -165,21 +183,20 @@ class Round:
         self, state: str, fault: Problem | None, record: ResultRecord | None, now_s: float
     ) -> None:
         certificate = self.phase.certificate if isinstance(self.phase, Certified) else None
-        self.timeline.append((state, now_s))
-        final = self._view(state, fault).model_copy(
-            update={"ended": True, "version": self.version + 1, "deadline_s": None, "waiting_for": ()}
-        )
-        async with self.database.transaction() as connection:
-            await connection.execute(
+        final = self._view(state, fault, _extended(self._timeline, state, now_s))
+        this = rounds.c.id == self.id
+        async with self._database.transaction() as connection:
+            ended = await connection.execute(
                 update(rounds)
-                .where(rounds.c.id == self.id)
+                .where(this, rounds.c.final.is_(None))
                 .values(
                     final=final.model_dump_json(),
                     certificate=certificate.to_bytes() if certificate else None,
                     record=record.model_dump_json() if record else None,
                 )
             )
-            if certificate is not None:
+            # Not where an earlier commit went through although it was reported as failed.
+            if ended.rowcount and certificate is not None:
                 federation = self.attempt.roster.federation.hex()
                 position = select(func.count()).select_from(links).where(links.c.federation == federation)
                 await connection.execute(
@@ -190,20 +207,19 @@ class Round:
                     )
                 )
             await connection.execute(delete(events).where(events.c.round == self.id))
-        await asyncio.to_thread(self.blobs.delete, f"uploads/{self.id}")
-        self.final, self.certificate, self.record, self.version = final, certificate, record, final.version
-        self.phase = None  # it holds seeds
+            row = (await connection.execute(select(rounds).where(this))).one()
+        self.restore(row, littered=True)
         self._changed()
 
     def _moved(self, after: CoordinatorPhase, at_s: float) -> None:
         self.phase = after
+        self._journal.seen += 1
         self.version += 1
-        if after.name != self.timeline[-1][0]:
-            self.timeline.append((after.name, at_s))
+        self._timeline = _extended(self._timeline, after.name, at_s)
 
     def _changed(self) -> None:
         self.watch.notify()
-        self.wake()
+        self._wake()
 
     # What anybody may see
 
@@ -221,74 +237,67 @@ class Round:
 
     @property
     def deadline_s(self) -> float | None:
-        """When `expire` is due."""
-        return self.phase.deadline_s if self.phase is not None else None
+        """When the phase's time is up, in Unix time."""
+        if self.phase is None or self.phase.deadline_s is None:
+            return None
+        return max(self.phase.deadline_s, self.not_before_s)
 
-    def request_for(self, member: str) -> Message | None:
-        """What this member has to answer now; a certificate is news for everybody."""
-        return self.phase.request_for(member) if self.phase is not None else self.certificate
+    def request_for(self, member: str) -> bytes | None:
+        """The message that this member has to answer now; a certificate is news for everybody."""
+        message = self.phase.request_for(member) if self.phase is not None else self.certificate
+        return message.to_bytes() if message is not None else None
 
     def upload_view(self, member: str) -> UploadView:
         """What of a member's announced upload is missing."""
-        missing = () if self.uploaded(member) else self._collecting().missing_chunks(member)
+        whole = self.final.uploaded if self.final else whole_uploads(self.attempt, self.live)
+        missing = () if member in whole else self._collecting().missing_chunks(member)
         return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
-
-    def uploaded(self, member: str) -> bool:
-        """Whether the member's upload is whole."""
-        return member in self._whole()
-
-    def _whole(self) -> tuple[str, ...]:
-        if self.final is not None:
-            return self.final.uploaded
-        if isinstance(self.phase, Collecting):
-            collecting = self.phase
-            return tuple(m for m in self.attempt.members if collecting.whole(m))
-        uploads = getattr(self.phase, "uploads", None)
-        return tuple(uploads) if uploads is not None else self._survivors()
-
-    def _survivors(self) -> tuple[str, ...]:
-        certificate = getattr(self.phase, "certificate", None)
-        return tuple(s.member for s in certificate.survivors) if certificate is not None else ()
 
     def view(self) -> RoundView:
         """The round as it stands."""
         if self.final is not None:
             return self.final
         fault = getattr(self.phase, "fault", None)
-        return self._view(self.live.name, problem_of(fault) if fault else None)
+        return self._view(None, problem_of(fault) if fault else None, self._timeline)
 
-    def _view(self, state: str, fault: Problem | None) -> RoundView:
-        quorum, opening, phase = self.attempt.quorum, self.attempt.opening, self.live
-        spans = zip(self.timeline, self.timeline[1:], strict=False)
-        return RoundView.model_validate(
-            {
-                "round": self.id,
-                "federation": self.attempt.roster.federation.hex(),
-                "cohort": self.attempt.manifest.cohort.hex(),
-                "context": self.attempt.context.hex(),
-                "sequence": opening.sequence,
-                "attempt": opening.attempt,
-                "state": state,
-                "ended": False,
-                "version": self.version,
-                "deadline_s": phase.deadline_s,
-                "members": self.attempt.members,
-                "survivors_min": quorum.survivors_min,
-                "threshold": quorum.threshold,
-                "uploaded": self._whole(),
-                "waiting_for": phase.waiting_for(),
-                "survivors": self._survivors(),
-                "fault": fault.model_dump() if fault else None,
-                "phase_seconds": {name: round(until - since, 6) for (name, since), (_, until) in spans},
-                "terms": terms_view(opening.terms),
-            }
+    def _view(self, end: str | None, fault: Problem | None, timeline: Timeline) -> RoundView:
+        return round_view(
+            self.id,
+            self.attempt,
+            self.live,
+            state=end or self.live.name,
+            ended=end is not None,
+            version=self.version + (end is not None),
+            deadline_s=None if end else self.deadline_s,
+            fault=fault,
+            timeline=timeline,
         )
 
     def chunk_name(self, member: str, index: int) -> str:
         """Where a chunk is stored."""
         return f"uploads/{self.id}/{member}/{index}"
 
+    def _announced(self, member: str) -> Upload | None:
+        """A member's upload, for as long as the phase knows it: after `Collecting` those that are whole."""
+        uploads: dict[str, Upload] = getattr(self.phase, "uploads", {})
+        return uploads.get(member)
+
+    def _stored(self, member: str, index: int, digest: bytes) -> bool:
+        """Whether this chunk is in; an answer that got lost is given again, also when the round has moved on."""
+        upload = self._announced(member)
+        if upload is None or not 0 <= index < self.attempt.chunks:
+            return False
+        if isinstance(self.phase, Collecting) and index not in self.phase.stored[member]:
+            return False
+        if upload.chunk_digests[index] != digest:
+            raise PeerFault(Cause.CHUNK_MISMATCH, f"chunk {index} is stored with another digest", [member])
+        return True
+
     def _collecting(self) -> Collecting:
         if not isinstance(self.phase, Collecting):
             raise wrong_phase(f"the round is {self.view().state} and takes no uploads")
         return self.phase
+
+
+def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:
+    return timeline if timeline[-1][0] == state else (*timeline, (state, at_s))

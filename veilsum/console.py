@@ -17,7 +17,8 @@ Token = Annotated[
     typer.Option(envvar="VEILSUM_OPERATOR_TOKEN", help="The operator's token.", show_default=False),
 ]
 Ca = Annotated[
-    Path | None, typer.Option("--ca", help="PEM file of the authority that signed the coordinator's certificate.")
+    Path | None,
+    typer.Option("--ca", help="PEM file of the authority that signed the coordinator's certificate."),
 ]
 DEFAULT_URL = "http://127.0.0.1:8000"
 
@@ -28,14 +29,14 @@ def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
         sys.stdout.write(json.dumps(values, indent=2) + "\n")
         return
     from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
-    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
 
-    table = Table(title=title or None, title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
-    table.add_column(style="dim")
-    table.add_column(overflow="fold")
+    console = Console(highlight=False, soft_wrap=True)  # a folded hash can't be copied
+    if title:
+        console.print(Text(title, "bold"))
+    width = max(map(len, values), default=0)
     for name, value in values.items():
-        table.add_row(name.replace("_", " "), _shown(value))
-    Console(highlight=False).print(table)
+        console.print(Text.assemble((name.replace("_", " ").ljust(width), "dim"), "  ", _shown(value)))
 
 
 def note(text: str) -> None:
@@ -87,4 +88,6 @@ def _shown(value: Any) -> str:
 
 def clock(moment_s: float | None) -> str:
     """A Unix time as people read it."""
-    return "–" if moment_s is None else datetime.fromtimestamp(moment_s, UTC).astimezone().strftime("%H:%M:%S")
+    return (
+        "–" if moment_s is None else datetime.fromtimestamp(moment_s, UTC).astimezone().strftime("%H:%M:%S")
+    )

@@ -1,10 +1,13 @@
-"""Large bytes in files: on disk, folder entry included, before `put` returns."""
+"""Large bytes in files: on disk, folder entries included, before `put` returns."""
 
-import os
+import re
 import shutil
 from pathlib import Path
 
 from protocol.errors import Misuse
+from service.storage.folder import fsync_folder, make_folder, write_durably
+
+_PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 
 
 class FileBlobs:
@@ -12,26 +15,18 @@ class FileBlobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
 
     def put(self, name: str, data: bytes) -> None:
-        """Store a blob whole or not at all: temporary file, fsync, rename, fsync of every folder on the way."""
+        """Store a blob whole or not at all, and durably."""
         path = self._path(name)
-        made = [folder for folder in (path.parent, *path.parent.parents) if not folder.exists()]
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        except BaseException:
-            temporary.unlink(missing_ok=True)
-            raise
-        for folder in {path.parent, *(folder.parent for folder in made)}:
-            _fsync_folder(folder)
+        write_durably(path, data)
+        # Every time: whoever made one of these folders at the same moment may not have come to its fsync.
+        for folder in path.parent.parents:
+            fsync_folder(folder)
+            if folder == self._folder:
+                break
 
     def get(self, name: str) -> bytes:
         """The blob's bytes; FileNotFoundError if it was never stored."""
@@ -45,16 +40,13 @@ class FileBlobs:
         else:
             path.unlink(missing_ok=True)
 
+    def names(self, folder: str) -> tuple[str, ...]:
+        """What lies directly under a folder."""
+        path = self._path(folder)
+        return tuple(sorted(child.name for child in path.iterdir())) if path.is_dir() else ()
+
     def _path(self, name: str) -> Path:
         parts = name.split("/")
-        if not all(part and part.strip(".") == part for part in parts):
+        if not all(_PART.fullmatch(part) for part in parts):
             raise Misuse(f"{name!r} is not the name of a blob")
         return self._folder.joinpath(*parts)
-
-
-def _fsync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,13 +1,13 @@
 """Members' folders, an admin and a coordinator; flows run step by step, and may be killed at any of them."""
 
 import hashlib
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 
-from calibration import FFCStatistics, FeaturesLattice
+from calibration import FeaturesLattice, FFCStatistics, SumsLattice
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
 from client_sdk.identity import Identity
 from client_sdk.member import _Conversations
@@ -108,8 +108,6 @@ class Federation:
         return values
 
     def expected(self, members: Sequence[str], **settings: Any) -> list[int]:
-        from calibration import SumsLattice
-
         lattice: Any = settings.get("lattice") or SumsLattice(31)
         vectors = [self.statistics(m, **settings).vector(lattice) for m in members]
         values: list[int] = np.sum(vectors, axis=0).tolist()
@@ -128,6 +126,29 @@ class Federation:
                 return work()
             case Together():
                 raise AssertionError("steps() runs these")
+
+    def until(self, flow: Flow[Any], part: str, moment: str = "after") -> "Steps":
+        """Run a member up to the request that holds `part`."""
+        steps = self.steps(flow)
+        for state, effect in steps:
+            if state == moment and part in asked(effect):
+                return steps
+        raise AssertionError(part)
+
+    def run_until(self, flow: Flow[Any], part: str) -> None:
+        """The same, then drop it."""
+        self.until(flow, part).close()
+
+    def expiring(self, round_id: str) -> Callable[[], bool]:
+        """Where everybody waits, the phase's time is up."""
+
+        def stuck() -> bool:
+            if self.coordinator.view(round_id).ended:
+                return False
+            self.coordinator.expire(round_id)
+            return True
+
+        return stuck
 
     def steps(self, flow: Flow[T]) -> Generator[tuple[str, Effect], None, T]:
         """Yield ("before" | "after" | "waits", effect) around each effect; return the flow's result."""
@@ -173,13 +194,22 @@ class Federation:
         flows: dict[str, Flow[Any]],
         kill: "Kill | None" = None,
         stuck: Callable[[], bool] = lambda: False,
+        vanish: Mapping[str, str] | None = None,
+        started: "Mapping[str, Steps] | None" = None,
     ) -> dict[str, Any]:
         """Interleave flows; where all of them wait, `stuck` may move time and says whether it did.
+
+        Args:
+            flows: by member.
+            kill: restarts a member at one of its effects.
+            stuck: called where everybody waits.
+            vanish: by member, part of the request after which it is dropped.
+            started: members that are under way.
 
         Returns:
             Results by member, exceptions among them.
         """
-        running = {member: self.steps(flow) for member, flow in flows.items()}
+        running = {member: self.steps(flow) for member, flow in flows.items()} | dict(started or {})
         results: dict[str, Any] = {}
         while running:
             waiting = 0
@@ -189,6 +219,9 @@ class Federation:
                     if kill is not None and kill.strikes(member, state, effect):
                         running[member].close()
                         running[member] = self.steps(kill.again())
+                    if state == "after" and (vanish or {}).get(member, "\0") in asked(effect):
+                        running.pop(member).close()
+                        continue
                     waiting += state == "waits"
                 except StopIteration as end:
                     results[member] = end.value
@@ -221,4 +254,9 @@ class Kill:
         return True
 
 
+def asked(effect: Effect) -> str:
+    return f"{effect.method} {effect.path}" if isinstance(effect, Request) else ""
+
+
+Steps = Generator[tuple[str, Effect], None, Any]
 FEATURES = FeaturesLattice(12)

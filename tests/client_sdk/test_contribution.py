@@ -1,5 +1,7 @@
 """Whole rounds, and members that die at every effect of theirs."""
 
+import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +10,14 @@ import pytest
 
 from calibration import solve_ffc
 from client_sdk.errors import Misuse, NoResult, NotEnrolled, PeerFault, StateError
-from client_sdk.effects import Flow
+from client_sdk.effects import Flow, Request, Response
 from client_sdk.progress import Step
 from client_sdk.result import Result
 from protocol.causes import Cause
-from protocol.member import Closed
+from protocol.member import Closed, MemberPhase
 from protocol.messages import parse
 from tests.client_sdk.federation import FEATURES, Federation, Kill
+from tests.client_sdk.local_coordinator import refusal
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(federation: Federation) -> None:
@@ -77,46 +80,426 @@ def test_a_member_killed_at_any_effect_goes_on_with_the_same_bytes(tmp_path: Pat
     assert struck == {"GET", "PUT", "POST", "Compute"} if number else False
 
 
-@pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_member_killed_while_it_enrols_joins_with_the_same_card(tmp_path: Path, moment: str) -> None:
-    number = 0
+class Stopped(Exception):  # noqa: N818 - the machine is
+    """The machine stops."""
+
+
+def test_a_member_whose_machine_stops_at_any_disk_write_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, number = os.fsync, 0
     while True:
         federation = Federation(tmp_path / str(number))
-        cohort = federation.coordinator.open_cohort()
-        kill = Kill("member-2", moment, number, lambda f=federation, c=cohort: f.member("member-2").enrol(c))
-        results = federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids}, kill)
-        assert {quorum.threshold for quorum in results.values()} == {2}
-        assert all(len(set(bodies)) == 1 for bodies in federation.coordinator.wire.values())
+        round_id = federation.coordinator.open_round(federation.enrol())
+        writes = 0
+
+        def fsync(descriptor: int, last: int = number) -> None:
+            nonlocal writes
+            if "/member-0/" in f"{os.readlink(f'/proc/self/fd/{descriptor}')}/":
+                writes += 1
+                if writes == last:
+                    raise Stopped
+            real(descriptor)
+
+        flows = federation.contributions(round_id)
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", fsync)
+            federation.together(flows)
+        results = federation.together(federation.contributions(round_id))
         federation.close()
-        if kill.struck is None:
+        assert {type(result) for result in results.values()} == {Result}, (number, results)
+        assert federation.total(round_id) == federation.expected(federation.ids)
+        for place, bodies in federation.coordinator.wire.items():
+            assert len(set(bodies)) == 1, (number, place)
+        if 0 < writes < number:
             break
         number += 1
-    assert number >= 4
+    assert number > 20
 
 
 def test_a_member_that_vanishes_after_its_upload_is_in_the_sum(tmp_path: Path) -> None:
     federation = Federation(tmp_path, members=5)
     round_id = federation.coordinator.open_round(federation.enrol())
     flows = federation.contributions(round_id)
-
-    def stuck() -> bool:
-        if federation.coordinator.view(round_id).ended:
-            return False
-        federation.coordinator.expire(round_id)
-        return True
-
-    class Dead:
-        strikes = 0
-
-    steps = federation.steps(flows.pop("member-4"))
-    for _, effect in steps:
-        if "chunks/1" in getattr(effect, "path", ""):
-            break
-    next(steps)
-    steps.close()
-    results = federation.together(flows, stuck=stuck)
+    federation.run_until(flows.pop("member-4"), "chunks/1")
+    results = federation.together(flows, stuck=federation.expiring(round_id))
     assert {type(result) for result in results.values()} == {Result}, results
     assert federation.total(round_id) == federation.expected(federation.ids)
     late = federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
     assert late.counted
     federation.close()
+
+
+def test_a_member_with_half_an_upload_is_left_out_and_told_so(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    federation.run_until(flows.pop("member-4"), "chunks/0")
+    for flow in flows.values():
+        federation.run_until(flow, "chunks/1")
+    federation.coordinator.expire(round_id)
+    assert federation.coordinator.view(round_id).state == "checking"
+    results = federation.together(federation.contributions(round_id), stuck=federation.expiring(round_id))
+    assert {type(result) for result in results.values()} == {Result}, results
+    assert federation.total(round_id) == federation.expected(federation.ids[:4])
+    assert [results[m].counted for m in federation.ids] == [True] * 4 + [False]
+    results["member-4"].verify(federation.admin.public)
+    federation.close()
+
+
+def test_an_upload_that_comes_too_late_ends_in_helping(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    coordinator = federation.coordinator
+    round_id = coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    slow = federation.until(flows.pop("member-4"), "chunks/0", "before")
+    for flow in flows.values():
+        federation.run_until(flow, "chunks/1")
+    coordinator.expire(round_id)
+    flows = federation.contributions(round_id, federation.ids[:4])
+    results = federation.together(flows, stuck=federation.expiring(round_id), started={"member-4": slow})
+    assert not results["member-4"].counted
+    assert any("too late" in event.detail for _, event in federation.events)
+    federation.close()
+
+
+def test_statistics_none_only_helps(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    flows["member-2"] = federation.member("member-2").contribute(round_id, None, "main")
+    results = federation.together(flows, stuck=federation.expiring(round_id))
+    assert {type(result) for result in results.values()} == {Result}, results
+    assert not results["member-2"].counted
+    assert "member-2" not in results["member-2"].survivors
+    federation.close()
+
+
+def test_the_same_call_after_the_end_verifies_what_is_stored_without_the_coordinator(
+    federation: Federation,
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    first = federation.together(federation.contributions(round_id))["member-0"]
+    federation.coordinator.requests.clear()
+    again = federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert federation.coordinator.requests == []
+    assert np.array_equal(again.weights, first.weights)
+    weights = federation.folder / "member-0/state/results" / round_id / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    with pytest.raises(PeerFault, match="result-mismatch"):
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+
+
+def test_rounds_follow_each_other_and_nothing_secret_of_the_last_one_is_kept(federation: Federation) -> None:
+    cohort = federation.enrol()
+    for _ in range(3):
+        round_id = federation.coordinator.open_round(cohort)
+        results = federation.together(federation.contributions(round_id))
+        assert all(isinstance(result, Result) for result in results.values()), results
+        for member in federation.ids:
+            assert list((federation.folder / member / "state/spool").iterdir()) == []
+            held = federation.open[member].session.store.held(bytes.fromhex(cohort))
+            assert held is not None
+            assert isinstance(held.phase, Closed)
+            assert held.phase.reveals == ()
+
+
+@pytest.mark.parametrize("part", ["uploads/member-4", "chunks/0", "answers"])
+def test_a_member_that_missed_an_end_catches_up_when_the_next_round_opens(tmp_path: Path, part: str) -> None:
+    federation = Federation(tmp_path, members=5)
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    federation.together(
+        federation.contributions(first), stuck=federation.expiring(first), vanish={"member-4": part}
+    )
+    assert federation.coordinator.view(first).state == "done"
+    second = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(second))
+    assert all(isinstance(result, Result) for result in results.values()), results
+    # The result of the round it missed the end of is still to be had, from the evidence kept.
+    assert isinstance(federation.alone(federation.contributions(first, ["member-4"])["member-4"]), Result)
+    federation.close()
+
+
+def test_an_earlier_round_must_end_before_the_next(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "chunks/0")
+    second = federation.coordinator.open_round(cohort, ridges=(0.2,))
+    with pytest.raises(PeerFault, match=f"finish it by contribute.'{first}'"):
+        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
+
+
+def test_a_voided_attempt_can_be_tried_again(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    flows = federation.contributions(first)
+    federation.run_until(flows.pop("member-0"), "chunks/0")
+    federation.coordinator.cancel(first)
+    results = federation.together(flows)
+    for result in results.values():
+        assert isinstance(result, NoResult)
+        assert (result.state, result.cause) == ("voided", Cause.CANCELLED)
+        assert "join the next attempt" in str(result)
+    with pytest.raises(NoResult, match="voided|without a sum"):
+        federation.alone(federation.contributions(first, ["member-1"])["member-1"])
+    second = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(second))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_lost_round_ends_its_cohort(federation: Federation) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    flows = federation.contributions(round_id)
+    for flow in flows.values():
+        federation.run_until(flow, "PUT")
+    federation.coordinator.cancel(round_id)
+    federation.coordinator.expire(round_id)
+    results = federation.together(federation.contributions(round_id))
+    assert {result.state for result in results.values()} == {"lost"}
+    held = federation.folder / "member-0/state/phases" / cohort
+    assert not held.exists()
+    with pytest.raises(NoResult, match="enrol in a new one"):
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    with pytest.raises(NoResult, match=round_id):
+        federation.alone(federation.member("member-0").enrol(cohort))
+    assert all(
+        isinstance(result, Result)
+        for result in federation.together(
+            federation.contributions(federation.coordinator.open_round(federation.enrol()))
+        ).values()
+    )
+
+
+def test_a_member_that_missed_a_lost_round_learns_it_in_the_next(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "PUT")
+    federation.coordinator.cancel(first)
+    federation.coordinator.expire(first)
+    second = federation.coordinator.open_round(cohort, ridges=(0.2,))
+    with pytest.raises(NoResult) as caught:
+        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
+    assert (caught.value.state, caught.value.round_id) == ("lost", first)
+
+
+def test_a_voided_round_that_was_missed_is_closed_in_the_next(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    flows = federation.contributions(first)
+    federation.run_until(flows.pop("member-0"), "PUT")
+    federation.coordinator.cancel(first)
+    federation.together(flows)
+    second = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(second))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_sum_that_broke_a_check_has_no_result(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    federation.coordinator.rounds[round_id].fault = PeerFault(Cause.SUM_CHECK_FAILED, "trace")
+    results = federation.together(flows)
+    assert {(r.state, r.cause) for r in results.values()} == {("failed", Cause.SUM_CHECK_FAILED)}
+
+
+def test_a_member_that_never_saw_the_opening_missed_the_round(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    flows = federation.contributions(round_id, federation.ids[:4])
+    for flow in flows.values():
+        federation.run_until(flow, "chunks/1")
+    federation.coordinator.expire(round_id)
+    results = federation.together(federation.contributions(round_id), stuck=federation.expiring(round_id))
+    assert results["member-4"].state == "missed"
+    assert isinstance(results["member-0"], Result)
+    with pytest.raises(NoResult, match="join the next one"):
+        federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
+    second = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(second))
+    assert all(isinstance(result, Result) for result in results.values()), results
+    federation.close()
+
+
+def test_keys_are_erased_when_the_latest_end_passes(federation: Federation) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    federation.clock.now_s += 2 * 86_400
+    with pytest.raises(NoResult) as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.cause is Cause.TERMS_EXPIRED
+    assert not (federation.folder / "member-0/state/phases" / cohort).exists()
+    assert list((federation.folder / "member-0/state/spool").iterdir()) == []
+
+
+def test_reveals_are_erased_when_the_latest_end_passes(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    running = {m: federation.steps(flow) for m, flow in federation.contributions(round_id).items()}
+    while federation.coordinator.view(round_id).state != "revealing":
+        for steps in running.values():
+            next(steps)
+
+    def held() -> MemberPhase:
+        stored = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
+        assert stored is not None
+        return stored.phase
+
+    while not isinstance(held(), Closed):
+        next(running["member-0"])
+    federation.clock.now_s += 2 * 86_400
+    running["member-0"].close()
+    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
+    next(steps)
+    assert held().outbox()
+    while next(steps)[0] != "waits":
+        pass
+    assert not held().outbox()
+    federation.close()
+
+
+def test_other_statistics_after_a_crash_are_refused(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
+    member = federation.member("member-0")
+    with pytest.raises(Misuse, match="pass the same statistics"):
+        federation.alone(member.contribute(round_id, federation.statistics("member-1"), "main"))
+    member = federation.member("member-0")
+    with pytest.raises(Misuse, match="another lineage"):
+        federation.alone(member.contribute(round_id, federation.statistics("member-0"), "else"))
+    flows = federation.contributions(round_id, ["member-1", "member-2"])
+    flows["member-0"] = federation.member("member-0").contribute(round_id, None, "main")
+    assert federation.together(flows)["member-0"].counted
+
+
+def test_a_damaged_spool_is_named(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
+    (chunk,) = (federation.folder / "member-0/state/spool").glob("*/0000001")
+    for damage in (lambda: chunk.write_bytes(b"x"), chunk.unlink):
+        damage()
+        with pytest.raises(StateError, match="statistics=None"):
+            federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+
+
+def test_a_member_must_enrol_first(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    for path in (federation.folder / "member-0/state/phases").iterdir():
+        path.unlink()
+    with pytest.raises(NotEnrolled, match="enrol"):
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+
+
+def test_an_enrolment_cut_short_is_finished_by_contribute(federation: Federation) -> None:
+    cohort = federation.coordinator.open_cohort()
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids}
+    federation.run_until(flows.pop("member-0"), "cards")
+    federation.together(flows)
+    round_id = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(round_id))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_every_wait_says_for_whom_how_many_and_until_when(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    first = federation.until(flows.pop("member-0"), "chunks/1")
+    while next(first)[0] != "waits":
+        pass
+    federation.together(flows, started={"member-0": first})
+    events = [event for member, event in federation.events if member == "member-0"]
+    waits = [event for event in events if event.step is Step.WAITING and event.phase == "collecting"]
+    assert waits
+    assert all(event.waiting_for and event.until_s and event.total == 3 for event in waits)
+    assert [e.done for e in events if e.step is Step.MASKING] == [1, 2]
+    assert [e.done for e in events if e.step is Step.UPLOADING] == [1, 2]
+    assert events[-1].step is Step.DONE
+    assert any(e.step is Step.ENROLLING and e.waiting_for for e in events)
+
+
+# A coordinator that lies
+
+
+def test_another_opening_for_the_same_round_is_refused(federation: Federation) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "PUT")
+    other = federation.coordinator.open_round(cohort, ridges=(0.7,))
+    rounds = federation.coordinator.rounds
+    rounds[round_id].phase = rounds[other].phase
+    with pytest.raises(PeerFault, match="another opening"):
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"federation": "ab" * 32}, Cause.WRONG_FEDERATION),
+        ({"round": "0123456789abcdef"}, Cause.MALFORMED),
+        ({"context": "ab" * 32}, Cause.WRONG_CONTEXT),
+    ],
+)
+def test_a_view_that_is_not_of_this_round_is_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], cause: Cause
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    true = federation.coordinator.view
+    monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=changes))
+    with pytest.raises(PeerFault) as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.cause is cause
+
+
+def test_an_end_without_a_certificate_is_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+    true = federation.coordinator.view
+    lie = {"state": "done", "ended": True}
+    monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=lie))
+    with pytest.raises(PeerFault, match="shows no certificate"):
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+
+
+@pytest.mark.parametrize("path", ["PUT .*/uploads/member-0$", "POST .*/answers"])
+def test_a_refusal_by_the_coordinator_reaches_the_caller(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    true = federation.coordinator.handle
+
+    def handle(request: Request) -> Response:
+        member = parse(request.body).member if "answers" in request.path else "member-0"  # type: ignore[attr-defined]  # answers have one
+        if re.match(path, f"{request.method} {request.path}") and member == "member-0":
+            return refusal(PeerFault(Cause.CONFLICT, "no", ["member-0"]))
+        return true(request)
+
+    monkeypatch.setattr(federation.coordinator, "handle", handle)
+    results = federation.together(federation.contributions(round_id))
+    fault = results["member-0"]
+    assert isinstance(fault, PeerFault)
+    assert fault.cause is Cause.CONFLICT
+
+
+def test_an_answer_that_comes_after_its_phase_is_no_failure(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    true, refused = federation.coordinator.handle, []
+
+    def handle(request: Request) -> Response:
+        if "answers" in request.path and not refused:
+            refused.append(request)
+            true(request)
+            return refusal(PeerFault(Cause.WRONG_PHASE))
+        return true(request)
+
+    monkeypatch.setattr(federation.coordinator, "handle", handle)
+    results = federation.together(federation.contributions(round_id))
+    assert refused
+    assert all(isinstance(result, Result) for result in results.values()), results

@@ -41,4 +41,4 @@ def test_a_signature_of_another_key_is_refused_and_the_signer_named() -> None:
 def test_our_own_message_outside_its_domain_is_a_misuse() -> None:
     for change in ({"member": "../bob"}, {"context": bytes(31)}, {"outcome": bytes(33)}):
         with pytest.raises(Misuse):
-            vote(**change)  # type: ignore[arg-type]  # bytes and str by name
+            vote(**change)

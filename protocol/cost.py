@@ -1,0 +1,29 @@
+"""What a round will cost a member, from its public terms alone."""
+
+from protocol.attempt import Attempt
+from protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Upload, UploadHeader
+
+
+def upload_bytes(attempt: Attempt, member: str) -> int:
+    """Bytes that `member` sends in M1: its announcement and all its chunks."""
+    secrets = 1 + attempt.neighbour_count
+    box = bytes(SHARE_BYTES * secrets + 16)
+    announcement = Upload(
+        header=UploadHeader(
+            context=bytes(32),
+            member=member,
+            lineage=bytes(8),
+            records=bytes(8),
+            salt=bytes(32),
+            chunk_root=bytes(32),
+            commitment_root=bytes(32),
+            box_root=bytes(32),
+            signature=bytes(64),
+        ),
+        chunk_digests=(bytes(32),) * attempt.chunks,
+        secret_commitments=(bytes(COMMITMENT_BYTES),) * secrets,
+        share_rows=(bytes(COMMITMENT_BYTES * secrets),) * len(attempt.decryptors),
+        boxes=tuple(b"" if decryptor == member else box for decryptor in attempt.decryptors),
+    )
+    chunks = sum(attempt.ring.packed_bytes(attempt.chunk_elements(index)) for index in range(attempt.chunks))
+    return len(announcement.to_bytes()) + chunks

@@ -1,0 +1,93 @@
+"""What goes on by itself: each chore when it is due, and again, later, where it failed."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+import structlog
+
+from service.problems import where
+
+log = structlog.get_logger("veilsum.service")
+
+LOOK_S = 15.0
+"""Longest pause between two looks at the clock: it may be set, and a machine may sleep."""
+PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
+"""After a first failure, doubled at every further one, up to the second."""
+
+
+@dataclass(frozen=True)
+class Chore:
+    """Something to do for one cohort or round, whose id is the key; one at a time for each key."""
+
+    key: str
+    due_s: float
+    work: Callable[[], Awaitable[None]]
+
+
+class Keeper:
+    """Does chores side by side, so that a failing or slow one keeps no other from its deadline.
+
+    Args:
+        chores: what there is to do now or later; asked again after every `wake`.
+        now: Unix time in seconds.
+        pause_s: after a chore's first failure.
+    """
+
+    def __init__(
+        self,
+        chores: Callable[[], Iterable[Chore]],
+        now: Callable[[], float] = time.time,
+        pause_s: float = PAUSE_S,
+    ) -> None:
+        self._chores, self._now, self._pause_s = chores, now, pause_s
+        self._wakeup = asyncio.Event()
+        self._running: dict[str, asyncio.Task[None]] = {}
+        self._failures: dict[str, tuple[int, float]] = {}
+
+    def wake(self) -> None:
+        """Something changed: look at the chores again."""
+        self._wakeup.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            while True:
+                self._wakeup.clear()
+                wait_s = min((self._begin(chore) for chore in self._chores()), default=LOOK_S)
+                try:
+                    async with asyncio.timeout(min(wait_s, LOOK_S)):
+                        await self._wakeup.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            tasks = tuple(self._running.values())
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _begin(self, chore: Chore) -> float:
+        """Begin a chore that is due; seconds until it is to be looked at again."""
+        if chore.key in self._running:
+            return LOOK_S
+        _, not_before = self._failures.get(chore.key, (0, 0.0))
+        wait_s = max(chore.due_s - self._now(), not_before - time.monotonic())
+        if wait_s > 0:
+            return wait_s
+        self._running[chore.key] = asyncio.create_task(self._do(chore))
+        return LOOK_S
+
+    async def _do(self, chore: Chore) -> None:
+        try:
+            await chore.work()
+        except Exception as error:  # noqa: BLE001 - one round's bug must not stop the others' deadlines
+            times, _ = self._failures.get(chore.key, (0, 0.0))
+            pause_s = min(PAUSE_MAX_S, self._pause_s * 2**times)
+            self._failures[chore.key] = times + 1, time.monotonic() + pause_s
+            log.error("chore failed", of=chore.key, again_in_s=pause_s, **where(error))
+        else:
+            self._failures.pop(chore.key, None)
+        finally:
+            del self._running[chore.key]
+            self.wake()

@@ -1,0 +1,66 @@
+"""The data folder: made durably, and one coordinator's at a time."""
+
+import fcntl
+import os
+from pathlib import Path
+
+from protocol.errors import Misuse
+
+
+class FolderLock:
+    """Held from construction to `release`, or to the end of the process however it comes.
+
+    Raises:
+        Misuse: another process holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder / "coordinator.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(self._descriptor, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._descriptor)
+            raise Misuse(
+                f"another coordinator (process {holder}) runs on {folder.absolute()}: stop it, or give this one "
+                "another folder by VEILSUM_DATA_DIR; run one worker"
+            ) from None
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+
+    def release(self) -> None:
+        """Let the next one in."""
+        os.close(self._descriptor)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for its owner alone, with those above it, so that a power cut leaves it there."""
+    missing = [f for f in (folder, *folder.parents) if not f.exists()]
+    for each in reversed(missing):
+        each.mkdir(mode=0o700, exist_ok=True)
+        fsync_folder(each.parent)
+
+
+def fsync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_durably(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all: temporary file, fsync, rename, fsync of its folder."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync_folder(path.parent)

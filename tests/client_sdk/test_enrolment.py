@@ -1,0 +1,130 @@
+"""Joining a cohort."""
+
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import Misuse, PeerFault
+from client_sdk.session import ready_of
+from protocol.causes import Cause
+from protocol.identity import SigningKey
+from protocol.member import Enrolled, Ready
+from tests.client_sdk.federation import Federation, Kill
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_member_killed_while_it_enrols_joins_with_the_same_card(tmp_path: Path, moment: str) -> None:
+    number = 0
+    while True:
+        federation = Federation(tmp_path / str(number))
+        cohort = federation.coordinator.open_cohort()
+        kill = Kill("member-0", moment, number, lambda f=federation, c=cohort: f.member("member-0").enrol(c))
+        results = federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids}, kill)
+        assert {quorum.threshold for quorum in results.values()} == {2}, results
+        assert all(len(set(bodies)) == 1 for bodies in federation.coordinator.wire.values())
+        federation.close()
+        if kill.struck is None:
+            break
+        number += 1
+    assert number >= 4
+
+
+def test_the_private_keys_are_gone_once_the_manifest_stands(federation: Federation) -> None:
+    cohort = bytes.fromhex(federation.coordinator.open_cohort())
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids}
+    federation.run_until(flows.pop("member-0"), "PUT")
+    enrolled = federation.open["member-0"].session.store.held(cohort)
+    assert enrolled is not None
+    assert isinstance(enrolled.phase, Enrolled)
+    assert repr(enrolled) == "<Held Enrolled >"
+    federation.together({**flows, "member-0": federation.member("member-0").enrol(cohort)})
+    held = federation.open["member-0"].session.store.held(cohort)
+    assert held is not None
+    assert isinstance(held.phase, Ready)
+    stored = b"".join(p.read_bytes() for p in (federation.folder / "member-0").rglob("*") if p.is_file())
+    assert bytes(enrolled.phase.mask_private) not in stored
+    assert bytes(enrolled.phase.box_private) not in stored
+    with pytest.raises(Misuse, match="no cohort yet"):
+        ready_of(enrolled.phase)
+
+
+def test_enrolling_again_only_says_what_holds(federation: Federation) -> None:
+    cohort = federation.enrol()
+    federation.coordinator.requests.clear()
+    quorum = federation.alone(federation.member("member-0").enrol(cohort))
+    assert (quorum.members, quorum.threshold, quorum.survivors_min) == (3, 2, 3)
+    assert [request.method for request in federation.coordinator.requests] == ["GET"]
+    federation.together(federation.contributions(federation.coordinator.open_round(cohort)))
+    assert federation.alone(federation.member("member-0").enrol(cohort)) == quorum
+
+
+def test_a_cohort_that_fails_says_why(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=3)
+    cohort = federation.coordinator.open_cohort()
+
+    def stuck() -> bool:
+        federation.coordinator.close_cohort(cohort)
+        return True
+
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:2]}
+    results = federation.together(flows, stuck=stuck)
+    assert {fault.cause for fault in results.values()} == {Cause.COHORT_TOO_SMALL}
+    federation.close()
+
+
+def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=4)
+    cohort = federation.coordinator.open_cohort()
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:3]}
+    federation.together(flows, stuck=lambda: federation.coordinator.close_cohort(cohort) is None)
+    with pytest.raises(PeerFault) as caught:
+        federation.alone(federation.member("member-3").enrol(cohort))
+    assert caught.value.cause is Cause.WRONG_PHASE
+    with pytest.raises(PeerFault) as caught:
+        federation.alone(federation.member("member-3").enrol(cohort))
+    assert caught.value.cause is Cause.MANIFEST_MISMATCH
+    federation.close()
+
+
+def test_a_lower_roster_is_refused_and_a_higher_one_ends_old_cohorts(federation: Federation) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    federation.coordinator.roster = federation.make_roster(2)
+    results = federation.together(federation.contributions(round_id))
+    for fault in results.values():
+        assert isinstance(fault, PeerFault)
+        assert fault.cause is Cause.ROSTER_ROLLBACK
+        assert "enrol in a new cohort" in fault.detail
+    federation.coordinator.roster = federation.roster
+    with pytest.raises(PeerFault, match="version 1 is shown, version 2 was seen"):
+        federation.alone(federation.member("member-0").enrol(cohort))
+    federation.coordinator.roster = federation.make_roster(2, readers=("member-0",))
+    with pytest.raises(PeerFault, match="two rosters of version 2"):
+        federation.alone(federation.member("member-0").enrol(cohort))
+
+
+def test_a_cohort_is_not_entered_under_an_older_roster(federation: Federation) -> None:
+    cohort = federation.coordinator.open_cohort()
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids}
+    federation.run_until(flows.pop("member-0"), "PUT")
+    federation.together(flows)
+    federation.coordinator.roster = federation.make_roster(2)
+    with pytest.raises(PeerFault) as caught:
+        federation.alone(federation.member("member-0").enrol(cohort))
+    assert caught.value.cause is Cause.ROSTER_ROLLBACK
+
+
+def test_another_admin_and_a_tampered_roster_are_refused(federation: Federation) -> None:
+    cohort = federation.coordinator.open_cohort()
+    other = SigningKey(b"O" * 32)
+    forged = federation.make_roster(1, admin=other)
+    foreign = federation.make_roster(1, admin=other, federation=other.public)
+    for roster, cause in ((forged, Cause.BAD_SIGNATURE), (foreign, Cause.WRONG_FEDERATION)):
+        federation.coordinator.roster = roster
+        with pytest.raises(PeerFault) as caught:
+            federation.alone(federation.member("member-0").enrol(cohort))
+        assert caught.value.cause is cause
+        with pytest.raises(PeerFault) as caught:
+            federation.member("member-0", roster=roster.to_bytes())
+        assert caught.value.cause is cause
+        federation.open.clear()

@@ -1,0 +1,108 @@
+"""Keys on disk."""
+
+import json
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import IdentityError, Misuse
+from client_sdk.identity import Identity
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_an_identity_is_created_and_loaded(tmp_path: Path) -> None:
+    made = Identity.create(tmp_path / "new/home", "hospital-3")
+    loaded = Identity.load(tmp_path / "new/home")
+    assert (loaded.member, loaded.public) == ("hospital-3", made.public)
+    assert loaded.key.sign(b"x") == made.key.sign(b"x")
+    assert loaded.fingerprint.replace(" ", "") == made.public.hex()
+    assert mode(loaded.folder) == 0o700
+    assert {mode(path) for path in loaded.folder.iterdir()} == {0o600}
+
+
+def test_home_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    Identity.create("~/veilsum", "m")
+    assert Identity.load(str(tmp_path / "veilsum")).member == "m"
+
+
+def test_an_identity_is_never_overwritten(tmp_path: Path) -> None:
+    first = Identity.create(tmp_path, "m")
+    with pytest.raises(IdentityError, match="already"):
+        Identity.create(tmp_path, "m")
+    (tmp_path / "identity.key").unlink()
+    with pytest.raises(IdentityError, match="already"):
+        Identity.create(tmp_path, "m")
+    assert first.public
+
+
+@pytest.mark.parametrize("member", ["", "UPPER", "a/b", "../x", "x" * 65, "ü"])
+def test_only_ids_name_members(tmp_path: Path, member: str) -> None:
+    with pytest.raises(Misuse, match="no member id"):
+        Identity.create(tmp_path, member)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bits", [0o640, 0o604, 0o660, 0o644, 0o601])
+def test_a_key_that_others_may_read_is_refused(tmp_path: Path, bits: int) -> None:
+    Identity.create(tmp_path, "m")
+    key = tmp_path / "identity.key"
+    key.chmod(bits)
+    with pytest.raises(IdentityError, match=f"chmod 600 {key}"):
+        Identity.load(tmp_path)
+    key.chmod(0o400)
+    assert Identity.load(tmp_path).member == "m"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "match"),
+    [
+        ("identity.key", "not hexadecimal", "damaged"),
+        ("identity.key", "ab" * 31, "damaged"),
+        ("identity.key", "ab" * 32, "does not belong"),
+        ("identity.json", "[]", "damaged"),
+        ("identity.json", "{", "damaged"),
+        ("identity.json", '{"member": "m"}', "damaged"),
+    ],
+)
+def test_damaged_files_are_refused_without_showing_them(
+    tmp_path: Path, name: str, content: str, match: str
+) -> None:
+    Identity.create(tmp_path, "m")
+    (tmp_path / name).write_text(content)
+    with pytest.raises(IdentityError, match=match) as caught:
+        Identity.load(tmp_path)
+    assert content not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_a_card_with_another_id_is_refused(tmp_path: Path) -> None:
+    Identity.create(tmp_path, "m")
+    card = json.loads((tmp_path / "identity.json").read_text())
+    (tmp_path / "identity.json").write_text(json.dumps({**card, "member": "../m"}))
+    with pytest.raises(IdentityError, match="does not belong"):
+        Identity.load(tmp_path)
+
+
+def test_no_identity(tmp_path: Path) -> None:
+    with pytest.raises(IdentityError, match=r"Identity\.create"):
+        Identity.load(tmp_path / "none")
+
+
+def test_one_user_at_a_time(tmp_path: Path) -> None:
+    identity = Identity.create(tmp_path, "m")
+    lock = identity.lock()
+    with pytest.raises(IdentityError, match="one identity"):
+        identity.lock()
+    script = f"from client_sdk import Identity; Identity.load({str(tmp_path)!r}).lock()"
+    other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert "another process" in other.stderr
+    lock.release()
+    lock.release()
+    identity.lock().release()

@@ -1,0 +1,156 @@
+"""Every refusal names its field."""
+
+import hashlib
+from typing import Any
+
+import pytest
+
+from calibration import FFCStatistics, FeaturesLattice
+from client_sdk.errors import Misuse, PeerFault
+from client_sdk.policy import Policy
+from protocol.causes import Cause
+from tests.client_sdk.federation import EXTRACTOR, FEATURES, Federation
+
+ADMIN = b"A" * 32
+
+
+def test_keys_are_bytes_or_hexadecimal() -> None:
+    digest = hashlib.sha256(b"e").digest()
+    assert Policy(ADMIN) == Policy(ADMIN.hex())
+    assert Policy(ADMIN).federation == ADMIN
+    assert Policy(ADMIN, extractors=frozenset({digest.hex()})).extractors == {digest}
+    assert Policy(ADMIN, statistics=["ffc"]).statistics == {"ffc"}  # type: ignore[arg-type]  # lists are welcome
+
+
+@pytest.mark.parametrize(
+    ("settings", "match"),
+    [
+        ({"admin_key": b"short"}, "32 bytes"),
+        ({"admin_key": "xyz"}, "not hexadecimal"),
+        ({"admin_key": None}, "not hexadecimal"),
+        ({"extractors": {"ab"}}, "extractors: 32 bytes"),
+        ({"statistics": "ffc"}, 'write {"ffc"}'),
+        ({"members_min": 2}, "at least 3"),
+        ({"survivors_min": 0}, "at least 3"),
+        ({"colluders_min": -1}, "at least 0"),
+        ({"lifetime_max_s": 0}, "above 0"),
+        ({"lifetime_max_s": float("nan")}, "above 0"),
+        ({"records_max": 0}, "above 0"),
+        ({"card_lifetime_s": -1}, "above 0"),
+    ],
+)
+def test_a_policy_that_means_nothing_is_misuse(settings: dict[str, Any], match: str) -> None:
+    with pytest.raises(Misuse, match=match):
+        Policy(**{"admin_key": ADMIN, **settings})
+
+
+@pytest.mark.parametrize(
+    ("limits", "field", "wanted", "seen"),
+    [
+        ({"members_min": 4}, "members_min", "at least 4", "3"),
+        ({"survivors_min": 4}, "survivors_min", "at least 4", "3"),
+        ({"colluders_min": 1}, "colluders_min", "at least 1", "0"),
+    ],
+)
+def test_a_cohort_is_refused_by_its_field(
+    federation: Federation, limits: dict[str, int], field: str, wanted: str, seen: str
+) -> None:
+    cohort = federation.coordinator.open_cohort()
+    policy = Policy(federation.admin.public, **limits)  # type: ignore[arg-type]  # whole numbers all
+    flows = {m: federation.member(m, policy=policy).enrol(cohort) for m in federation.ids}
+    for fault in federation.together(flows).values():
+        assert isinstance(fault, PeerFault)
+        assert fault.cause is Cause.POLICY_REFUSED
+        assert fault.detail == f"{field}: this member wants {wanted}, the coordinator offers {seen}"
+
+
+def refusal(
+    federation: Federation, terms: dict[str, Any], policy: dict[str, Any], statistics: FFCStatistics | None
+) -> PeerFault:
+    round_id = federation.coordinator.open_round(federation.enrol(), **terms)
+    member = federation.member("member-0", policy=Policy(federation.admin.public, **policy))
+    with pytest.raises(PeerFault) as caught:
+        federation.alone(member.contribute(round_id, statistics, "main"))
+    held = member.session.store.held(bytes.fromhex(federation.coordinator.view(round_id).cohort))
+    assert held is not None
+    assert type(held.phase).__name__ == "Ready"  # nothing moved
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("terms", "policy", "field", "seen"),
+    [
+        ({"statistic": "other"}, {}, "statistics", "other"),
+        ({"bias": True}, {"statistics": {"ffc"}}, "statistics", "ffc-bias"),
+        ({}, {"lattices": {"features"}}, "lattices", "sums"),
+        ({"lattice": "third"}, {}, "lattices", "third"),
+        ({}, {"extractors": {"ab" * 32}}, "extractors", EXTRACTOR.hex()),
+        ({}, {"extractors": set()}, "extractors", EXTRACTOR.hex()),
+        ({}, {"records_max": 2999}, "records_max", "3000"),
+        ({}, {"lifetime_max_s": 3600}, "lifetime_max_s", "86400 s"),
+        ({"noise": b"gauss"}, {}, "noise", "5 bytes"),
+        ({}, {"members_min": 4}, "members_min", "3"),
+    ],
+)
+def test_terms_are_refused_by_their_field(
+    federation: Federation, terms: dict[str, Any], policy: dict[str, Any], field: str, seen: str
+) -> None:
+    fault = refusal(federation, terms, policy, None)
+    assert fault.cause is Cause.POLICY_REFUSED
+    assert fault.detail.startswith(f"{field}: this member wants ")
+    assert fault.detail.endswith(f"the coordinator offers {seen}")
+
+
+def statistics(dim: int = 3, classes: int = 2, **settings: Any) -> FFCStatistics:
+    return FFCStatistics(dim, classes, **settings)
+
+
+@pytest.mark.parametrize(
+    ("terms", "own", "field"),
+    [
+        ({}, statistics(bias=True), "statistic"),
+        ({"bias": True}, statistics(), "statistic"),
+        ({}, statistics(dim=4), "layout"),
+        ({}, statistics(classes=5), "layout"),
+        ({"elements": 15}, statistics(), "elements"),
+        ({}, statistics(lattice=FEATURES), "lattice"),
+        ({"lattice": "features", "lattice_bits": 12}, statistics(), "lattice"),
+        ({"lattice": "features", "lattice_bits": 12}, statistics(lattice=FeaturesLattice(11)), "lattice"),
+    ],
+)
+def test_terms_that_do_not_fit_the_statistics_are_refused_by_name(
+    federation: Federation, terms: dict[str, Any], own: FFCStatistics, field: str
+) -> None:
+    fault = refusal(federation, terms, {}, own)
+    assert fault.cause is Cause.POLICY_REFUSED
+    assert fault.detail.startswith(f"{field}: this member wants ")
+
+
+@pytest.mark.parametrize(
+    ("terms", "match"),
+    [
+        ({"lattice_bits": 60}, "1 to 52 bits"),
+        ({"records_max": 2999}, "caps sum to 3000 records, records_max is 2999"),
+        ({"ring_bits": 32}, "it takes 44 bits"),
+    ],
+)
+def test_terms_that_contradict_themselves_are_refused(
+    federation: Federation, terms: dict[str, Any], match: str
+) -> None:
+    fault = refusal(federation, terms, {}, None)
+    assert fault.cause is Cause.TERMS_REFUSED
+    assert match in fault.detail
+
+
+def test_more_records_than_the_cap(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol(cap=4))
+    with pytest.raises(PeerFault, match="5 records, this cohort's cap is 4") as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.cause is Cause.TOO_MANY_RECORDS
+
+
+def test_an_extractor_that_the_policy_names_is_accepted(federation: Federation) -> None:
+    federation.policy = Policy(federation.admin.public, extractors=frozenset({EXTRACTOR}))
+    round_id = federation.coordinator.open_round(federation.enrol())
+    results = federation.together(federation.contributions(round_id))
+    assert all(result.counted for result in results.values())

@@ -1,0 +1,92 @@
+"""State on disk."""
+
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import NoResult, PeerFault, StateError
+from client_sdk.files import write_durably
+from client_sdk.store import Store
+from protocol.causes import Cause
+from tests.client_sdk.federation import Federation
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    return Store(tmp_path)
+
+
+def test_the_lineage_key_is_made_once(store: Store, tmp_path: Path) -> None:
+    key = store.lineage_key()
+    assert (len(key), Store(tmp_path).lineage_key()) == (32, key)
+    assert repr(key) == "<SecretBytes 32 B>"
+    (tmp_path / "state/lineage.key").write_bytes(b"short")
+    with pytest.raises(StateError, match="new identity"):
+        store.lineage_key()
+
+
+def test_every_truncation_and_any_flipped_byte_of_a_phase_is_refused(federation: Federation) -> None:
+    cohort = federation.enrol()
+    store = federation.open["member-0"].session.store
+    path = federation.folder / "member-0/state/phases" / cohort
+    whole = path.read_bytes()
+    for length in [*range(0, len(whole), 97), len(whole) - 1]:
+        path.write_bytes(whole[:length])
+        with pytest.raises(StateError, match="State loss is a new identity"):
+            store.held(bytes.fromhex(cohort))
+    for place in range(0, len(whole), 53):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(StateError):
+            store.held(bytes.fromhex(cohort))
+    path.write_bytes(whole)
+    assert store.held(bytes.fromhex(cohort)) is not None
+
+
+@pytest.mark.parametrize("content", [b"", b"r\n", b"r\n\x01\x63", b"r\n\x01\x02short", b"\xff\n\x01"])
+def test_sealed_bytes_that_are_no_phase_are_refused(
+    store: Store, tmp_path: Path, content: bytes, federation: Federation
+) -> None:
+    from client_sdk.store import _sealed
+
+    write_durably(tmp_path / "state/phases" / ("ab" * 32), _sealed(content))
+    with pytest.raises(StateError, match="not of this release"):
+        store.held(b"\xab" * 32)
+
+
+def test_a_retired_cohort_says_why(store: Store) -> None:
+    fault = PeerFault(Cause.QUORUM_LOST, "2 of 3", ["member-1"])
+    store.retire(b"c" * 32, "0011223344556677", "lost", fault)
+    with pytest.raises(NoResult) as caught:
+        store.held(b"c" * 32)
+    assert (caught.value.round_id, caught.value.state) == ("0011223344556677", "lost")
+    assert (caught.value.cause, caught.value.parties) == (Cause.QUORUM_LOST, ("member-1",))
+    assert "2 of 3" in str(caught.value)
+
+
+def test_a_write_replaces_the_file_whole_and_closes_it_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    left_over = tmp_path / ".file.new"
+    left_over.write_bytes(b"a longer file that a crash left behind")
+    left_over.chmod(0o644)
+    write_durably(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_everything_a_member_writes_is_closed_to_others(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    steps = federation.until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/0")
+    home = federation.folder / "member-0"
+    paths = [home, *home.rglob("*")]
+    assert any("spool" in str(path) and path.is_file() for path in paths)
+    for path in paths:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    steps.close()
+    federation.together(federation.contributions(round_id))
+    paths = [home, *home.rglob("*")]
+    assert any(path.name == "weights.safetensors" for path in paths)
+    for path in paths:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path

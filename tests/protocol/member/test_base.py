@@ -1,0 +1,98 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from protocol.coordinator import Checking, Freezing
+from protocol.errors import Misuse, PeerFault
+from protocol.member import PHASES, MemberPhase, load_phase
+from protocol.member.base import PhaseKind
+from protocol.messages import Message
+from protocol.messages.parse import MESSAGES
+from protocol.simulator import Federation
+
+Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+
+
+def lives() -> dict[str, MemberPhase]:
+    """A member's phase of each kind, out of one honest round."""
+    federation = Federation(4)
+    seen: dict[str, MemberPhase] = {}
+
+    def look(_sender: str, message: Message) -> Message:
+        phase = federation.phases[federation.ids[0]]
+        seen[type(phase).__name__] = phase
+        return message
+
+    federation.tamper = look
+    federation.enrol(1)
+    federation.begin()
+    federation.run_until(Checking)
+    federation.run_until(Freezing)
+    federation.run_until()
+    federation.finish()
+    look("", federation.manifest)
+    opening = federation.phase.attempt.opening
+    again = Federation(4)
+    opened, _ = again.phases["member-0"].receive(again.opening(opening.terms), again.keys["member-0"], 1e6)
+    return {**seen, "Opened": opened}
+
+
+LIVES = lives()
+
+
+def test_every_kind_of_phase_is_seen_in_one_round() -> None:
+    assert sorted(LIVES) == sorted(form.__name__ for form in PHASES.values())
+    assert sorted(PHASES) == sorted(PhaseKind)
+
+
+@pytest.mark.parametrize("name", sorted(LIVES))
+def test_a_phase_is_stored_and_loaded_as_it_is(name: str) -> None:
+    phase = LIVES[name]
+    loaded = load_phase(phase.to_bytes())
+    assert type(loaded) is type(phase)
+    assert loaded == phase
+    assert loaded.outbox() == phase.outbox()
+    assert loaded.to_bytes() == phase.to_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(LIVES))
+def test_a_stored_phase_that_is_cut_or_longer_is_refused(name: str) -> None:
+    stored = LIVES[name].to_bytes()
+    with pytest.raises(PeerFault, match=r"^truncated:"):
+        load_phase(stored[:-1])
+    with pytest.raises(PeerFault, match=r"^left-over-bytes:"):
+        load_phase(stored + b"\0")
+
+
+@pytest.mark.parametrize("stored", [b"", b"\x01", b"\x01\x00", b"\x01\x63"])
+def test_what_is_no_phase_is_a_misuse(stored: bytes) -> None:
+    with pytest.raises(Misuse, match="not a member's phase"):
+        load_phase(stored)
+
+
+TAKES = {
+    "Enrolled": {"Manifest"},
+    "Ready": {"Opening"},
+    "Opened": {"Opening", "Deliveries", "VoidRequest", "Certificate"},
+    "Uploaded": {"Opening", "Deliveries", "VoidRequest", "Certificate"},
+    "Checked": {"Deliveries", "Freeze", "VoidRequest", "Certificate"},
+    "Voted": {"Freeze", "VoidRequest", "Certificate"},
+    "Closed": {"Certificate", "Opening"},
+}
+
+
+@pytest.mark.parametrize("name", sorted(LIVES))
+def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
+    phase = LIVES[name]
+    assert {form.__name__ for form in phase.handlers()} == TAKES[name]
+    for form in MESSAGES.values():
+        if form.__name__ not in TAKES[name]:
+            message: Any = object.__new__(form)
+            with pytest.raises(PeerFault, match=rf"^wrong-phase: a member that is {name} takes no"):
+                phase.receive(message, Federation(3).keys["member-0"], 1e6)
+
+
+@pytest.mark.parametrize("name", ["Enrolled", "Ready"])
+def test_outside_an_attempt_nothing_lapses(name: str) -> None:
+    assert LIVES[name].lapse(1e12) is LIVES[name]

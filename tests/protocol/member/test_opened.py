@@ -1,0 +1,125 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from protocol.coordinator import Collecting
+from protocol.errors import Misuse, PeerFault
+from protocol.member import MemberPhase, Opened, Uploaded, load_phase
+from protocol.messages import Message, Opening, Upload
+from protocol.simulator import After, Federation
+
+Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+
+
+def opened(federation: Federation, member: str) -> Opened:
+    phase, _ = federation.phases[member].receive(
+        federation.phase.attempt.opening, federation.keys[member], federation.now_s
+    )
+    assert isinstance(phase, Opened)
+    return phase
+
+
+def uploaded(federation: Federation, phase: Opened) -> tuple[MemberPhase, tuple[Message, ...]]:
+    sealing = phase.seal(federation.random)
+    sealing.chunk(np.zeros(8, np.int64))
+    upload, own = sealing.finish(
+        federation.keys[phase.member], lineage=bytes(8), records_tag=bytes(8), records=1
+    )
+    return phase.uploaded(upload, own)
+
+
+@pytest.fixture
+def federation() -> Federation:
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(8))
+    return federation
+
+
+def test_the_upload_is_stored_before_its_announcement_leaves(federation: Federation) -> None:
+    phase, replies = uploaded(federation, opened(federation, "member-0"))
+    assert isinstance(phase, Uploaded)
+    assert replies == phase.outbox() == phase.uploads
+    assert isinstance(replies[0], Upload)
+
+
+def test_a_restarted_member_sends_the_very_same_bytes(federation: Federation) -> None:
+    phase, replies = uploaded(federation, opened(federation, "member-0"))
+    again = load_phase(phase.to_bytes())
+    assert [message.to_bytes() for message in again.outbox()] == [message.to_bytes() for message in replies]
+
+
+def test_nothing_is_sent_before_the_upload(federation: Federation) -> None:
+    assert opened(federation, "member-0").outbox() == ()
+
+
+def test_the_same_opening_again_is_answered_by_the_same_upload(
+    federation: Federation, answer: Answer
+) -> None:
+    federation.phases["member-0"], replies = uploaded(federation, opened(federation, "member-0"))
+    phase, again = answer(federation, "member-0", federation.phase.attempt.opening)
+    assert phase is federation.phases["member-0"]
+    assert again == replies
+    federation.phases["member-1"] = opened(federation, "member-1")
+    assert answer(federation, "member-1", federation.phase.attempt.opening) == (
+        federation.phases["member-1"],
+        (),
+    )
+
+
+def test_another_opening_of_an_open_attempt_is_refused(federation: Federation, answer: Answer) -> None:
+    federation.phases["member-0"] = opened(federation, "member-0")
+    with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open.*\[coordinator\]$"):
+        answer(federation, "member-0", federation.opening(federation.terms(16)))
+
+
+def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(
+    federation: Federation, answer: Answer
+) -> None:
+    federation.phases["member-0"], _ = uploaded(federation, opened(federation, "member-0"))
+    values = vars(federation.phase.attempt.opening)
+    following = Opening.make(
+        federation.coordinator,
+        **{name: values[name] for name in ("cohort", "sequence", "terms")},
+        attempt=1,
+        links=(federation.phase.attempt.link(bytes(32)),),
+    )
+    with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open"):
+        answer(federation, "member-0", following)
+
+
+def test_an_upload_of_another_attempt_or_member_is_a_misuse(federation: Federation) -> None:
+    mine, theirs = opened(federation, "member-0"), opened(federation, "member-1")
+    phase, replies = uploaded(federation, theirs)
+    assert isinstance(phase, Uploaded)
+    assert isinstance(replies[0], Upload)
+    with pytest.raises(Misuse, match="another attempt or member"):
+        mine.uploaded(replies[0], phase.own_shares)  # type: ignore[arg-type]  # stored as bytes
+    later = replace(theirs, opening=federation.opening(federation.terms(16)))
+    with pytest.raises(Misuse, match="another attempt or member"):
+        later.uploaded(replies[0], phase.own_shares)  # type: ignore[arg-type]  # stored as bytes
+
+
+def test_a_member_that_is_too_late_still_helps_to_decrypt() -> None:
+    federation = Federation(6, drop={5: After.OPENING})
+    federation.begin()
+    phase = federation.run_until()
+    assert phase.name == "recovered"
+    federation = Federation(6)
+    federation.begin()
+    # member-5 opens, uploads nothing, and lives on
+    late: set[str] = set()
+
+    def tamper(sender: str, message: Message) -> Message | None:
+        if sender == "member-5" and isinstance(message, Upload):
+            return None
+        if sender == "member-5":
+            late.add(type(message).__name__)
+        return message
+
+    federation.tamper = tamper
+    federation.run_until(Collecting)
+    outcome = federation.run_until()
+    assert outcome.name == "recovered"
+    assert {"Receipt"} <= late

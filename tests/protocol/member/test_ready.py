@@ -1,0 +1,211 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.member import MemberPhase, Opened, Ready
+from protocol.messages import Link, Message, Opening
+from protocol.simulator import After, Federation
+
+Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+
+
+def opening(federation: Federation, key: SigningKey | None = None, **changes: Any) -> Opening:
+    """The federation's next opening, changed and signed."""
+    true = federation.opening(federation.terms(8))
+    values = {name: getattr(true, name) for name in vars(true) if name != "signature"}
+    return Opening.make(key or federation.coordinator, **{**values, **changes})
+
+
+@pytest.fixture
+def federation() -> Federation:
+    return Federation(4)
+
+
+@pytest.fixture
+def absent() -> Federation:
+    """Two rounds have been held without member-4."""
+    federation = Federation(5, drop={4: After.CARD})
+    federation.run_round()
+    federation.run_round()
+    return federation
+
+
+def test_an_honest_opening_opens_the_attempt(federation: Federation, answer: Answer) -> None:
+    phase, replies = answer(federation, "member-0", opening(federation))
+    assert isinstance(phase, Opened)
+    assert replies == ()
+    assert phase.member == "member-0"
+
+
+def test_an_opening_of_another_cohort_is_refused(federation: Federation, answer: Answer) -> None:
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        answer(federation, "member-0", opening(federation, cohort=bytes(32)))
+
+
+def test_an_opening_that_another_key_signed_is_refused(federation: Federation, answer: Answer) -> None:
+    for key in (federation.admin, federation.keys["member-1"], SigningKey(bytes(32))):
+        with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
+            answer(federation, "member-0", opening(federation, key))
+
+
+def test_an_opening_whose_terms_were_changed_on_the_way_is_refused(
+    federation: Federation, answer: Answer
+) -> None:
+    changed = replace(opening(federation), terms=federation.terms(16))
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
+        answer(federation, "member-0", changed)
+
+
+def test_an_expired_card_ends_the_cohort_and_is_named(answer: Answer) -> None:
+    federation = Federation(4)
+    federation.now_s += 10**7 - 1
+    answer(federation, "member-0", opening(federation))
+    federation.now_s += 1
+    with pytest.raises(PeerFault, match=r"^card-expired: .*\[member-0, member-1, member-2, member-3\]$"):
+        answer(federation, "member-0", opening(federation))
+
+
+def test_expired_terms_are_refused(federation: Federation, answer: Answer) -> None:
+    now = int(federation.now_s)
+    answer(federation, "member-0", opening(federation, terms=federation.terms(8, latest_end_s=now + 1)))
+    with pytest.raises(PeerFault, match=r"^terms-expired:"):
+        answer(federation, "member-0", opening(federation, terms=federation.terms(8, latest_end_s=now)))
+
+
+def test_an_extractor_that_the_admin_has_not_approved_is_refused(
+    federation: Federation, answer: Answer
+) -> None:
+    with pytest.raises(PeerFault, match=r"^terms-refused: the extractor .*\[coordinator\]$"):
+        answer(federation, "member-0", opening(federation, terms=federation.terms(8, extractor=bytes(32))))
+
+
+def test_caps_beyond_what_the_headroom_was_proved_for_are_refused(
+    federation: Federation, answer: Answer
+) -> None:
+    records = 4 * federation.cap
+    answer(federation, "member-0", opening(federation, terms=federation.terms(8, records_max=records)))
+    with pytest.raises(PeerFault, match=rf"^terms-refused: members may hold {records} records"):
+        answer(
+            federation, "member-0", opening(federation, terms=federation.terms(8, records_max=records - 1))
+        )
+
+
+# Sequence and history
+
+
+@pytest.mark.parametrize("place", [(0, 0), (0, 1)])
+def test_a_round_that_is_over_is_not_opened_again(answer: Answer, place: tuple[int, int]) -> None:
+    federation = Federation(4)
+    federation.run_round()
+    with pytest.raises(PeerFault, match=r"^wrong-sequence: round 0"):
+        answer(federation, "member-0", opening(federation, sequence=place[0], attempt=place[1], links=()))
+
+
+@pytest.mark.parametrize("place", [(1, 0), (0, 1), (7, 0), (2**64 - 1, 0), (0, 7)])
+def test_a_jump_without_its_chain_is_refused_before_any_key_moves(
+    federation: Federation, answer: Answer, place: tuple[int, int]
+) -> None:
+    with pytest.raises(PeerFault, match=r"^chain-broken: the history skips"):
+        answer(federation, "member-0", opening(federation, sequence=place[0], attempt=place[1]))
+
+
+def test_a_member_that_was_away_catches_up_by_the_chain(absent: Federation, answer: Answer) -> None:
+    phase, _ = answer(absent, "member-4", opening(absent))
+    others, _ = answer(absent, "member-0", opening(absent))
+    assert isinstance(phase, Opened)
+    assert isinstance(others, Opened)
+    assert phase.ready.sequence == 2
+    mine = {pair.peer: pair for pair in phase.ready.pairs}["member-0"]
+    theirs = {pair.peer: pair for pair in others.ready.pairs}["member-4"]
+    assert (mine.mask, mine.box) == (theirs.mask, theirs.box)
+
+
+@pytest.mark.parametrize("kept", [slice(0, 0), slice(0, 1), slice(1, 2)], ids=str)
+def test_a_history_with_a_hole_is_refused(absent: Federation, answer: Answer, kept: slice) -> None:
+    with pytest.raises(PeerFault, match=r"^chain-broken: the history skips"):
+        answer(absent, "member-4", opening(absent, links=absent.links[kept]))
+
+
+def test_a_history_that_omits_an_attempt_the_member_uploaded_to_is_refused(answer: Answer) -> None:
+    federation = Federation(4)
+    federation.run_round()
+    other = replace(federation.links[0], context=bytes(32))
+    with pytest.raises(PeerFault, match=r"^chain-broken: the history omits an attempt"):
+        answer(federation, "member-0", opening(federation, links=(other,)))
+
+
+def test_a_history_that_ends_an_attempt_otherwise_than_it_was_certified_is_refused(answer: Answer) -> None:
+    federation = Federation(4)
+    federation.run_round()
+    other = replace(federation.links[0], outcome=bytes(32))
+    with pytest.raises(PeerFault, match=r"^chain-broken: the history ends an attempt otherwise"):
+        answer(federation, "member-0", opening(federation, links=(other,)))
+
+
+def test_a_history_that_rewrites_what_the_member_has_accepted_is_refused(answer: Answer) -> None:
+    federation = Federation(4)
+    federation.run_round()
+    federation.run_round()
+    first, second = federation.links
+    for links in ((replace(first, outcome=bytes(32)), second), (second, first), (second,), ()):
+        with pytest.raises(PeerFault, match=r"^chain-broken: the history does not begin with"):
+            answer(federation, "member-0", opening(federation, links=links))
+
+
+def test_attempts_of_other_cohorts_stand_between_and_skip_nothing(answer: Answer) -> None:
+    federation = Federation(4)
+    federation.run_round()
+    federation.enrol(1)
+    phase, _ = answer(federation, "member-0", opening(federation))
+    assert isinstance(phase, Opened)
+    assert phase.ready.chain_length == 1
+
+
+@pytest.mark.parametrize(
+    ("places", "opened"),
+    [
+        ([(0, 0), (0, 1)], (0, 2)),
+        ([(0, 0), (0, 1)], (1, 0)),
+        ([(0, 0), (1, 0), (1, 1)], (2, 0)),
+        ([(0, 0), (1, 0)], (1, 1)),
+    ],
+)
+def test_every_step_is_the_next_attempt_or_the_next_round(
+    federation: Federation, answer: Answer, places: list[tuple[int, int]], opened: tuple[int, int]
+) -> None:
+    cohort = federation.manifest.cohort
+    links = tuple(Link(cohort, s, i, bytes(32), bytes(32)) for s, i in places)
+    phase, _ = answer(
+        federation, "member-0", opening(federation, links=links, sequence=opened[0], attempt=opened[1])
+    )
+    assert isinstance(phase, Opened)
+    assert phase.ready.sequence == opened[0]
+
+
+@pytest.mark.parametrize(
+    "places", [[(1, 0)], [(0, 1)], [(0, 0), (0, 0)], [(0, 0), (2, 0)], [(0, 0), (1, 1)], [(1, 0), (0, 0)]]
+)
+def test_any_other_step_is_refused(
+    federation: Federation, answer: Answer, places: list[tuple[int, int]]
+) -> None:
+    cohort = federation.manifest.cohort
+    links = tuple(Link(cohort, s, i, bytes(32), bytes(32)) for s, i in places)
+    with pytest.raises(PeerFault, match=r"^chain-broken: the history skips"):
+        answer(federation, "member-0", opening(federation, links=links, sequence=places[-1][0] + 1))
+
+
+def test_keys_move_one_step_a_round_and_not_for_a_retry(federation: Federation) -> None:
+    ready = federation.phases["member-0"]
+    assert isinstance(ready, Ready)
+    assert ready.advanced(0, 3).pairs == ready.pairs
+    two = ready.advanced(2, 0)
+    assert two == ready.advanced(1, 0).advanced(2, 0)
+    assert not {pair.mask for pair in ready.pairs} & {pair.mask for pair in two.pairs}
+    assert two.pairs == tuple(
+        pair.ratcheted(federation.manifest.cohort, 1).ratcheted(federation.manifest.cohort, 2)
+        for pair in ready.pairs
+    )

@@ -1,0 +1,19 @@
+from protocol.cost import upload_bytes
+from protocol.messages import Message, Upload
+from protocol.simulator import Federation
+
+
+def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
+    announced: dict[str, int] = {}
+
+    def note(sender: str, message: Message) -> Message:
+        if isinstance(message, Upload):
+            announced[sender] = len(message.to_bytes())
+        return message
+
+    with Federation(members=5, decryptors=(0, 1, 2, 4), tamper=note) as federation:
+        vectors = federation.vectors(1003)
+        outcome = federation.run_round(vectors, federation.terms(1003, ring_bits=42))
+        for member in federation.ids:
+            chunks = sum(len(packed) for (owner, _), packed in federation.spool.items() if owner == member)
+            assert upload_bytes(outcome.phase.attempt, member) == announced[member] + chunks

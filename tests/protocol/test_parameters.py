@@ -1,0 +1,103 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+from protocol.parameters import Quorum
+from protocol.simulator import Federation
+
+
+@pytest.mark.parametrize(
+    ("n", "a", "n_min", "t", "members_may_miss", "decryptors_may_miss"),
+    [
+        (3, 0, 3, 2, 0, 1),
+        (4, 1, 4, 3, 0, 1),
+        (5, 1, 4, 4, 1, 1),
+        (6, 1, 4, 4, 2, 2),
+        (8, 2, 6, 6, 2, 2),
+        (12, 3, 8, 8, 4, 4),
+        (50, 12, 32, 32, 18, 18),
+    ],
+)
+def test_the_table_of_defaults(
+    n: int, a: int, n_min: int, t: int, members_may_miss: int, decryptors_may_miss: int
+) -> None:
+    quorum = Quorum.derive(n, n)
+    assert (quorum.colluders, quorum.survivors_min, quorum.threshold) == (a, n_min, t)
+    assert (quorum.members_may_miss, quorum.decryptors_may_miss) == (members_may_miss, decryptors_may_miss)
+
+
+@pytest.mark.parametrize(
+    ("decryptors", "colluders", "threshold"),
+    [(7, 2, 5), (10, 3, 7), (15, 4, 10), (21, 6, 14), (31, 10, 21), (50, 16, 34)],
+)
+def test_the_list_of_nominated_decryptors(decryptors: int, colluders: int, threshold: int) -> None:
+    assert Quorum.derive(200, decryptors, colluders=colluders).threshold == threshold
+
+
+@given(data=st.data(), n=st.integers(3, 1000), h=st.integers(3, 20))
+def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None:
+    decryptors = data.draw(st.integers(2, n))
+    a = data.draw(st.none() | st.integers(0, n))
+    try:
+        q = Quorum.derive(n, decryptors, colluders=a, honest_min=h)
+    except PeerFault as fault:
+        if fault.cause is not Cause.COHORT_TOO_SMALL:
+            raise
+        return
+    # no two outcomes certified, no secret recovered twice over: two thresholds share an honest decryptor
+    assert 2 * q.threshold > q.decryptors + q.decryptor_colluders
+    # colluders alone recover nothing
+    assert q.decryptor_colluders < q.threshold <= q.decryptors
+    # a sum hides among h_min honest members at the least
+    assert q.survivors_min - q.colluders >= h >= 3
+    # two certified sets of a cohort meet in an honest member
+    assert 2 * q.survivors_min - q.members > q.colluders
+    assert q.survivors_min <= q.members
+    assert min(q.members_may_miss, q.decryptors_may_miss) >= 0
+
+
+@given(n=st.integers(3, 1000))
+def test_the_defaults_make_a_quorum_of_any_three_or_more(n: int) -> None:
+    q = Quorum.derive(n, n)
+    assert q.colluders == n // 4
+    assert q.survivors_min == max(q.colluders + 3, (n + q.colluders) // 2 + 1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_fewer_than_three_members_are_refused(n: int) -> None:
+    with pytest.raises(PeerFault, match=rf"^cohort-too-small: {n} members: a sum needs 3"):
+        Quorum.derive(n, n)
+
+
+@pytest.mark.parametrize(
+    ("members", "decryptors", "colluders"),
+    [(4, 4, 2), (8, 8, 6), (4, 4, 4), (4, 4, 400), (12, 3, 3), (5, 1, 0), (5, 0, 0)],
+)
+def test_a_quorum_that_cannot_be_met_is_refused_with_its_numbers(
+    members: int, decryptors: int, colluders: int
+) -> None:
+    with pytest.raises(
+        PeerFault, match=rf"^cohort-too-small: with n={members} members, L={decryptors} .* a={colluders}"
+    ):
+        Quorum.derive(members, decryptors, colluders=colluders)
+
+
+@pytest.mark.parametrize(
+    ("decryptors", "colluders", "honest_min"), [(5, 1, 2), (5, 1, 0), (5, -1, 3), (6, 1, 3)]
+)
+def test_our_own_nonsense_is_a_misuse(decryptors: int, colluders: int, honest_min: int) -> None:
+    with pytest.raises(Misuse, match="no quorum for n=5"):
+        Quorum.derive(5, decryptors, colluders=colluders, honest_min=honest_min)
+
+
+def test_very_small_cohorts_come_with_a_caution() -> None:
+    assert "one member who colludes" in (Quorum.derive(3, 3).caution() or "")
+    assert "nobody may miss" in (Quorum.derive(4, 4).caution() or "")
+    assert Quorum.derive(5, 5).caution() is None
+
+
+def test_a_manifests_quorum_is_the_one_it_was_made_for() -> None:
+    federation = Federation(6, decryptors=(0, 2, 3, 5))
+    assert Quorum.of(federation.manifest) == Quorum.derive(6, 4, colluders=1)

@@ -1,0 +1,200 @@
+import hashlib
+from collections import defaultdict
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import AES256
+from cryptography.hazmat.primitives.ciphers.modes import CTR
+
+from protocol import merkle
+from protocol.boxes import unseal
+from protocol.coordinator import Checking
+from protocol.errors import Misuse, PeerFault
+from protocol.keys import PairKeys
+from protocol.member import Opened
+from protocol.messages import Upload, edge_commitment, self_commitment, share_commitment
+from protocol.sealing import Sealing
+from protocol.shamir import recover_secrets
+from protocol.simulator import Federation, SeededRandom
+
+
+def opened(federation: Federation, member: str) -> Opened:
+    phase, _ = federation.phases[member].receive(
+        federation.phase.attempt.opening, federation.keys[member], federation.now_s
+    )
+    assert isinstance(phase, Opened)
+    return phase
+
+
+@pytest.fixture
+def federation() -> Federation:
+    federation = Federation(5, cap=100)
+    federation.begin(terms=federation.terms(20, ring_bits=40, chunk_elements=16))
+    return federation
+
+
+def keystream(seed: bytes, elements: int) -> npt.NDArray[np.uint64]:
+    stream = Cipher(AES256(seed), CTR(bytes(16))).encryptor().update(bytes(8 * elements))
+    return np.frombuffer(stream, "<u8")
+
+
+def sealed(phase: Opened, federation: Federation, seed: int = 1) -> tuple[list[bytes], Upload, bytes]:
+    sealing = phase.seal(SeededRandom(seed))
+    chunks = [bytes(sealing.chunk(np.arange(16))), bytes(sealing.chunk(np.arange(16, 20)))]
+    upload, own = sealing.finish(
+        federation.keys[phase.member], lineage=b"L" * 8, records_tag=b"R" * 8, records=7
+    )
+    return chunks, upload, own
+
+
+def pairs_of(phase: Opened) -> dict[str, PairKeys]:
+    return {pair.peer: pair for pair in phase.ready.pairs}
+
+
+def test_an_upload_is_the_vector_under_its_masks(federation: Federation) -> None:
+    phase = opened(federation, "member-2")
+    context, pairs = phase.attempt.context, pairs_of(phase)
+    chunks, _, _ = sealed(phase, federation)
+    b = SeededRandom(1)(32)  # the first 32 bytes drawn are b_u
+    y = np.arange(20, dtype=np.uint64) + keystream(b, 20)
+    for peer in ("member-3", "member-4"):  # sgn(v − u) = +1
+        y += keystream(pairs[peer].mask_seed("member-2", context), 20)
+    for peer in ("member-0", "member-1"):  # sgn(v − u) = −1
+        y -= keystream(pairs[peer].mask_seed("member-2", context), 20)
+    packed = b"".join((int(word) % 2**40).to_bytes(5, "little") for word in y)
+    assert b"".join(chunks) == packed
+
+
+def test_commitments_are_to_the_seeds_the_masks_are_made_of(federation: Federation) -> None:
+    phase = opened(federation, "member-2")
+    context, pairs = phase.attempt.context, pairs_of(phase)
+    _, upload, _ = sealed(phase, federation)
+    assert upload.secret_commitments[0] == self_commitment(context, "member-2", SeededRandom(1)(32))
+    for index, peer in enumerate(("member-0", "member-1", "member-3", "member-4"), start=1):
+        seed = pairs[peer].mask_seed("member-2", context)
+        low, high = sorted(("member-2", peer))
+        assert upload.secret_commitments[index] == edge_commitment(context, low, high, seed)
+
+
+def test_both_ends_of_every_edge_commit_alike(federation: Federation) -> None:
+    checking = federation.run_until(Checking)
+    assert isinstance(checking, Checking)
+    seen = defaultdict(set)
+    for member, upload in checking.uploads.items():
+        for index, other in enumerate(checking.attempt.neighbours(member), start=1):
+            seen[frozenset((member, other))].add(upload.secret_commitments[index])
+    assert len(seen) == 10
+    assert {len(commitments) for commitments in seen.values()} == {1}
+
+
+def test_boxes_hold_shares_true_to_their_commitments_that_recover_the_seeds(federation: Federation) -> None:
+    phase = opened(federation, "member-2")
+    context, pairs = phase.attempt.context, pairs_of(phase)
+    _, upload, own = sealed(phase, federation)
+    shares = []
+    for place, decryptor in enumerate(federation.ids):
+        if decryptor == "member-2":
+            assert upload.boxes[place] == b""
+            shares.append(own)
+        else:
+            key = pairs[decryptor].box_key("member-2", decryptor, context, upload.header.salt)
+            shares.append(unseal(key, upload.boxes[place], context, "member-2"))
+        for index in range(5):
+            share = shares[place][36 * index : 36 * index + 36]
+            committed = upload.share_rows[place][16 * index : 16 * index + 16]
+            assert share_commitment(context, "member-2", decryptor, index, share) == committed
+    seeds = [
+        SeededRandom(1)(32),
+        *(pairs[p].mask_seed("member-2", context) for p in phase.attempt.neighbours("member-2")),
+    ]
+    assert recover_secrets([4, 0, 2, 3], [shares[i] for i in (4, 0, 2, 3)]) == seeds
+
+
+def test_the_header_signs_the_roots_of_all_that_is_sent(federation: Federation) -> None:
+    phase = opened(federation, "member-2")
+    chunks, upload, _ = sealed(phase, federation)
+    header = upload.header
+    assert upload.chunk_digests == tuple(hashlib.sha256(chunk).digest() for chunk in chunks)
+    assert header.chunk_root == merkle.root(upload.chunk_digests)
+    assert header.commitment_root == merkle.root([b"".join(upload.secret_commitments), *upload.share_rows])
+    assert header.box_root == merkle.root(upload.boxes)
+    assert (header.lineage, header.records) == (b"L" * 8, b"R" * 8)
+    header.verify(federation.keys["member-2"].public)
+
+
+def test_a_second_sealing_has_fresh_secrets_and_the_same_edges(federation: Federation) -> None:
+    phase = opened(federation, "member-2")
+    (one, first, _), (two, second, _) = (sealed(phase, federation, seed) for seed in (1, 2))
+    assert one[0] != two[0]
+    assert first.header.salt != second.header.salt
+    assert first.secret_commitments[0] != second.secret_commitments[0]
+    assert first.secret_commitments[1:] == second.secret_commitments[1:]
+    assert not set(first.boxes) & set(second.boxes) - {b""}
+
+
+def test_no_commitment_depends_on_the_vector(federation: Federation) -> None:
+    phase = opened(federation, "member-2")
+    uploads = []
+    for values in (np.zeros(20, np.int64), np.full(20, 2**39 - 1)):
+        sealing = phase.seal(SeededRandom(1))
+        sealing.chunk(values[:16])
+        sealing.chunk(values[16:])
+        upload, _ = sealing.finish(
+            federation.keys["member-2"], lineage=bytes(8), records_tag=bytes(8), records=1
+        )
+        uploads.append(upload)
+    one, two = uploads
+    assert one.chunk_digests != two.chunk_digests
+    assert (one.secret_commitments, one.share_rows, one.boxes) == (
+        two.secret_commitments,
+        two.share_rows,
+        two.boxes,
+    )
+
+
+@pytest.mark.parametrize("elements", [0, 15, 17])
+def test_a_chunk_of_another_length_is_a_misuse(federation: Federation, elements: int) -> None:
+    sealing = opened(federation, "member-0").seal(SeededRandom(1))
+    with pytest.raises(Misuse, match=f"chunk 0 of 2 does not have {elements} elements"):
+        sealing.chunk(np.zeros(elements, np.int64))
+
+
+def test_a_chunk_too_many_is_a_misuse(federation: Federation) -> None:
+    sealing = opened(federation, "member-0").seal(SeededRandom(1))
+    sealing.chunk(np.zeros(16, np.int64))
+    sealing.chunk(np.zeros(4, np.int64))
+    with pytest.raises(Misuse, match="chunk 2 of 2"):
+        sealing.chunk(np.zeros(4, np.int64))
+
+
+def test_a_value_outside_the_ring_is_a_misuse_that_does_not_show_it(federation: Federation) -> None:
+    sealing = opened(federation, "member-0").seal(SeededRandom(1))
+    values = np.zeros(16, np.int64)
+    values[3] = 2**39
+    with pytest.raises(Misuse, match="element 3 is outside") as caught:
+        sealing.chunk(values)
+    assert str(2**39) not in str(caught.value)
+
+
+def finish(sealing: Sealing, federation: Federation, records: int) -> None:
+    sealing.finish(federation.keys["member-0"], lineage=bytes(8), records_tag=bytes(8), records=records)
+
+
+def test_an_upload_without_all_its_chunks_is_a_misuse(federation: Federation) -> None:
+    sealing = opened(federation, "member-0").seal(SeededRandom(1))
+    sealing.chunk(np.zeros(16, np.int64))
+    with pytest.raises(Misuse, match="1 of 2 chunks are masked"):
+        finish(sealing, federation, 1)
+
+
+def test_more_records_than_the_cap_are_refused(federation: Federation) -> None:
+    sealing = opened(federation, "member-0").seal(SeededRandom(1))
+    sealing.chunk(np.zeros(16, np.int64))
+    sealing.chunk(np.zeros(4, np.int64))
+    with pytest.raises(
+        PeerFault, match=r"^too-many-records: 101 records, this cohort's cap is 100 \[member-0\]$"
+    ):
+        finish(sealing, federation, 101)
+    finish(sealing, federation, 100)

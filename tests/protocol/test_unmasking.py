@@ -1,0 +1,59 @@
+import numpy as np
+import pytest
+
+from protocol.coordinator import Recovered
+from protocol.errors import Misuse, PeerFault
+from protocol.simulator import After, Federation
+from protocol.unmasking import Unmasking
+
+
+@pytest.fixture(scope="module")
+def recovered() -> tuple[Federation, Recovered]:
+    federation = Federation(6, drop={2: After.CARD, 5: After.OPENING})
+    federation.begin(terms=federation.terms(100, ring_bits=33))
+    phase = federation.run_until()
+    assert isinstance(phase, Recovered)
+    return federation, phase
+
+
+def packed(federation: Federation, index: int, members: tuple[str, ...]) -> list[tuple[str, bytes]]:
+    return [(member, federation.spool[member, index]) for member in members]
+
+
+def test_chunks_in_any_order_give_the_sum(recovered: tuple[Federation, Recovered]) -> None:
+    federation, phase = recovered
+    unmasking = Unmasking(phase)
+    assert unmasking.survivors == ("member-0", "member-1", "member-3", "member-4")
+    total = sum(federation.vectors_now[member] for member in unmasking.survivors)
+    for index in (1, 0, 1):
+        chunk = unmasking.chunk(index, packed(federation, index, unmasking.survivors[::-1]))
+        assert np.array_equal(chunk, np.asarray(total)[64 * index : 64 * index + 64])
+
+
+def test_the_sum_of_others_is_noise(recovered: tuple[Federation, Recovered]) -> None:
+    federation, phase = recovered
+    unmasking = Unmasking(phase)
+    one = federation.spool["member-0", 0]
+    wrong = unmasking.chunk(0, [(member, one) for member in unmasking.survivors])
+    assert np.abs(wrong).max() > 2**30
+
+
+@pytest.mark.parametrize(
+    "members", [(), ("member-0",), ("member-0",) * 4, ("member-0", "member-1", "member-3", "member-5")]
+)
+def test_any_others_than_the_survivors_are_a_misuse(
+    recovered: tuple[Federation, Recovered], members: tuple[str, ...]
+) -> None:
+    federation, phase = recovered
+    chunk = federation.spool["member-0", 0]
+    with pytest.raises(Misuse, match="one chunk of each survivor and no other"):
+        Unmasking(phase).chunk(0, [(member, chunk) for member in members])
+
+
+@pytest.mark.parametrize("bad", [b"", b"\0", bytes(149) + b"\xff"], ids=["empty", "short", "padding set"])
+def test_a_chunk_that_is_not_packed_as_it_should_be_names_its_member(
+    recovered: tuple[Federation, Recovered], bad: bytes
+) -> None:
+    _, phase = recovered
+    with pytest.raises(PeerFault, match=r"^chunk-mismatch: member-3's chunk 1: .*\[member-3\]$"):
+        Unmasking(phase).chunk(1, [("member-3", bad)])

@@ -1,0 +1,5 @@
+"""`python -m veilsum` is `veilsum`."""
+
+from veilsum.cli import main
+
+main()

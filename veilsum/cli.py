@@ -1,0 +1,28 @@
+"""The one command. Subcommands import what they need when they run, so that `--help` answers at once."""
+
+import typer
+
+from veilsum.commands import calibrate, cohort, demo, federation, identity, join, round_, serve, train, verify
+
+app = typer.Typer(
+    name="veilsum",
+    help="Calibrate a shared classifier head from sums: the coordinator sees masked uploads and the total.",
+    no_args_is_help=True,
+    pretty_exceptions_show_locals=False,  # locals hold keys
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.demo)
+app.command("serve")(serve.serve)
+app.add_typer(federation.app, name="federation")
+app.add_typer(identity.app, name="identity")
+app.add_typer(cohort.app, name="cohort")
+app.add_typer(round_.app, name="round")
+app.command("join")(join.join)
+app.command("verify")(verify.verify)
+app.command("calibrate")(calibrate.calibrate)
+app.command("train")(train.train)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()

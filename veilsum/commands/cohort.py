@@ -1,0 +1,90 @@
+"""`veilsum cohort`: the operator opens enrolment."""
+
+from typing import Annotated, Any
+
+import typer
+
+from veilsum.console import AsJson, Ca, Token, Url, clock, reported, say
+
+app = typer.Typer(
+    help="The operator's side: members and their keys in force for a while.", no_args_is_help=True
+)
+CohortId = Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id.")]
+HOST = "http://127.0.0.1:8000"
+
+
+@app.command("open")
+def open_(
+    federation: Annotated[str, typer.Argument(help="The federation's id: its admin's public key.")],
+    records_cap: Annotated[
+        int, typer.Option(help="Most records that a member may contribute.", min=1)
+    ] = 65_535,
+    colluders: Annotated[
+        int | None,
+        typer.Option(help="How many members may collude with the coordinator [default: a quarter]."),
+    ] = None,
+    enrol_s: Annotated[
+        float, typer.Option(help="Seconds until enrolment closes with those who came.")
+    ] = 86_400.0,
+    url: Url = HOST,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Open a cohort; members enrol with `veilsum join`."""
+    with reported(as_json=json_):
+        from protocol.rest import CohortRequest  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - `--help` stays quick
+
+        request = CohortRequest(records_cap=records_cap, colluders=colluders, enrol_s=enrol_s)
+        with operator(url, token, ca) as client:
+            _show(client.open_cohort(federation, request), as_json=json_)
+
+
+@app.command()
+def status(cohort: CohortId, url: Url = HOST, ca: Ca = None, json_: AsJson = False) -> None:
+    """Show who has enrolled, and what follows from how many there are."""
+    with reported(as_json=json_):
+        from veilsum.remote import operator  # noqa: PLC0415 - `--help` stays quick
+
+        with operator(url, ca=ca) as client:
+            _show(client.cohort(cohort), as_json=json_)
+
+
+@app.command()
+def close(
+    cohort: CohortId, url: Url = HOST, token: Token = None, ca: Ca = None, json_: AsJson = False
+) -> None:
+    """End enrolment now, with the members that came."""
+    with reported(as_json=json_):
+        from veilsum.remote import operator  # noqa: PLC0415 - `--help` stays quick
+
+        with operator(url, token, ca) as client:
+            _show(client.close_cohort(cohort), as_json=json_)
+
+
+def _show(view: Any, *, as_json: bool) -> None:
+    if as_json:
+        say(view.model_dump(mode="json"), as_json=True)
+        return
+    values: dict[str, Any] = {
+        "cohort": view.cohort,
+        "state": view.state,
+        "enrolled": f"{len(view.cards)} of {len(view.members)}",
+        "missing": sorted(set(view.members) - set(view.cards)),
+    }
+    if view.deadline_s is not None:
+        values["until"] = clock(view.deadline_s)
+    if view.quorum is not None:
+        values |= {
+            "survivors_needed": view.quorum.survivors_min,
+            "members_may_miss": view.quorum.members_may_miss,
+            "colluders_withstood": view.quorum.colluders,
+        }
+        if view.quorum.caution:
+            values["caution"] = view.quorum.caution
+    if view.fault is not None:
+        values["failed"] = view.fault.detail
+    if view.rounds:
+        values["rounds"] = view.rounds
+    say(values, as_json=False, title="Cohort")

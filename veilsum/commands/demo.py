@@ -1,0 +1,5 @@
+"""`veilsum demo`."""
+
+
+def demo() -> None:
+    """Being written."""

@@ -1,0 +1,135 @@
+"""`veilsum federation`: the admin's side. The admin says who is a member, and is not the operator."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilsum.console import AsJson, Ca, Token, Url, note, reported, say
+
+app = typer.Typer(help="The admin's side: who is a member, by signature.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Option("--folder", help="The admin's folder.")]
+DraftFile = Annotated[Path, typer.Argument(help="The roster's draft, a JSON file.")]
+
+
+@app.command()
+def new(
+    folder: Annotated[Path, typer.Argument(help="A folder for the admin's key.")], json_: AsJson = False
+) -> None:
+    """Make a federation: its admin's key. Its public key is the federation's name; members pin it."""
+    with reported(as_json=json_):
+        from protocol.identity import fingerprint  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.admin import create_admin  # noqa: PLC0415 - as above
+
+        admin = create_admin(folder)
+        say(
+            {
+                "federation": admin.public.hex(),
+                "fingerprint": fingerprint(admin.public),
+                "folder": str(folder),
+            },
+            as_json=json_,
+            title="Federation",
+        )
+
+
+@app.command()
+def roster(
+    draft: DraftFile,
+    member: Annotated[list[str] | None, typer.Option(help="ID=PUBLICKEY; repeat.")] = None,
+    remove: Annotated[list[str] | None, typer.Option(help="The id of a member that leaves; repeat.")] = None,
+    extractor: Annotated[
+        list[str] | None, typer.Option(help="Digest of an approved feature extractor; repeat.")
+    ] = None,
+    decryptor: Annotated[list[str] | None, typer.Option(help="Id of a nominated decryptor; repeat.")] = None,
+    reader: Annotated[
+        list[str] | None, typer.Option(help="Id of a member that may read the sums; repeat.")
+    ] = None,
+    coordinator: Annotated[str | None, typer.Option(help="The coordinator's public key.")] = None,
+    url: Annotated[
+        str | None, typer.Option(envvar="VEILSUM_URL", help="Ask this coordinator for its key instead.")
+    ] = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Write or change the draft of a roster; every change raises its version."""
+    with reported(as_json=json_):
+        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.admin import Draft  # noqa: PLC0415 - as above
+
+        if draft.exists():
+            changed = Draft.load(draft)
+            changed.version += 1
+        else:
+            changed = Draft(version=1, coordinator="")
+        if coordinator is None and url is not None and not changed.coordinator:
+            from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+            with operator(url, ca=ca) as client:
+                coordinator = client.coordinator().public_key
+        changed.coordinator = coordinator or changed.coordinator
+        if not changed.coordinator:
+            raise Misuse("a roster names its coordinator's key: pass --coordinator or --url")
+        for entry in member or ():
+            name, found, key = entry.partition("=")
+            if not found:
+                raise Misuse(f"--member {entry}: write ID=PUBLICKEY")
+            changed.members[name] = key
+        for name in remove or ():
+            if changed.members.pop(name, None) is None:
+                raise Misuse(f"--remove {name}: there is no such member in {draft}")
+            changed.decryptors = [other for other in changed.decryptors if other != name]
+            changed.readers = [other for other in changed.readers if other != name]
+        for listed, added in (
+            (changed.extractors, extractor),
+            (changed.decryptors, decryptor),
+            (changed.readers, reader),
+        ):
+            listed.extend(item for item in added or () if item not in listed)
+        changed.save(draft)
+        say(
+            {"draft": str(draft), "version": changed.version, "members": sorted(changed.members)},
+            as_json=json_,
+            title="Roster, not yet signed",
+        )
+
+
+@app.command()
+def sign(
+    draft: DraftFile,
+    folder: Folder,
+    output: Annotated[
+        Path | None, typer.Option(help="Where the signed roster goes [default: DRAFT.bin].")
+    ] = None,
+    publish: Annotated[bool, typer.Option("--publish", help="Send it to the coordinator too.")] = False,
+    url: Url = "http://127.0.0.1:8000",
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Sign a draft; with --publish also store it at the coordinator."""
+    with reported(as_json=json_):
+        from veilsum.admin import Draft, load_admin  # noqa: PLC0415 - `--help` stays quick
+
+        signed = Draft.load(draft).sign(load_admin(folder))
+        target = output or draft.with_suffix(".bin")
+        target.write_bytes(signed.to_bytes())
+        if publish:
+            from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+            with operator(url, token, ca) as client:
+                client.publish(signed)
+        else:
+            note("Not published: run again with --publish, or hand the file to the operator.")
+        say(
+            {
+                "roster": str(target),
+                "version": signed.version_number,
+                "members": len(signed.members),
+                "federation": signed.federation.hex(),
+                "hash": signed.hash.hex(),
+                "published": publish,
+            },
+            as_json=json_,
+            title="Roster, signed",
+        )

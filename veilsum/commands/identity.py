@@ -1,0 +1,46 @@
+"""`veilsum identity`: who a member is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilsum.console import AsJson, reported, say
+
+if TYPE_CHECKING:
+    from client_sdk import Identity
+
+app = typer.Typer(help="A member's identity: an Ed25519 key in a folder of its own.", no_args_is_help=True)
+Folder = Annotated[Path, typer.Argument(help="The identity's folder.")]
+
+
+@app.command()
+def new(
+    folder: Folder,
+    member: Annotated[str, typer.Option(help="The member's id: a-z, 0-9 and '-'.")],
+    json_: AsJson = False,
+) -> None:
+    """Make an identity; give its public key to the federation's admin."""
+    with reported(as_json=json_):
+        from client_sdk import Identity  # noqa: PLC0415 - `--help` stays quick
+
+        _show(Identity.create(folder, member), as_json=json_)
+
+
+@app.command()
+def show(folder: Folder, json_: AsJson = False) -> None:
+    """Show an identity's id and public key."""
+    with reported(as_json=json_):
+        from client_sdk import Identity  # noqa: PLC0415 - `--help` stays quick
+
+        _show(Identity.load(folder), as_json=json_)
+
+
+def _show(identity: "Identity", *, as_json: bool) -> None:
+    values = {
+        "member": identity.member,
+        "public_key": identity.public.hex(),
+        "fingerprint": identity.fingerprint,
+        "folder": str(identity.folder),
+    }
+    say(values, as_json=as_json, title="Identity")

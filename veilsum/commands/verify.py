@@ -1,0 +1,33 @@
+"""`veilsum verify`: check a saved result again, offline."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilsum.console import AsJson, reported, say
+
+
+def verify(
+    folder: Annotated[Path, typer.Argument(help="A result's folder, as `veilsum join` saved it.")],
+    admin_key: Annotated[
+        str | None, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key that you pinned.")
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Check signatures, certificate, record and weights of a saved result; exit code 1 if one does not hold."""
+    with reported(as_json=json_):
+        from client_sdk import Result  # noqa: PLC0415 - `--help` stays quick
+        from protocol.errors import Misuse  # noqa: PLC0415 - as above
+        from veilsum.contribute import summary  # noqa: PLC0415 - as above
+
+        try:
+            pinned = bytes.fromhex(admin_key) if admin_key else None
+        except ValueError as error:
+            raise Misuse("--admin-key is not hexadecimal") from error
+        result = Result.load(folder)
+        result.verify(pinned)
+        federation = (
+            "the pinned admin key" if pinned else "the roster's own admin key; pass --admin-key to pin it"
+        )
+        say({"verified_against": federation, **summary(result, folder)}, as_json=json_, title="Verified")
