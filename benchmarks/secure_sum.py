@@ -33,7 +33,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.floor import ELEMENTS, floor
-from calibration import SumsLattice
+from calibration import Lattice, SumsLattice
 from protocol.attempt import Attempt
 from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered, Windows
 from protocol.identity import SigningKey
@@ -59,6 +59,7 @@ COORDINATOR_STAGES = ("enrol", "admit", "certify", "recover", "sum")
 APART = ("wire", "store")
 
 Vector = npt.NDArray[np.int64]
+Encode = Callable[[], Vector]
 
 
 class BenchError(Exception):
@@ -67,11 +68,12 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """How many members, how many of them vanish after enrolment, and how often to measure."""
+    """How many members, how many of them vanish after enrolment, and how often to measure: blocks of repeats."""
 
     members: int
     lost: int
-    repeats: int
+    blocks: int = 1
+    repeats: int = 1
 
     @property
     def name(self) -> str:
@@ -80,6 +82,17 @@ class Case:
     @property
     def threshold(self) -> int:
         return Quorum.derive(self.members, self.members).threshold
+
+
+QUICK = (Case(10, 0), Case(10, 1))
+CASES = (Case(10, 0, 3, 3), Case(10, 1, 3, 3), Case(100, 10))
+RINGS = {32: 32, 48: 64}  # ours, and the floor's: an element of 48 bits takes a uint64
+
+NOTES = """\
+Ours is the complete graph in every row. A SPARSE row has 20 neighbours a member, so its cost does not grow with the
+cohort, and its promise is weaker: that ratio is the price of a graph, not of an implementation.
+Flower rounds to 22 bits and sends 64, whatever the ring. The floor of 48 bits is taken with words of 64.
+The floor neither hashes an upload (admit, a seventh of mask) nor commits to shares, nor certifies a survivor set."""
 
 
 class Meter:
@@ -97,37 +110,61 @@ class Meter:
 
 
 def upload_of(
-    opened: Opened,
-    key: SigningKey,
-    lattice: SumsLattice,
-    values: npt.NDArray[np.float64],
-    keep: Callable[..., Any],
+    opened: Opened, key: SigningKey, encode: Encode, records: int, keep: Callable[[memoryview], object]
 ) -> tuple[Vector, Step]:
-    """A member's upload as the SDK makes it: round, mask and pack chunk by chunk, then announce."""
-    vector = lattice.encode(values)
+    """A member's upload as the SDK makes it: integers, masked and packed chunk by chunk, then announced."""
+    vector, step = encode(), opened.opening.terms.chunk_elements
     sealing = opened.seal()
-    for start in range(0, len(vector), CHUNK_ELEMENTS):
-        keep(sealing.chunk(vector[start : start + CHUNK_ELEMENTS]))
-    upload, own = sealing.finish(key, lineage=bytes(8), records_tag=bytes(8), records=1)
+    for start in range(0, len(vector), step):
+        keep(sealing.chunk(vector[start : start + step]))
+    upload, own = sealing.finish(key, lineage=bytes(8), records_tag=bytes(8), records=records)
     return vector, opened.uploaded(upload, own)
 
 
-class Round:
-    """One cohort and its first round, from keys to the total, with everybody's part metered."""
+def terms_for(lattice: Lattice, ring_bits: int, elements: int, layout: bytes = b"") -> Terms:
+    """Terms of a round without noise, in the service's chunks."""
+    return Terms(
+        statistic="ffc",
+        layout=layout,
+        elements=elements,
+        ring_bits=ring_bits,
+        lattice=lattice.name,
+        lattice_bits=lattice.bits,
+        chunk_elements=CHUNK_ELEMENTS,
+        records_max=RECORDS_MAX,
+        extractor=bytes(32),
+        ridges=(),
+        noise=b"",
+        latest_end_s=int(NOW_S) + 86_400,
+    )
 
-    def __init__(self, case: Case, ring_bits: int, spool: Path) -> None:
-        self.case, self.ring_bits, self.spool = case, ring_bits, spool
+
+class Round:
+    """One cohort and its first round, from keys to the total, with everybody's part metered.
+
+    Args:
+        case: who takes part.
+        terms: of the round.
+        inputs: prepares, unmetered, what a member (by its number among those that stay) will encode.
+        spool: a folder for the chunks.
+        records: how many each member says it has.
+    """
+
+    def __init__(
+        self, case: Case, terms: Terms, inputs: Callable[[int], Encode], spool: Path, records: int = 1
+    ) -> None:
+        self.case, self.terms, self.inputs, self.spool, self.records = case, terms, inputs, spool, records
         self.meter = Meter()
         self.sent_bytes: dict[str, int] = defaultdict(int)
         self.upload_bytes: dict[str, int] = {}
         self.peak_bytes: int | None = None
-        self.lattice = SumsLattice.for_ring(ring_bits, RECORDS_MAX, case.members)
         self.keys = {f"member-{i:03}": SigningKey(os.urandom(32)) for i in range(case.members)}
         # Spread over the cohort: the masks between the lost and the rest come with either sign.
         lost = {round((i + 0.5) * case.members / case.lost) for i in range(case.lost)}
         self.staying = [member for i, member in enumerate(self.keys) if i not in lost]
         self.phases: dict[str, MemberPhase] = {}
-        self.expected: Vector = np.zeros(ELEMENTS, np.int64)
+        self.expected: Vector = np.zeros(terms.elements, np.int64)
+        self.total: Vector = np.zeros(terms.elements, np.int64)
 
     def run(self, *, probe_memory: bool) -> None:
         """M0 to M4.
@@ -183,21 +220,7 @@ class Round:
             manifest = enrolling.manifest()
         for member in self.keys:
             self._tell(member, manifest, "enrol")
-        terms = Terms(
-            statistic="benchmark",
-            layout=b"",
-            elements=ELEMENTS,
-            ring_bits=self.ring_bits,
-            lattice=self.lattice.name,
-            lattice_bits=self.lattice.bits,
-            chunk_elements=CHUNK_ELEMENTS,
-            records_max=RECORDS_MAX,
-            extractor=bytes(32),
-            ridges=(),
-            noise=b"",
-            latest_end_s=int(NOW_S) + 86_400,
-        )
-        opening = Opening.make(coordinator, cohort=cohort, sequence=0, attempt=0, links=(), terms=terms)
+        opening = Opening.make(coordinator, cohort=cohort, sequence=0, attempt=0, links=(), terms=self.terms)
         return Attempt(roster, manifest, opening)
 
     def _collect(self, attempt: Attempt, *, probe_memory: bool) -> CoordinatorPhase:
@@ -206,19 +229,22 @@ class Round:
             opening = phase.request_for(member)
             assert opening is not None
             self._tell(member, opening, "mask")
-            opened, values = self.phases[member], np.random.default_rng(number).uniform(-1, 1, ELEMENTS)
+            opened, encode = self.phases[member], self.inputs(number)
             assert isinstance(opened, Opened)
             if probe_memory and number == 0:
-                self.peak_bytes = self._peak_bytes(opened, self.keys[member], values)
-            phase = self._upload(phase, member, opened, values)
+                # Of an upload that nobody gets: a trimmed heap would disturb the timing of one that counts.
+                memory = ResidentMemory()
+                upload_of(opened, self.keys[member], encode, self.records, len)
+                self.peak_bytes = memory.rise_bytes()
+            phase = self._upload(phase, member, opened, encode)
         return self._expired(phase, "collecting", "certify")
 
     def _upload(
-        self, phase: CoordinatorPhase, member: str, opened: Opened, values: npt.NDArray[np.float64]
+        self, phase: CoordinatorPhase, member: str, opened: Opened, encode: Encode
     ) -> CoordinatorPhase:
         charge = self.meter.charge
         chunks: list[tuple[bytes, int]] = []
-        with self._spooled(member).open("wb") as spooled:
+        with (self.spool / member).open("wb") as spooled:
 
             def keep(packed: memoryview) -> None:
                 with charge(member, "mask", -1):
@@ -227,7 +253,7 @@ class Round:
                         chunks.append((hashlib.sha256(packed).digest(), len(packed)))
 
             with charge(member, "mask"):
-                vector, step = upload_of(opened, self.keys[member], self.lattice, values, keep)
+                vector, step = upload_of(opened, self.keys[member], encode, self.records, keep)
         self.expected += vector
         announced_from = self.sent_bytes[member]
         (upload,) = self._take(member, step)
@@ -263,7 +289,6 @@ class Round:
     def _add_up(self, recovered: Recovered) -> None:
         with self.meter.charge(COORDINATOR, "sum"):
             unmasking = Unmasking(recovered)
-        total = np.empty(ELEMENTS, np.int64)
         attempt, start = recovered.attempt, 0
         for index in range(attempt.chunks):
             elements = attempt.chunk_elements(index)
@@ -271,13 +296,13 @@ class Round:
             size_bytes, offset = attempt.ring.packed_bytes(elements), attempt.ring.packed_bytes(start)
             packed = []
             for member in unmasking.survivors:
-                with self._spooled(member).open("rb") as spooled:
+                with (self.spool / member).open("rb") as spooled:
                     spooled.seek(offset)
                     packed.append((member, spooled.read(size_bytes)))
             with self.meter.charge(COORDINATOR, "sum"):
-                total[start : start + elements] = unmasking.chunk(index, packed)
+                self.total[start : start + elements] = unmasking.chunk(index, packed)
             start += elements
-        if not np.array_equal(total, self.expected):
+        if not np.array_equal(self.total, self.expected):
             raise BenchError(f"{self.case.name}: the unmasked total is not the plain sum")
 
     def _tell(self, member: str, message: Message, stage: str) -> list[Message]:
@@ -301,18 +326,6 @@ class Round:
         self.sent_bytes[member] += sum(map(len, sent))
         with charge(COORDINATOR, "wire"):
             return [parse(reply) for reply in sent]
-
-    def _spooled(self, member: str) -> Path:
-        return self.spool / member
-
-    def _peak_bytes(self, opened: Opened, key: SigningKey, values: npt.NDArray[np.float64]) -> int | None:
-        """What a member's memory rises by while it makes its upload.
-
-        It makes one that nobody gets: from a trimmed heap, which would disturb the timing of one that counts.
-        """
-        memory = ResidentMemory()
-        upload_of(opened, key, self.lattice, values, len)
-        return memory.rise_bytes()
 
 
 class ResidentMemory:
@@ -343,11 +356,22 @@ class ResidentMemory:
 
 
 def ours(case: Case, ring_bits: int) -> dict[str, Any]:
-    """Our figures, each the median over the members and the repeats, in the names that the peers use."""
+    """Our figures, each the median over the members and the repeats, in the names that the peers use.
+
+    Raises:
+        BenchError: as `Round.run`.
+    """
+    lattice = SumsLattice.for_ring(ring_bits, RECORDS_MAX, case.members)
+    terms = terms_for(lattice, ring_bits, ELEMENTS)
+
+    def statistic(number: int) -> Encode:
+        values = np.random.default_rng(number).uniform(-1, 1, ELEMENTS)
+        return lambda: lattice.encode(values)
+
     members, coordinators = [], []
     for repeat in range(case.repeats):
         with tempfile.TemporaryDirectory(prefix="veilsum-bench-") as spool:
-            measured = Round(case, ring_bits, Path(spool))
+            measured = Round(case, terms, statistic, Path(spool))
             measured.run(probe_memory=repeat == 0)
         members += measured.member_cpu_s()
         coordinators.append(measured.coordinator_cpu_s())
@@ -358,12 +382,12 @@ def ours(case: Case, ring_bits: int) -> dict[str, Any]:
         "graph": "complete",
         "bits": ring_bits,
         "client_cpu_s": _total(members, MEMBER_STAGES),
-        "client_stage_cpu_s": _stages(members),
+        "client_stage_cpu_s": median_of(members),
         "client_announced_and_chunks_bytes": statistics.median_high(first.upload_bytes.values()),
         "client_upload_bytes": statistics.median_high(first.sent_bytes[member] for member in first.staying),
         "client_peak_bytes": first.peak_bytes,
         "server_cpu_s": _total(coordinators, COORDINATOR_STAGES),
-        "server_stage_cpu_s": _stages(coordinators),
+        "server_stage_cpu_s": median_of(coordinators),
     }
 
 
@@ -371,8 +395,14 @@ def _total(figures: list[dict[str, float]], stages: Sequence[str]) -> float:
     return statistics.median(sum(one[stage] for stage in stages) for one in figures)
 
 
-def _stages(figures: list[dict[str, float]]) -> dict[str, float]:
-    return {stage: statistics.median(one[stage] for one in figures) for stage in figures[0]}
+def median_of(measured: Sequence[Any]) -> Any:
+    """The median of each figure; names as they stand in the first."""
+    first = measured[0]
+    if isinstance(first, dict):
+        return {name: median_of([figures[name] for figures in measured]) for name in first}
+    if None in measured or isinstance(first, str):
+        return first
+    return (statistics.median if isinstance(first, float) else statistics.median_high)(measured)
 
 
 def flower(case: Case, shares: int | None, threshold: int) -> dict[str, Any]:
@@ -404,27 +434,45 @@ def flower(case: Case, shares: int | None, threshold: int) -> dict[str, Any]:
     return measured
 
 
-def compare(case: Case, ring_bits: int, peers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Ours, the floor and Flower's rounds for one case and ring, with what each costs in units of another."""
-    own = ours(case, ring_bits)
-    bound = floor(
-        case.members,
-        32 if ring_bits <= 32 else 64,
-        case.lost,
-        repeats=max(case.repeats, 3),
-        threshold=case.threshold,
-    )
-    return {
-        "members": case.members,
-        "lost": case.lost,
-        "threshold": case.threshold,
-        "ring_bits": ring_bits,
-        "ours": own,
-        "floor": bound,
-        "flower": list(peers),
-        "ours_over_floor": _ratios(own, bound),
-        "flower_over_ours": [{"graph": peer["graph"], **_ratios(peer, own)} for peer in peers],
-    }
+def flower_rounds(case: Case, *, full: bool) -> list[dict[str, Any]]:
+    """Flower at the same graph; at 100 members, unless `full`, at its sparse one alone."""
+    if case.members <= 50:
+        return [flower(case, None, case.threshold)]
+    # Of 21 as many must answer as our rule asks of a cohort of 21.
+    sparse = flower(case, SPARSE_SHARES, Quorum.derive(SPARSE_SHARES, SPARSE_SHARES).threshold)
+    return [flower(case, None, case.threshold), sparse] if full else [sparse]
+
+
+def compare(case: Case, *, with_flower: bool, full: bool) -> list[dict[str, Any]]:
+    """Ours, the floor's and Flower's figures of one case, an entry a ring.
+
+    The systems take turns: a shared machine's speed changes within seconds, and so all meet all of it.
+    """
+    turns: dict[int, list[dict[str, Any]]] = {bits: [] for bits in RINGS}
+    for _ in range(case.blocks):
+        peers = flower_rounds(case, full=full) if with_flower else []
+        for bits, words in RINGS.items():
+            own = ours(case, bits)
+            repeats = max(case.repeats, 3)
+            bound = floor(case.members, words, case.lost, repeats=repeats, threshold=case.threshold)
+            graphs = {f"flower_{peer['graph']}": peer for peer in peers}
+            turns[bits].append({"ours": own, "floor": bound, **graphs})
+    rounds = []
+    for bits, measured in turns.items():
+        systems = median_of(measured)
+        own = systems["ours"]
+        rounds.append(
+            {
+                "members": case.members,
+                "lost": case.lost,
+                "threshold": case.threshold,
+                "ring_bits": bits,
+                "systems": systems,
+                "ours_over_floor": _ratios(own, systems["floor"]),
+                "over_ours": {name: _ratios(system, own) for name, system in systems.items()},
+            }
+        )
+    return rounds
 
 
 def _ratios(costly: dict[str, Any], cheap: dict[str, Any]) -> dict[str, float]:
@@ -432,66 +480,54 @@ def _ratios(costly: dict[str, Any], cheap: dict[str, Any]) -> dict[str, float]:
     return {name: costly[name] / cheap[name] for name in figures if costly.get(name) and cheap.get(name)}
 
 
-def flower_rounds(case: Case, *, full: bool) -> list[dict[str, Any]]:
-    """Flower at the same graph; at 100 members, unless `full`, at its sparse one alone."""
-    if case.members <= 50:
-        return [flower(case, None, case.threshold)]
-    # As many of 21 must answer as our rule asks of a cohort of 21.
-    sparse = flower(case, SPARSE_SHARES, Quorum.derive(SPARSE_SHARES, SPARSE_SHARES).threshold)
-    return [flower(case, None, case.threshold), sparse] if full else [sparse]
-
-
 # --- What is printed ---------------------------------------------------------------------------------------
 
 
-def comparison_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(
-        title=f"A secure sum of {ELEMENTS:,} elements: CPU ms, process time; ×: in units of the column named"
-    )
-    for name in ("round", "ring", "system", "graph"):
+def comparison_table(rounds: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"A secure sum of {ELEMENTS:,} elements; CPU in ms of process time")
+    for name in ("members", "ring", "system", "graph"):
         table.add_column(name)
-    for name in ("member", "× floor", "÷ ours", "MB up", "peak MB", "coordinator", "× floor", "÷ ours"):
+    for name in ("member", "÷ floor", "÷ ours", "MB up", "peak MB", "coordinator", "÷ floor", "÷ ours"):
         table.add_column(name, justify="right")
-    for row in rows:
-        setting = f"{row['members']}, {row['lost']} lost"
-        for system in (row["ours"], row["floor"], *row["flower"]):
-            above, behind = _ratios(system, row["floor"]), _ratios(system, row["ours"])
+    for row in rounds:
+        shown = f"{row['members']}, {row['lost']} lost"
+        for name, system in row["systems"].items():
             sparse = system["graph"] == "sparse"
+            # A sparse graph has another floor.
+            above = {} if sparse else _ratios(system, row["systems"]["floor"])
+            beside = row["over_ours"][name]
             table.add_row(
-                setting,
-                f"{row['ring_bits']} b"
-                if system is row["ours"]
-                else f"{system['bits']} b"
-                if "bits" in system
-                else "22 b",
+                shown,
+                f"{system['bits']} b" if "bits" in system else "",
                 system["system"],
                 f"SPARSE, {system['shares']}" if sparse else "complete",
                 _ms(system["client_cpu_s"]),
-                "" if sparse else f"{above['client_cpu_s']:.2f}",
-                f"{behind['client_cpu_s']:.2f}",
+                _times(above.get("client_cpu_s")),
+                _times(beside["client_cpu_s"]),
                 f"{system['client_upload_bytes'] / 1e6:.2f}",
                 f"{system['client_peak_bytes'] / 1e6:.0f}" if system.get("client_peak_bytes") else "–",
                 _ms(system["server_cpu_s"]),
-                "" if sparse else f"{above['server_cpu_s']:.2f}",
-                f"{behind['server_cpu_s']:.2f}",
-                end_section=system is (row["flower"] or [row["floor"]])[-1],
+                _times(above.get("server_cpu_s")),
+                _times(beside["server_cpu_s"]),
             )
-            setting = ""
+            shown = ""
+        table.add_section()
     return table
 
 
-def stage_table(rows: list[dict[str, Any]]) -> Table:
-    table = Table(title="Ours by stage, CPU ms; wire (messages to bytes and back) and store come on top")
-    for name in ("round", "ring", "who"):
+def stage_table(rounds: list[dict[str, Any]]) -> Table:
+    table = Table(title="Ours by stage, CPU ms; wire and store come on top of the figures above")
+    for name in ("members", "ring", "who"):
         table.add_column(name)
     columns = ("enrol", "mask", "receipt", "reveal", "admit", "certify", "recover", "sum", *APART)
     for name in columns:
         table.add_column(name, justify="right")
-    for row in rows:
+    for row in rounds:
+        shown = (f"{row['members']}, {row['lost']} lost", f"{row['ring_bits']} b")
         for who, figures in (("member", "client_stage_cpu_s"), ("coordinator", "server_stage_cpu_s")):
-            spent = row["ours"][figures]
-            shown = (_ms(spent[name]) if name in spent else "" for name in columns)
-            table.add_row(f"{row['members']}, {row['lost']} lost", f"{row['ring_bits']} b", who, *shown)
+            spent = row["systems"]["ours"][figures]
+            table.add_row(*shown, who, *(_ms(spent[name]) if name in spent else "" for name in columns))
+            shown = ("", "")
         table.add_section()
     return table
 
@@ -500,46 +536,40 @@ def _ms(cpu_s: float) -> str:
     return f"{1e3 * cpu_s:.1f}" if cpu_s < 1 else f"{1e3 * cpu_s:,.0f}"
 
 
+def _times(ratio: float | None) -> str:
+    return "" if ratio is None else f"{ratio:.2f}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--output", type=Path, default=ROOT / "runs/bench.json")
-    parser.add_argument(
-        "--quick", action="store_true", help="10 members, measured once, and no Flower: seconds"
-    )
+    parser.add_argument("--quick", action="store_true", help="10 members, measured once, no Flower: seconds")
     parser.add_argument("--skip-flower", action="store_true", help="ours and the floor only")
-    parser.add_argument(
-        "--full", action="store_true", help="Flower's complete graph at 100 members too: minutes"
-    )
+    parser.add_argument("--full", action="store_true", help="Flower's complete graph of 100 too: minutes")
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
-    cases = (
-        [Case(10, 0, 1), Case(10, 1, 1)]
-        if given.quick
-        else [Case(10, 0, 9), Case(10, 1, 9), Case(100, 10, 1)]
-    )
-    rows = []
+    with_flower = not (given.quick or given.skip_flower)
+    rounds = []
     try:
-        for case in cases:
-            peers = [] if given.quick or given.skip_flower else flower_rounds(case, full=given.full)
-            for ring_bits in (32, 48):
-                console.log(f"{case.name}, {ring_bits} bits")
-                rows.append(compare(case, ring_bits, peers))
+        ours(Case(10, 0), 32)  # the first round of a process is slower, and counts for nobody
+        for case in QUICK if given.quick else CASES:
+            console.log(case.name, _stack_offset=2)
+            rounds += compare(case, with_flower=with_flower, full=given.full)
     except BenchError as error:
         sys.exit(f"secure_sum: {error}")
-    console.print(comparison_table(rows), stage_table(rows))
-    console.print(
-        "Ours is the complete graph in every row. A SPARSE row has 20 neighbours a member: its cost does not grow with "
-        "the cohort, its promise is weaker, and the ratio shows the price of a graph.",
-        "The floor of a 48-bit ring is taken at 64 bits: its words are uint64. Flower rounds to 22 bits of 64 sent.",
-        sep="\n",
-    )
-    machine = {"python": platform.python_version(), "machine": platform.machine(), "cores": os.cpu_count()}
+    console.print(comparison_table(rounds), stage_table(rounds))
+    console.print(NOTES)
+    machine = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg(),
+    }
+    written = {"elements": ELEMENTS, **machine, "rounds": rounds}
     given.output.parent.mkdir(parents=True, exist_ok=True)
-    given.output.write_text(
-        json.dumps({"elements": ELEMENTS, **machine, "rounds": rows}, indent=1) + "\n", encoding="utf-8"
-    )
+    given.output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
     console.print(f"written to {given.output}")
 
 

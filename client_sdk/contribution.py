@@ -96,7 +96,9 @@ class Attendance:
         after: int | None = None
         while not view.ended:
             self._report(view)
-            self._check_lifetime()
+            if self._lapsed():
+                fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
+                raise NoResult(self.round_id, "lapsed", fault)
             message, after = yield from self.session.coordinator.request(
                 self.round_id, self.session.member, after
             )
@@ -144,6 +146,8 @@ class Attendance:
         earlier = replace(self, round_id=self.phase_round, offer=None)
         view = yield from self.session.coordinator.round(earlier.round_id)
         if not view.ended:
+            if self._lapsed():
+                return
             raise PeerFault(
                 Cause.WRONG_SEQUENCE,
                 f"round {earlier.round_id} is still {view.state}: finish it by contribute({earlier.round_id!r}) first",
@@ -185,7 +189,8 @@ class Attendance:
             except PeerFault as fault:
                 if fault.cause is not Cause.WRONG_PHASE:
                     raise
-                detail = "too late: the upload is not counted, this member only helps to decrypt"
+                # Also where the answer to the last chunk was lost on its way: then the upload is whole.
+                detail = "the round has moved on; the certificate will show whether this upload is counted"
                 self.session.report(Progress(Step.UPLOADING, phase=view.state, detail=detail))
 
     def _open(self, opening: Opening, view: RoundView) -> None:
@@ -232,17 +237,18 @@ class Attendance:
         if self.taking_part and isinstance(self.phase, Closed) and self.phase.reveals:
             self._hold(replace(self.phase, reveals=()))
 
-    def _check_lifetime(self) -> None:
-        """Erase the secrets of a round whose latest end has passed; without a certificate it is lost."""
-        if not (self.taking_part and isinstance(self.phase, Attempting | Closed)):
-            return
-        if self.session.surroundings.now_s() < self.phase.opening.terms.latest_end_s:
-            return
-        if isinstance(self.phase, Attempting):
-            fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
-            self.session.store.retire(self.cohort, self.round_id, "lost", fault)
-            raise NoResult(self.round_id, "lost", fault)
-        self._forget_reveals()
+    def _lapsed(self) -> bool:
+        """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
+        now_s = self.session.surroundings.now_s()
+        before, following = self.phase, self.phase.lapse(now_s)
+        if isinstance(before, Closed) and now_s >= before.opening.terms.latest_end_s:
+            self._forget_reveals()
+            following = self.phase.lapse(now_s)
+        if following is not self.phase:
+            self.session.store.hold(self.cohort, following, self.phase_round)
+            self.session.store.spool(self.cohort).clear()
+            self.phase = following
+        return isinstance(before, Attempting) and following is not before
 
     def _report(self, view: RoundView) -> None:
         there = len(view.members) - len(view.waiting_for)

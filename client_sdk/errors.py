@@ -22,8 +22,8 @@ class NoResult(PeerFault):
 
     Attributes:
         round_id: which round.
-        state: how it ended: "failed", "voided", "lost", or "missed" where this member came too late to see
-            the opening.
+        state: how it ended: "failed", "voided", "lost"; "missed" where this member came too late to see the
+            opening; "lapsed" where the terms' latest end passed and this member erased its keys.
     """
 
     def __init__(self, round_id: str, state: str, fault: PeerFault) -> None:
@@ -35,6 +35,7 @@ _ENDINGS = {
     "failed": "has a sum that broke a check and publishes no weights",
     "voided": "ended without a sum and nothing was opened; join the next attempt",
     "lost": "ended without a certificate; its cohort is not used again, enrol in a new one",
+    "lapsed": "is past its latest end and this member's keys for it are erased; join the next one",
     "missed": "went on without this member; join the next one",
 }
 

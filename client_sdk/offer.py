@@ -125,15 +125,13 @@ class Offer:
 
 
 def check_consistent(attempt: Attempt) -> None:
-    """Refuse terms that contradict themselves or the manifest, in this order (terms-refused).
+    """Refuse terms that contradict themselves, in this order (terms-refused).
 
-    1. the lattice exists; 2. the members' caps sum to N_max at most; 3. no sum that the terms admit wraps around.
+    1. the lattice exists; 2. no sum that the terms admit wraps around. That the members' caps sum to N_max at
+    most, `protocol.member.Ready` has checked.
     """
     terms = attempt.opening.terms
     lattice = terms_lattice(attempt)
-    caps = sum(attempt.manifest.caps)
-    if caps > terms.records_max:
-        raise _contradiction(f"the members' caps sum to {caps} records, records_max is {terms.records_max}")
     try:
         attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(attempt.members)))
     except HeadroomError as error:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 
 import structlog
@@ -14,8 +14,10 @@ from service.coordinator import Coordinator
 from service.problems import declared
 from service.routes import federations, rounds
 from service.settings import Settings
+from service.shutdown import on_stop_signal
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
+from service.storage.folder import FolderLock, make_folder
 
 MAX_JSON_BYTES = 1 << 20
 
@@ -30,25 +32,27 @@ def create_app(settings: Settings | None = None) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         chosen = settings or Settings()
-        chosen.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        database = Database(chosen.data_dir / "coordinator.sqlite3")
-        await database.start()
-        coordinator = Coordinator(
-            database,
-            FileBlobs(chosen.data_dir / "blobs"),
-            access.load_key(chosen.data_dir / "coordinator.key"),
-        )
-        app.state.coordinator = coordinator
-        app.state.token_hash = await access.token_hash(database, chosen.operator_token)
-        await coordinator.load()
-        running = asyncio.create_task(coordinator.run())
-        try:
-            yield
-        finally:
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
-            await database.stop()
+        folder = chosen.data_dir
+        async with AsyncExitStack() as ending:
+            make_folder(folder)
+            ending.callback(FolderLock(folder).release)
+            database = Database(folder / "coordinator.sqlite3")
+            ending.push_async_callback(database.stop)
+            await database.start()
+            coordinator = Coordinator(
+                database,
+                FileBlobs(folder / "blobs"),
+                access.load_key(folder / "coordinator.key"),
+                max_wait_s=chosen.max_wait_s,
+                resume_grace_s=chosen.resume_grace_s,
+            )
+            app.state.coordinator = coordinator
+            app.state.token_hash = await access.token_hash(database, chosen.operator_token)
+            await coordinator.load()
+            ending.push_async_callback(_ended, asyncio.create_task(coordinator.keeper.run()))
+            with on_stop_signal(coordinator.stop_waiting):
+                yield
+            coordinator.stop_waiting()
 
     app = FastAPI(
         title="veilsum coordinator",
@@ -68,6 +72,12 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         return {"status": "ok"}
 
     return app
+
+
+async def _ended(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
 
 
 structlog.configure(

@@ -31,9 +31,7 @@ def check_possible(roster: Roster, request: CohortRequest) -> None:
             "have the admin sign a roster for each cohort",
         )
     decryptors = decryptors_of(roster, members)
-    Quorum.derive(
-        len(members), len(decryptors), colluders=request.colluders, honest_min=request.honest_min
-    )
+    Quorum.derive(len(members), len(decryptors), colluders=request.colluders, honest_min=request.honest_min)
 
 
 class Cohort:
@@ -111,6 +109,11 @@ class Cohort:
         async with self._lock:
             if self.open:
                 await self._store(self.enrolling)
+
+    async def advance(self, now_s: float) -> None:
+        """Close enrolment if its time is up."""
+        if now_s >= self.deadline_s:
+            await self.close()
 
     async def _store(self, after: Enrolling, card: KeyCard | None = None) -> None:
         """Keep a card, or the end of enrolment, or both at once."""

@@ -82,12 +82,15 @@ class Keeper:
         try:
             await chore.work()
         except Exception as error:  # noqa: BLE001 - one round's bug must not stop the others' deadlines
-            times, _ = self._failures.get(chore.key, (0, 0.0))
-            pause_s = min(PAUSE_MAX_S, self._pause_s * 2**times)
-            self._failures[chore.key] = times + 1, time.monotonic() + pause_s
-            log.error("chore failed", of=chore.key, again_in_s=pause_s, **where(error))
+            self._failed(chore, error)
         else:
             self._failures.pop(chore.key, None)
         finally:
             del self._running[chore.key]
             self.wake()
+
+    def _failed(self, chore: Chore, error: Exception) -> None:
+        times, _ = self._failures.get(chore.key, (0, 0.0))
+        pause_s = min(PAUSE_MAX_S, self._pause_s * 2 ** min(times, 16))
+        self._failures[chore.key] = times + 1, time.monotonic() + pause_s
+        log.error("chore failed", of=chore.key, again_in_s=pause_s, **where(error))

@@ -10,6 +10,7 @@ from protocol.errors import PeerFault
 from protocol.rest import MAX_WAIT_S, OCTETS
 from service.access import check_token
 from service.coordinator import Coordinator
+from service.rounds import Round
 
 _bearer = HTTPBearer(auto_error=False, description="the operator's token")
 
@@ -54,12 +55,20 @@ def octets_out(what: str, kind: str = OCTETS) -> dict[int | str, dict[str, Any]]
 
 
 Here = Annotated[Coordinator, Depends(coordinator_of)]
+RoundPath = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
+
+
+def round_of(round_id: RoundPath, here: Here) -> Round:
+    """The path's round; PeerFault(not-found), and that before a stream has begun."""
+    return here.round(round_id)
+
+
+TheRound = Annotated[Round, Depends(round_of)]
 Operator = Depends(check_operator)
 Bearer = Depends(_bearer)
 IsOperator = Annotated[bool, Depends(is_operator)]
 Octets = Annotated[bytes, Depends(octets)]
 Hex32Path = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
-RoundPath = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
 MemberPath = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$")]
 IndexPath = Annotated[int, Path(ge=0, le=1 << 32)]
 After = Annotated[int, Query(ge=-1, le=1 << 53, description="answer as soon as the version is above this")]

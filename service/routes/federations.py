@@ -1,5 +1,7 @@
 """Federations and cohorts: rosters, cards, manifests."""
 
+import asyncio
+
 from fastapi import APIRouter, Response
 
 from protocol import rest
@@ -7,7 +9,7 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import KeyCard, Roster
 from protocol.tags import PROTOCOL_VERSION
-from service.problems import declared
+from service.problems import DECODING, declared
 from service.routes.common import (
     After,
     Bearer,
@@ -41,7 +43,7 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
         201: {"description": "stored", "model": rest.FederationView},
         **declared(
             Cause.UNAUTHORISED,
-            Cause.TRUNCATED,
+            *DECODING,
             Cause.WRONG_FEDERATION,
             Cause.BAD_SIGNATURE,
             Cause.ROSTER_ROLLBACK,
@@ -53,15 +55,16 @@ async def put_roster(
     federation: Hex32Path, body: Octets, here: Here, operator: IsOperator, response: Response
 ) -> rest.FederationView:
     """Create a federation by its first roster (operator), or replace the roster by a higher version of it."""
-    new = await here.put_roster(federation, Roster.from_bytes(body), operator=operator)
+    roster = await asyncio.to_thread(Roster.from_bytes, body)
+    new = await here.federations.put_roster(federation, roster, operator=operator)
     response.status_code = 201 if new else 200
-    return await here.federation_view(federation)
+    return await here.federations.view(federation)
 
 
 @router.get(rest.FEDERATION, responses=declared(Cause.NOT_FOUND))
 async def federation(federation: Hex32Path, here: Here) -> rest.FederationView:
     """A federation's members, cohorts and rounds."""
-    return await here.federation_view(federation)
+    return await here.federations.view(federation)
 
 
 @router.get(
@@ -71,7 +74,7 @@ async def federation(federation: Hex32Path, here: Here) -> rest.FederationView:
 )
 async def roster(federation: Hex32Path, here: Here) -> Response:
     """The newest roster, as the admin signed it."""
-    newest = await here.roster(federation)
+    newest = await here.federations.roster(federation)
     return Response(newest.to_bytes(), media_type=rest.OCTETS)
 
 
@@ -79,7 +82,7 @@ async def roster(federation: Hex32Path, here: Here) -> Response:
     rest.COHORTS,
     status_code=201,
     dependencies=[Bearer, Operator],
-    responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND),
+    responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.COHORT_TOO_SMALL),
 )
 async def open_cohort(federation: Hex32Path, request: rest.CohortRequest, here: Here) -> rest.CohortView:
     """Open enrolment for a cohort (operator)."""
@@ -90,7 +93,7 @@ async def open_cohort(federation: Hex32Path, request: rest.CohortRequest, here: 
 async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.CohortView:
     """A cohort as it stands; with `after` and `wait_s`, as soon as it changes."""
     found = here.cohort(cohort)
-    await found.watch.beyond(after, wait_s)
+    await here.changed(found.watch, after, wait_s)
     return found.view()
 
 
@@ -102,13 +105,12 @@ async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait 
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
         Cause.CARD_CONFLICT,
-        Cause.TRUNCATED,
+        *DECODING,
         Cause.BAD_SIGNATURE,
         Cause.UNKNOWN_MEMBER,
         Cause.WRONG_COHORT,
         Cause.CARD_EXPIRED,
         Cause.LOW_ORDER_POINT,
-        Cause.DUPLICATE,
     ),
 )
 async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: Here) -> rest.CohortView:

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import binascii
 import hashlib
 from collections.abc import AsyncIterator
 from typing import Annotated
@@ -15,7 +14,9 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Receipt, Refusal, Reveal, Upload, Vote, parse
 from service import solving
-from service.problems import declared, wrong_phase
+from service.coordinator import Coordinator
+from service.problems import DECODING, declared, wrong_phase
+from service.rounds import Round
 from service.routes.common import (
     After,
     Bearer,
@@ -25,7 +26,7 @@ from service.routes.common import (
     MemberPath,
     Octets,
     Operator,
-    RoundPath,
+    TheRound,
     Wait,
     octets_in,
     octets_out,
@@ -41,7 +42,12 @@ _ANSWERS = (Receipt, Vote, Refusal, Reveal)
     status_code=201,
     dependencies=[Bearer, Operator],
     responses=declared(
-        Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CONFLICT, Cause.TERMS_REFUSED
+        Cause.UNAUTHORISED,
+        Cause.NOT_FOUND,
+        Cause.WRONG_PHASE,
+        Cause.CONFLICT,
+        Cause.CARD_EXPIRED,
+        Cause.TERMS_REFUSED,
     ),
 )
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -> rest.RoundView:
@@ -50,21 +56,18 @@ async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here) 
 
 
 @router.get(rest.ROUND, responses=declared(Cause.NOT_FOUND))
-async def round_view(
-    round_id: RoundPath, here: Here, after: After = -1, wait_s: Wait = 0.0
-) -> rest.RoundView:
+async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.RoundView:
     """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
-    found = here.round(round_id)
-    await found.watch.beyond(after, wait_s)
+    await here.changed(found.watch, after, wait_s)
     return found.view()
 
 
 @router.get(rest.ROUND_EVENTS, response_class=EventSourceResponse, responses=declared(Cause.NOT_FOUND))
-async def events(round_id: RoundPath, here: Here) -> AsyncIterator[ServerSentEvent]:
+async def events(found: TheRound, here: Here) -> AsyncIterator[ServerSentEvent]:
     """The round's view at every change, as server-sent events, until it ends."""
-    found, version = here.round(round_id), -1
-    while True:
-        seen = await found.watch.beyond(version, rest.MAX_WAIT_S)
+    version = -1
+    while not here.stopping:
+        seen = await here.changed(found.watch, version, rest.MAX_WAIT_S)
         if seen > version:
             version, view = seen, found.view()
             yield ServerSentEvent(data=view, event="round", id=str(version))
@@ -84,18 +87,17 @@ async def events(round_id: RoundPath, here: Here) -> AsyncIterator[ServerSentEve
     },
 )
 async def request_for(
-    round_id: RoundPath, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
+    found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate."""
-    found = here.round(round_id)
     if member not in found.attempt.members:
         raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
-    version = await found.watch.beyond(after, wait_s)
+    version = await here.changed(found.watch, after, wait_s)
     message = await asyncio.to_thread(found.request_for, member)
     headers = {rest.VERSION_HEADER: str(version)}
     if message is None:
         return Response(status_code=204, headers=headers)
-    return Response(message.to_bytes(), headers=headers, media_type=rest.OCTETS)
+    return Response(message, headers=headers, media_type=rest.OCTETS)
 
 
 @router.put(
@@ -107,15 +109,15 @@ async def request_for(
         Cause.WRONG_PHASE,
         Cause.WRONG_CONTEXT,
         Cause.UPLOAD_CONFLICT,
-        Cause.TRUNCATED,
+        *DECODING,
         Cause.UNKNOWN_MEMBER,
         Cause.BAD_SIGNATURE,
         Cause.UPLOAD_MISSHAPEN,
     ),
 )
-async def announce(round_id: RoundPath, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
+async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
     """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
-    found, upload = here.round(round_id), Upload.from_bytes(body)
+    upload = await asyncio.to_thread(Upload.from_bytes, body)
     if upload.header.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the upload")
     await found.receive(upload, here.now())
@@ -123,9 +125,9 @@ async def announce(round_id: RoundPath, member: MemberPath, body: Octets, here: 
 
 
 @router.get(rest.UPLOAD, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CHUNK_UNKNOWN))
-async def upload_view(round_id: RoundPath, member: MemberPath, here: Here) -> rest.UploadView:
+async def upload_view(found: TheRound, member: MemberPath) -> rest.UploadView:
     """Which chunks of an announced upload are still to come."""
-    return here.round(round_id).upload_view(member)
+    return found.upload_view(member)
 
 
 @router.put(
@@ -135,7 +137,7 @@ async def upload_view(round_id: RoundPath, member: MemberPath, here: Here) -> re
     responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CHUNK_MISMATCH, Cause.CHUNK_UNKNOWN),
 )
 async def put_chunk(
-    round_id: RoundPath,
+    found: TheRound,
     member: MemberPath,
     index: IndexPath,
     body: Octets,
@@ -148,7 +150,6 @@ async def put_chunk(
         raise PeerFault(
             Cause.CHUNK_MISMATCH, f"chunk {index} arrived with another digest than it was sent with"
         )
-    found = here.round(round_id)
     await found.store_chunk(member, index, digest, body, here.now())
     return found.upload_view(member)
 
@@ -163,7 +164,7 @@ async def put_chunk(
         Cause.WRONG_CONTEXT,
         Cause.CONFLICT,
         Cause.ALREADY_VOTED,
-        Cause.TRUNCATED,
+        *DECODING,
         Cause.BAD_SIGNATURE,
         Cause.NOT_A_DECRYPTOR,
         Cause.SURVIVORS_INVALID,
@@ -171,14 +172,13 @@ async def put_chunk(
         Cause.SHARE_INVALID,
     ),
 )
-async def answer(round_id: RoundPath, body: Octets, here: Here) -> rest.RoundView:
+async def answer(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """A member's signed answer to what it was asked. The same again changes nothing."""
-    message = parse(body)
+    message = await asyncio.to_thread(parse, body)
     if not isinstance(message, _ANSWERS):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
         )
-    found = here.round(round_id)
     await found.receive(message, here.now())
     return found.view()
 
@@ -188,20 +188,18 @@ async def answer(round_id: RoundPath, body: Octets, here: Here) -> rest.RoundVie
     dependencies=[Bearer, Operator],
     responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE),
 )
-async def cancel(round_id: RoundPath, request: rest.CancelRequest, here: Here) -> rest.RoundView:
+async def cancel(found: TheRound, request: rest.CancelRequest, here: Here) -> rest.RoundView:
     """Give a round up (operator): its decryptors are asked to sign VOID."""
-    found = here.round(round_id)
     await found.cancel(here.now(), request.reason)
     return found.view()
 
 
 @router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
-async def result(round_id: RoundPath, here: Here) -> rest.ResultRecord:
+async def result(found: TheRound) -> rest.ResultRecord:
     """The signed record of a finished round."""
-    record = here.round(round_id).record
-    if record is None:
-        raise _no_result(here.round(round_id).view())
-    return record
+    if found.record is None:
+        raise _no_result(found.view())
+    return found.record
 
 
 @router.get(
@@ -212,9 +210,9 @@ async def result(round_id: RoundPath, here: Here) -> rest.ResultRecord:
         **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
-async def weights(round_id: RoundPath, here: Here) -> Response:
+async def weights(found: TheRound, here: Here) -> Response:
     """The head's weights, float64, as safetensors."""
-    return await _document(here, round_id, solving.weights_name(round_id))
+    return await _document(here, found, solving.weights_name(found.id))
 
 
 @router.get(
@@ -226,13 +224,12 @@ async def weights(round_id: RoundPath, here: Here) -> Response:
         **declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
-async def sums(round_id: RoundPath, here: Here) -> Response:
+async def sums(found: TheRound, here: Here) -> Response:
     """The sum itself, as safetensors (operator)."""
-    return await _document(here, round_id, solving.sums_name(round_id))
+    return await _document(here, found, solving.sums_name(found.id))
 
 
-async def _document(here: Here, round_id: str, name: str) -> Response:
-    found = here.round(round_id)
+async def _document(here: Coordinator, found: Round, name: str) -> Response:
     if found.record is None:
         raise _no_result(found.view())
     return Response(await asyncio.to_thread(here.blobs.get, name), media_type=rest.SAFETENSORS)
@@ -249,6 +246,6 @@ def _sha256_of(header: str) -> bytes:
         if name == "sha-256" and len(value) > 2 and value[0] == value[-1] == ":":
             try:
                 return base64.b64decode(value[1:-1], validate=True)
-            except binascii.Error:
+            except ValueError:
                 break
     raise PeerFault(Cause.MALFORMED_REQUEST, "content-digest must hold sha-256=:BASE64: (RFC 9530)")

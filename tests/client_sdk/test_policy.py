@@ -130,7 +130,7 @@ def test_terms_that_do_not_fit_the_statistics_are_refused_by_name(
     ("terms", "match"),
     [
         ({"lattice_bits": 60}, "1 to 52 bits"),
-        ({"records_max": 2999}, "caps sum to 3000 records, records_max is 2999"),
+        ({"records_max": 2999}, "members may hold 3000 records"),
         ({"ring_bits": 32}, "it takes 44 bits"),
     ],
 )

@@ -1,0 +1,231 @@
+"""Whether a masked round changes the classifier: each promise about W and about bytes, measured and judged.
+
+Ten members hold clustered unit features of the papers' size (l = 1280, 100 classes). Their FFC statistics go
+through a real masked round, from key cards to the unmasked total, and the head solved from it is held against
+float64 ridge regression on all members' features in one place, at the same λ. A promise that fails makes
+the exit status 1.
+
+    .venv/bin/python -m benchmarks.accuracy --output runs/accuracy.json
+"""
+
+import argparse
+import json
+import sys
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.secure_sum import RECORDS_MAX, ROOT, Case, Encode, Round, terms_for
+from calibration import (
+    FeaturesLattice,
+    FFCStatistics,
+    Solution,
+    SumsLattice,
+    check_sums,
+    smallest_ridge,
+    solve_ffc,
+    weights_error_bound,
+)
+
+MEMBERS = 10
+DIM = 1280
+CLASSES = 100
+MEMBER_ROWS = 2_000
+TEST_ROWS = 5_000
+SPREAD = 4.0  # noise to centre: at 4 about one test row in eight is misclassified
+
+Floats = npt.NDArray[np.float64]
+Features = npt.NDArray[np.float32]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A promise, what was measured, and the limit it must keep."""
+
+    round: str
+    promise: str
+    measured: float
+    limit: float
+    at_least: bool = False
+
+    @property
+    def kept(self) -> bool:
+        return self.measured >= self.limit if self.at_least else self.measured <= self.limit
+
+
+class Data:
+    """Ten members' rows and the test rows: Gaussian clusters on the sphere, in float32 as extractors give them."""
+
+    def __init__(self, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        centres = rng.standard_normal((CLASSES, DIM)) / np.sqrt(DIM)
+
+        def draw(rows: int) -> tuple[Features, Labels]:
+            labels = rng.integers(0, CLASSES, rows)
+            features = centres[labels] + SPREAD * rng.standard_normal((rows, DIM)) / np.sqrt(DIM)
+            features /= np.linalg.norm(features, axis=1, keepdims=True)
+            return features.astype(np.float32), labels
+
+        self.members = [draw(MEMBER_ROWS) for _ in range(MEMBERS)]
+        self.test = draw(TEST_ROWS)
+
+    def ridge_weights(self, ridge: float) -> Floats:
+        """(DIM, CLASSES): float64 ridge regression on all rows in one place, with nothing of ours in it."""
+        rows = np.concatenate([features for features, _ in self.members]).astype(np.float64)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        targets = np.eye(CLASSES)[np.concatenate([labels for _, labels in self.members])]
+        weights: Floats = np.linalg.solve(rows.T @ rows + ridge * np.eye(DIM), rows.T @ targets)
+        return weights
+
+    def statistics(self, lattice: FeaturesLattice | None = None) -> list[FFCStatistics]:
+        """Each member's own."""
+        made = []
+        for features, labels in self.members:
+            statistics = FFCStatistics(DIM, CLASSES, lattice=lattice, track_records=False)
+            statistics.update(features, labels)
+            made.append(statistics)
+        return made
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """What came out of a masked round, and how many bytes a member put in."""
+
+    statistics: FFCStatistics
+    upload_bytes: int
+
+
+def masked_round(
+    statistics: list[FFCStatistics], lattice: SumsLattice | FeaturesLattice, ring_bits: int
+) -> Pooled:
+    """The members' statistics through a round; `Round.run` has held its total against the plain sum."""
+    layout = statistics[0].layout
+    terms = terms_for(lattice, ring_bits, layout.elements, layout.to_bytes())
+
+    def own(number: int) -> Encode:
+        return lambda: statistics[number].vector(lattice)
+
+    with tempfile.TemporaryDirectory(prefix="veilsum-accuracy-") as spool:
+        round_ = Round(Case(MEMBERS, 0), terms, own, Path(spool), records=MEMBER_ROWS)
+        round_.run(probe_memory=False)
+    check_sums(layout, lattice, round_.total, members=MEMBERS, bias=False)
+    pooled = FFCStatistics.from_sums(layout, lattice, round_.total, bias=False, members=MEMBERS)
+    return Pooled(pooled, max(round_.upload_bytes.values()))
+
+
+def off_by(solution: Solution, weights: Floats) -> float:
+    """max|ΔW| / max|W|."""
+    return float(np.abs(solution.weights - weights).max() / np.abs(weights).max())
+
+
+def measure(seed: int) -> tuple[list[Claim], dict[str, float]]:
+    """Every claim with its figures, and figures that are reported without a promise."""
+    data = Data(seed)
+    test, labels = data.test
+    members = data.statistics()
+    in_the_clear = members[0] + members[1]
+    for statistics in members[2:]:
+        in_the_clear.merge(statistics)
+    chosen = solve_ffc(in_the_clear).ridge  # λ by generalised cross-validation, on the sums in the clear
+    fine = SumsLattice.for_ring(48, RECORDS_MAX, MEMBERS)
+    promised = smallest_ridge(DIM, MEMBERS, fine.bits)
+    reference = {ridge: data.ridge_weights(ridge) for ridge in (promised, chosen)}
+    predicted = (test.astype(np.float64) @ reference[chosen]).argmax(axis=1)
+    reported = {
+        "ridge_by_gcv": chosen,
+        "ridge_promised": promised,
+        "test_accuracy_float64": float(np.mean(predicted == labels)),
+    }
+    claims = []
+
+    def judge(name: str, pooled: Pooled, solution: Solution) -> float:
+        agreement = float(np.mean(solution.predict(test) == predicted))
+        reported[f"{name}: weights off by, λ={chosen:.3g}"] = off_by(solution, reference[chosen])
+        reported[f"{name}: same predictions"] = agreement
+        reported[f"{name}: upload MB"] = pooled.upload_bytes / 1e6
+        return agreement
+
+    name = "sums, 48 bits"
+    pooled = masked_round(members, fine, 48)
+    for ridge, weights in reference.items():
+        error = off_by(solve_ffc(pooled.statistics, ridge), weights)
+        claims.append(Claim(name, f"W within 1e-6 of float64 ridge, λ = {ridge:.3g}", error, 1e-6))
+    free = solve_ffc(pooled.statistics)
+    judge(name, pooled, free)
+    claims += [
+        Claim(name, "steps of 2^-31", fine.bits, 31, at_least=True),
+        Claim(name, "cross-validation chooses the same λ: |Δλ|", abs(free.ridge - chosen), 0),
+        Claim(name, "MB of an upload", pooled.upload_bytes / 1e6, 5.8),
+    ]
+
+    name, coarse = "sums, 32 bits", SumsLattice.for_ring(32, RECORDS_MAX, MEMBERS)
+    pooled = masked_round(members, coarse, 32)
+    solution = solve_ffc(pooled.statistics, chosen)
+    agreement = judge(name, pooled, solution)
+    bound = weights_error_bound(
+        solution.raw_weights,
+        chosen,
+        members=MEMBERS,
+        scale_bits=coarse.bits,
+        smallest_eigenvalue=solution.smallest_eigenvalue,
+    )
+    error = float(np.abs(solution.weights - reference[chosen]).max())
+    claims += [
+        Claim(name, "steps of 2^-15", coarse.bits, 15, at_least=True),
+        Claim(name, "test rows with the same prediction", agreement, 0.999, at_least=True),
+        Claim(name, "max|ΔW| against the bound that the result states", error, bound),
+        Claim(name, "MB of an upload", pooled.upload_bytes / 1e6, 3.9),
+    ]
+
+    for ring_bits in (42, 48):
+        lattice = FeaturesLattice.for_ring(ring_bits, RECORDS_MAX, MEMBERS)
+        name = f"features at 2^{lattice.bits}, {ring_bits} bits"
+        pooled = masked_round(data.statistics(lattice), lattice, ring_bits)
+        agreement = judge(name, pooled, solve_ffc(pooled.statistics, chosen))
+        claims.append(Claim(name, "test rows with the same prediction", agreement, 0.999, at_least=True))
+    return claims, reported
+
+
+def claims_table(claims: list[Claim]) -> Table:
+    table = Table(title=f"{MEMBERS} members × {MEMBER_ROWS:,} rows, l = {DIM}, {CLASSES} classes, masked")
+    for column in ("round", "promise", "measured", "limit", ""):
+        table.add_column(column)
+    for claim in claims:
+        limit = f"{'≥' if claim.at_least else '≤'} {claim.limit:.4g}"
+        verdict = "pass" if claim.kept else "[bold red]FAIL"
+        table.add_row(claim.round, claim.promise, f"{claim.measured:.4g}", limit, verdict)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/accuracy.json")
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    claims, reported = measure(given.seed)
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    console.print(claims_table(claims))
+    for name, figure in reported.items():
+        console.print(f"{name}: {figure:.6g}", highlight=False)
+    written = {
+        "seed": given.seed,
+        "claims": [{**asdict(claim), "kept": claim.kept} for claim in claims],
+        "reported": reported,
+    }
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    console.print(f"written to {given.output}")
+    if not all(claim.kept for claim in claims):
+        sys.exit("accuracy: a promise is not kept")
+
+
+if __name__ == "__main__":
+    main()

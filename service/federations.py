@@ -1,0 +1,111 @@
+"""Federations: their rosters, each version kept, and what the coordinator knows of them."""
+
+import asyncio
+
+from sqlalchemy import insert, select
+
+from protocol.causes import Cause
+from protocol.codec import Reader
+from protocol.errors import PeerFault
+from protocol.messages import Link, Roster
+from protocol.rest import FederationView
+from service.problems import not_found
+from service.storage.database import Database
+from service.storage.tables import cohorts, links, rosters, rounds
+
+
+class Federations:
+    """All federations of one coordinator.
+
+    Args:
+        database: their rows.
+        coordinator: the coordinator's public key, which every roster must name.
+    """
+
+    def __init__(self, database: Database, coordinator: bytes) -> None:
+        self._database, self._coordinator = database, coordinator
+        self._lock = asyncio.Lock()
+
+    async def put_roster(self, federation: str, roster: Roster, *, operator: bool) -> bool:
+        """Store a roster; whether it is new. A federation's first one takes an operator.
+
+        Raises:
+            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key;
+                roster-rollback or conflict against those already stored; unauthorised.
+        """
+        await asyncio.to_thread(roster.verify_admin, bytes.fromhex(federation))
+        if roster.coordinator != self._coordinator:
+            raise PeerFault(
+                Cause.MALFORMED,
+                f"the roster names another coordinator's key; this one's is {self._coordinator.hex()}",
+            )
+        async with self._lock, self._database.transaction() as connection:
+            newest = await connection.execute(
+                select(rosters.c.body)
+                .where(rosters.c.federation == federation)
+                .order_by(rosters.c.version.desc())
+                .limit(1)
+            )
+            body = newest.scalar_one_or_none()
+            if body is None and not operator:
+                raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
+            if body == roster.to_bytes():
+                return False
+            if body is not None:
+                _refuse_rollback(Roster.from_bytes(body), roster)
+            await connection.execute(
+                insert(rosters).values(
+                    federation=federation, version=roster.version_number, body=roster.to_bytes()
+                )
+            )
+        return True
+
+    async def roster(self, federation: str, version: int | None = None) -> Roster:
+        """The newest roster, or one version of it; PeerFault(not-found)."""
+        query = select(rosters.c.body).where(rosters.c.federation == federation)
+        if version is not None:
+            query = query.where(rosters.c.version == version)
+        async with self._database.reading() as connection:
+            body = (
+                await connection.execute(query.order_by(rosters.c.version.desc()).limit(1))
+            ).scalar_one_or_none()
+        if body is None:
+            raise not_found("federation")
+        return Roster.from_bytes(body)
+
+    async def view(self, federation: str) -> FederationView:
+        """What anybody may see."""
+        roster = await self.roster(federation)
+        async with self._database.reading() as connection:
+            cohort_ids = await connection.execute(
+                select(cohorts.c.id).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
+            )
+            round_ids = await connection.execute(
+                select(rounds.c.id).where(rounds.c.federation == federation).order_by(rounds.c.number)
+            )
+        return FederationView(
+            federation=federation,
+            roster_version=roster.version_number,
+            members=tuple(entry.member for entry in roster.members),
+            cohorts=tuple(cohort_ids.scalars()),
+            rounds=tuple(round_ids.scalars()),
+        )
+
+    async def links(self, federation: str) -> tuple[Link, ...]:
+        """The chain of all attempts that ended by a certificate."""
+        async with self._database.reading() as connection:
+            bodies = await connection.execute(
+                select(links.c.body).where(links.c.federation == federation).order_by(links.c.position)
+            )
+        return tuple(Link.decode_fields(Reader(body)) for body in bodies.scalars())
+
+
+def _refuse_rollback(known: Roster, offered: Roster) -> None:
+    if offered.version_number < known.version_number:
+        raise PeerFault(
+            Cause.ROSTER_ROLLBACK, f"version {known.version_number} stands, {offered.version_number} was sent"
+        )
+    if offered.version_number == known.version_number:
+        raise PeerFault(
+            Cause.CONFLICT, f"another roster stands under version {known.version_number}: raise the version"
+        )

@@ -1,0 +1,249 @@
+"""Verification from the stored bytes alone."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+from client_sdk.errors import PeerFault, StateError
+from client_sdk.evidence import Evidence
+from client_sdk.result import Result
+from protocol.causes import Cause
+from protocol.identity import SigningKey
+from protocol.member import Closed
+from protocol.messages import Certificate, Opening, Survivor, Vote, void_hash
+from protocol.record import sign_record
+from protocol.rest import SurvivorView
+from tests.client_sdk.federation import Federation
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, Result]:
+    federation = Federation(tmp_path_factory.mktemp("federation"))
+    round_id = federation.coordinator.open_round(federation.enrol())
+    result = federation.together(federation.contributions(round_id))["member-0"]
+    federation.close()
+    return federation, result
+
+
+def test_a_result_survives_the_disk(done: tuple[Federation, Result], tmp_path: Path) -> None:
+    federation, result = done
+    result.save(tmp_path / "out")
+    loaded = Result.load(str(tmp_path / "out"))
+    loaded.verify(federation.admin.public)
+    loaded.verify()
+    assert loaded.record == result.record
+    assert loaded.weights_file == result.weights_file
+    assert np.array_equal(loaded.weights, result.weights)
+    assert (loaded.counted, loaded.survivors) == (True, federation.ids)
+    assert loaded.certificate == result.certificate
+    assert repr(loaded) == f"<Result of round {result.record.round}, 3 survivors, counted>"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "roster.bin",
+        "manifest.bin",
+        "opening.bin",
+        "certificate.bin",
+        "member.json",
+        "record.json",
+        "weights.safetensors",
+    ],
+)
+def test_every_flipped_byte_is_found(done: tuple[Federation, Result], tmp_path: Path, name: str) -> None:
+    federation, result = done
+    result.save(tmp_path)
+    path = tmp_path / name
+    whole = path.read_bytes()
+    for place in range(0, len(whole), max(1, len(whole) // 40)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 4]) + whole[place + 1 :])
+        if name == "member.json" and b'"uploads"' not in path.read_bytes():
+            continue
+        try:
+            changed = Result.load(tmp_path)
+            if (changed.record, changed.evidence) == (result.record, result.evidence) and name != (
+                "weights.safetensors"
+            ):
+                continue  # white space
+            changed.verify(federation.admin.public)
+        except (PeerFault, StateError):
+            continue
+        pytest.fail(f"{name}: byte {place}")
+
+
+@pytest.mark.parametrize("name", ["roster.bin", "member.json", "record.json", "weights.safetensors"])
+def test_missing_and_truncated_files_are_named(
+    done: tuple[Federation, Result], tmp_path: Path, name: str
+) -> None:
+    done[1].save(tmp_path)
+    if name != "weights.safetensors":
+        (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:20])
+        with pytest.raises(StateError, match="complete"):
+            Result.load(tmp_path)
+    (tmp_path / name).unlink()
+    with pytest.raises(StateError, match="another folder"):
+        Result.load(tmp_path)
+
+
+def test_another_admin_is_refused(done: tuple[Federation, Result]) -> None:
+    with pytest.raises(PeerFault) as caught:
+        done[1].verify(b"x" * 32)
+    assert caught.value.cause is Cause.WRONG_FEDERATION
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("federation", "ab" * 32),
+        ("cohort", "ab" * 32),
+        ("context", "ab" * 32),
+        ("certificate", "ab" * 32),
+        ("terms", "ab" * 32),
+        ("extractor", "ab" * 32),
+        ("statistic", "other"),
+        ("members", 4),
+        ("survivors", ()),
+        ("survivors", (SurvivorView(member="member-0", digest="ab" * 32),)),
+        ("records", 3001),
+        ("weights_sha256", "ab" * 32),
+    ],
+)
+def test_a_signed_record_that_says_something_else_is_refused(
+    done: tuple[Federation, Result], field: str, value: object
+) -> None:
+    federation, result = done
+    record = sign_record(result.record.model_copy(update={field: value}), federation.coordinator_key)
+    with pytest.raises(PeerFault) as caught:
+        replace(result, record=record).verify(federation.admin.public)
+    assert caught.value.cause is Cause.RESULT_MISMATCH
+
+
+@pytest.mark.parametrize("signature", ["", "ab" * 64])
+def test_a_record_that_the_coordinator_did_not_sign_is_refused(
+    done: tuple[Federation, Result], signature: str
+) -> None:
+    record = done[1].record.model_copy(update={"signature": signature})
+    with pytest.raises(PeerFault) as caught:
+        replace(done[1], record=record).verify()
+    assert caught.value.cause is Cause.BAD_SIGNATURE
+
+
+@pytest.mark.parametrize(
+    ("tensors", "match"),
+    [
+        ({"weights": np.zeros((3, 3))}, "terms ask for"),
+        ({"weights": np.zeros((3, 2)), "bias": np.zeros(2)}, "terms ask for"),
+        ({"other": np.zeros((3, 2))}, "terms ask for"),
+        ({"weights": np.full((3, 2), np.nan)}, "not finite float64"),
+        ({"weights": np.zeros((3, 2), np.float32)}, "not finite float64"),
+        (b"no safetensors", "no safetensors file"),
+    ],
+)
+def test_weights_that_are_none_are_refused_even_where_signed(
+    done: tuple[Federation, Result], tensors: Any, match: str
+) -> None:
+    federation, result = done
+    file = tensors if isinstance(tensors, bytes) else save(tensors)
+    import hashlib
+
+    changed = result.record.model_copy(update={"weights_sha256": hashlib.sha256(file).hexdigest()})
+    forged = replace(result, weights_file=file, record=sign_record(changed, federation.coordinator_key))
+    with pytest.raises(PeerFault, match=match) as caught:
+        forged.verify(federation.admin.public)
+    assert caught.value.cause is Cause.RESULT_MISMATCH
+
+
+def reopened(evidence: Evidence, key: SigningKey, **changes: Any) -> Evidence:
+    opening = evidence.opening
+    values = {
+        name: getattr(opening, name) for name in ("cohort", "sequence", "attempt", "links", "terms")
+    } | changes
+    return replace(evidence, opening=Opening.make(key, **values))
+
+
+FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] = {
+    "a stranger kept it": (lambda f, e: replace(e, member="stranger"), Cause.MANIFEST_MISMATCH),
+    "another cohort's opening": (
+        lambda f, e: reopened(e, f.coordinator_key, cohort=bytes(32)),
+        Cause.WRONG_COHORT,
+    ),
+    "an opening by somebody else": (lambda f, e: reopened(e, f.admin), Cause.BAD_SIGNATURE),
+    "another opening": (lambda f, e: reopened(e, f.coordinator_key, sequence=1), Cause.WRONG_CONTEXT),
+    "a vote too few": (
+        lambda f, e: replace(e, certificate=replace(e.certificate, votes=e.certificate.votes[:1])),
+        Cause.CERTIFICATE_INVALID,
+    ),
+    "a survivor too few": (
+        lambda f, e: replace(e, certificate=replace(e.certificate, survivors=e.certificate.survivors[1:])),
+        Cause.CERTIFICATE_INVALID,
+    ),
+    "another upload of its own": (
+        lambda f, e: replace(e, own=(Survivor(e.member, bytes(8), bytes(8), bytes(32)),)),
+        Cause.OWN_UPLOAD_CHANGED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_forged_evidence_is_refused(done: tuple[Federation, Result], name: str) -> None:
+    federation, result = done
+    forge, cause = FORGERIES[name]
+    with pytest.raises(PeerFault) as caught:
+        forge(federation, result.evidence).verify(federation.admin.public)
+    assert caught.value.cause is cause
+
+
+def test_a_void_certificate_has_no_result(done: tuple[Federation, Result]) -> None:
+    from client_sdk.identity import Identity
+
+    federation, result = done
+    context = result.evidence.attempt.context
+    votes = tuple(
+        Vote.make(
+            Identity.load(federation.folder / m).key,
+            context=context,
+            member=m,
+            outcome=void_hash(context, "cancelled"),
+        )
+        for m in federation.ids
+    )
+    evidence = replace(result.evidence, certificate=Certificate(context, (), "cancelled", votes))
+    evidence.verify(federation.admin.public)
+    with pytest.raises(PeerFault, match="ended without a sum"):
+        replace(result, evidence=evidence).verify()
+
+
+def test_terms_of_another_kind_of_statistic_have_no_weights(done: tuple[Federation, Result]) -> None:
+    federation, result = done
+    terms = replace(result.evidence.opening.terms, layout=b"{}")
+    evidence = reopened(result.evidence, federation.coordinator_key, terms=terms)
+    with pytest.raises(PeerFault, match="not one of classifier statistics"):
+        replace(result, evidence=evidence)._check_tensors()
+
+
+def test_a_helper_has_evidence_without_an_upload(done: tuple[Federation, Result], tmp_path: Path) -> None:
+    federation, result = done
+    helper = replace(result, evidence=replace(result.evidence, own=()))
+    helper.verify(federation.admin.public)
+    assert "not counted" in repr(helper)
+    helper.save(tmp_path)
+    assert json.loads((tmp_path / "member.json").read_text()) == {"member": "member-0", "uploads": []}
+    assert Result.load(tmp_path).evidence == helper.evidence
+    assert not Result.load(tmp_path).counted
+
+
+def test_evidence_comes_from_a_closed_phase(done: tuple[Federation, Result]) -> None:
+    federation, result = done
+    (cohort,) = federation.coordinator.cohorts
+    held = federation.member("member-0").session.store.held(bytes.fromhex(cohort))
+    assert held is not None
+    assert isinstance(held.phase, Closed)
+    assert Evidence.of(held.phase) == result.evidence
+    federation.close()

@@ -1,0 +1,125 @@
+"""Trying again, on a clock that nobody waits for."""
+
+from collections.abc import Iterator, Sequence
+from email.utils import format_datetime
+from datetime import UTC, datetime
+
+import pytest
+
+from client_sdk.effects import Pause, Request, Response, Unreached
+from client_sdk.errors import PeerFault, UnexpectedAnswer, Unreachable
+from client_sdk.progress import Progress, Reporter, Step
+from client_sdk.retry import Caller
+from client_sdk.surroundings import Surroundings
+from protocol.causes import Cause
+from protocol.errors import PeerFault as Fault
+from tests.client_sdk.federation import Clock
+from tests.client_sdk.local_coordinator import problem, refusal
+
+REQUEST = Request("PUT", "/v1/thing", b"body")
+OK = Response(200, {}, b"fine")
+LOST = Unreached("ConnectError: refused")
+
+
+def exchange(
+    answers: Sequence[Response | Unreached],
+    *,
+    patience_s: float = 100.0,
+    jitter: float = 1.0,
+    slow_s: float = 0.0,
+) -> tuple[Response, list[float], list[Progress]]:
+    clock, events = Clock(), list[Progress]()
+    caller = Caller(
+        patience_s,
+        Surroundings(now_s=clock, monotonic_s=clock, jitter=lambda: jitter),
+        Reporter(events.append),
+    )
+    supply: Iterator[Response | Unreached] = iter(answers)
+    flow = caller.call(REQUEST)
+    effect = next(flow)
+    try:
+        while True:
+            if isinstance(effect, Pause):
+                clock.sleep(effect.seconds)
+                effect = flow.send(None)
+            else:
+                assert effect is REQUEST
+                clock.now_s += slow_s
+                effect = flow.send(next(supply))
+    except StopIteration as end:
+        return end.value, clock.pauses, events
+
+
+def test_an_answer_at_once() -> None:
+    assert exchange([OK]) == (OK, [], [])
+
+
+@pytest.mark.parametrize("failure", [LOST, *(Response(status) for status in (429, 502, 503, 504))])
+def test_backoff_doubles_to_its_limit(failure: Response | Unreached) -> None:
+    answer, pauses, events = exchange([failure] * 9 + [OK], patience_s=1000)
+    assert answer is OK
+    assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
+    assert len(events) == 9
+    assert events[0].step is Step.RETRYING
+    assert "try 2 in 0.5 s" in events[0].detail
+
+
+def test_jitter_halves_at_most() -> None:
+    assert exchange([LOST] * 3 + [OK], jitter=0.0)[1] == [0.25, 0.5, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "pause"),
+    [
+        ("7", 7.0),
+        ("0", 0.5),
+        ("soon", 0.5),
+        ("-3", 0.5),
+        ("²", 0.5),
+        (format_datetime(datetime.fromtimestamp(1_000_020, UTC), usegmt=True), 20.0),
+        (format_datetime(datetime.fromtimestamp(999_000, UTC), usegmt=True), 0.5),
+    ],
+)
+def test_retry_after_is_honoured(value: str, pause: float) -> None:
+    assert exchange([Response(503, {"retry-after": value}), OK])[1] == [pause]
+
+
+def test_patience_is_spent_from_the_first_failure_on_and_says_what_was_tried() -> None:
+    with pytest.raises(Unreachable, match=r"PUT /v1/thing failed 5 times in 5 s, last: ConnectError"):
+        exchange([LOST] * 99, patience_s=5.0)
+    answer, _, _ = exchange([LOST, OK], patience_s=5.0, slow_s=60.0)
+    assert answer is OK
+    with pytest.raises(Unreachable, match="failed 1 times"):
+        exchange([LOST], patience_s=0.0)
+
+
+def test_the_last_pause_fits_into_the_patience() -> None:
+    with pytest.raises(Unreachable, match="unavailable: disk full"):
+        fault = Response(
+            503,
+            {"retry-after": "600"},
+            problem(Fault(Cause.UNAVAILABLE, "disk full")).model_dump_json().encode(),
+        )
+        exchange([fault] * 3, patience_s=10.0)
+
+
+def test_a_refusal_is_not_tried_again() -> None:
+    with pytest.raises(PeerFault) as caught:
+        exchange([refusal(Fault(Cause.CARD_CONFLICT, "another", ["m"]))])
+    assert (caught.value.cause, caught.value.detail, caught.value.parties) == (
+        Cause.CARD_CONFLICT,
+        "another",
+        ("m",),
+    )
+
+
+def test_an_unknown_cause_is_an_answer_that_this_release_does_not_know() -> None:
+    document = problem(Fault(Cause.CONFLICT, "words")).model_copy(update={"cause": "brand-new"})
+    with pytest.raises(UnexpectedAnswer, match="'brand-new': words; update veilsum"):
+        exchange([Response(422, {}, document.model_dump_json().encode())])
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 500])
+def test_a_refusal_without_a_problem_document(status: int) -> None:
+    with pytest.raises(UnexpectedAnswer, match=f"HTTP {status} without a problem document"):
+        exchange([Response(status, {}, b"<html>")])

@@ -1,0 +1,298 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from protocol.attempt import Attempt
+from protocol.coordinator import Checking, Collecting, Freezing, Recovered, Revealing, Voided, Voiding
+from protocol.errors import PeerFault
+from protocol.member import Closed, MemberPhase, Opened, Ready, Voted
+from protocol.member.attempting import Attempting
+from protocol.messages import (
+    Certificate,
+    Deliveries,
+    Message,
+    Reveal,
+    Survivor,
+    VoidRequest,
+    Vote,
+    survivors_hash,
+)
+from protocol.simulator import After, Federation
+
+Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+
+
+def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Certificate:
+    """What all decryptors would have to sign together."""
+    context = federation.phase.attempt.context
+    votes = tuple(
+        Vote.make(federation.keys[m], context=context, member=m, outcome=survivors_hash(context, survivors))
+        for m in federation.ids
+    )
+    return Certificate(context, survivors, "none", votes)
+
+
+def revealing(federation: Federation) -> Certificate:
+    """Drive until the certificate stands, before anybody has seen it."""
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Revealing)
+    assert isinstance(phase, Revealing)
+    return phase.certificate
+
+
+def attempting(federation: Federation, member: str) -> Attempting:
+    phase = federation.phases[member]
+    assert isinstance(phase, Attempting)
+    return phase
+
+
+# VOID
+
+
+@pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
+def test_void_is_signed_in_every_phase_before_a_vote(stage: type, answer: Answer) -> None:
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(stage)
+    opening = federation.phase.attempt.opening
+    if stage is Collecting:
+        federation.phases["member-0"], _ = answer(federation, "member-0", opening)
+        assert isinstance(federation.phases["member-0"], Opened)
+    context = federation.phase.attempt.context
+    phase, (vote,) = answer(federation, "member-0", VoidRequest(context, "cancelled"))
+    assert isinstance(phase, Voted)
+    assert isinstance(vote, Vote)
+    assert vote.outcome == Certificate(context, (), "cancelled", ()).outcome
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+        answer(federation, "member-0", VoidRequest(bytes(32), "cancelled"))
+
+
+def test_a_member_who_is_no_decryptor_signs_nothing(answer: Answer) -> None:
+    federation = Federation(5, decryptors=(1, 2, 3))
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Checking)
+    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
+        answer(federation, "member-0", VoidRequest(federation.phase.attempt.context, "cancelled"))
+
+
+def voided(federation: Federation) -> Certificate:
+    """Cancel while everyone has uploaded; nobody has seen the certificate."""
+    federation.begin(terms=federation.terms(8))
+    federation.phase = federation.run_until(Checking).cancel(federation.now_s)
+    assert isinstance(federation.phase, Voiding)
+    phase = federation.run_until()
+    assert isinstance(phase, Voided)
+    return phase.certificate
+
+
+def test_a_void_certificate_opens_the_next_attempt_with_the_same_keys(answer: Answer) -> None:
+    federation = Federation(4)
+    void = voided(federation)
+    before = attempting(federation, "member-0").ready
+    closed, replies = answer(federation, "member-0", void)
+    assert isinstance(closed, Closed)
+    assert replies == ()
+    assert (closed.ready.sequence, closed.ready.attempt) == (0, 1)
+    assert closed.ready.pairs == before.pairs
+    assert not closed.counted
+
+
+def test_the_eighth_void_ends_the_round_and_moves_the_keys(answer: Answer) -> None:
+    federation = Federation(4)
+    void = voided(federation)
+    phase = attempting(federation, "member-0")
+    last = replace(phase, opening=replace(phase.opening, attempt=7))
+    context = last.attempt.context
+    votes = tuple(
+        Vote.make(
+            federation.keys[vote.member],
+            context=context,
+            member=vote.member,
+            outcome=Certificate(context, (), void.reason, ()).outcome,
+        )
+        for vote in void.votes
+    )
+    closed, _ = last.receive(
+        Certificate(context, (), void.reason, votes), federation.keys["member-0"], federation.now_s
+    )
+    assert isinstance(closed, Closed)
+    assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
+    assert closed.ready.pairs == phase.ready.advanced(1, 0).pairs
+
+
+# Certificates and reveals
+
+
+@pytest.fixture
+def federation() -> Federation:
+    """Six members, of whom member-1 and member-4 have not uploaded."""
+    return Federation(6, drop={1: After.OPENING, 4: After.CARD})
+
+
+def test_a_decryptor_reveals_what_follows_from_the_certified_set_and_nothing_else(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    voted = attempting(federation, "member-2")
+    closed, (reveal,) = answer(federation, "member-2", certified)
+    assert isinstance(closed, Closed)
+    assert isinstance(reveal, Reveal)
+    held = {dealt.member: dealt.shares for dealt in voted.dealt()} | {"member-2": voted.own_shares}
+    due = b""
+    for survivor in ("member-0", "member-2", "member-3", "member-5"):
+        for lost in (None, "member-1", "member-4"):
+            index = 0 if lost is None else voted.attempt.secret_index(survivor, lost)
+            due += held[survivor][36 * index : 36 * index + 36]
+    assert reveal.shares == due
+    assert reveal.outcome == certified.outcome
+    reveal.verify(federation.keys["member-2"].public, "member-2")
+
+
+def test_both_secrets_of_one_member_are_never_revealed(federation: Federation, answer: Answer) -> None:
+    certified = revealing(federation)
+    attempt = federation.phase.attempt
+    phase = federation.phase
+    assert isinstance(phase, Revealing)
+    inside = {survivor.member for survivor in certified.survivors}
+    for due in phase.due:
+        # b_u of a survivor only, and only edges that lead out: of a lost member y_w stays under b_w
+        assert due.dealer in inside
+        assert due.lost not in inside
+    assert {due.lost for due in phase.due} - {None} == set(attempt.members) - inside
+
+
+def test_keys_move_on_and_shares_are_gone_after_the_certificate(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    voted = attempting(federation, "member-2")
+    closed, _ = answer(federation, "member-2", certified)
+    assert isinstance(closed, Closed)
+    assert closed.counted
+    assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
+    stored = closed.to_bytes()
+    for pair in voted.ready.pairs:
+        assert pair.mask not in stored
+        assert pair.box not in stored
+    for dealt in voted.dealt():
+        assert dealt.shares not in stored
+    assert voted.own_shares not in stored
+
+
+def test_a_certificate_for_another_set_after_the_reveal_reveals_nothing_more(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    federation.phases["member-2"], first = answer(federation, "member-2", certified)
+    smaller = certificate(federation, certified.survivors[:4])
+    _, again = answer(federation, "member-2", smaller)
+    assert again == first
+
+
+def test_one_vote_too_few_reveals_nothing(federation: Federation, answer: Answer) -> None:
+    certified = revealing(federation)
+    with pytest.raises(PeerFault, match=r"^certificate-invalid: 3 votes"):
+        answer(federation, "member-2", replace(certified, votes=certified.votes[:3]))
+
+
+def test_a_member_who_opened_no_boxes_only_closes(federation: Federation, answer: Answer) -> None:
+    certified = revealing(federation)
+    closed, replies = answer(federation, "member-1", certified)
+    assert isinstance(closed, Closed)
+    assert replies == closed.outbox() == ()
+    assert not closed.counted
+
+
+def test_a_decryptor_who_holds_not_every_survivors_shares_reveals_none(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    voted = attempting(federation, "member-2")
+    assert isinstance(voted, Voted)
+    federation.phases["member-2"] = replace(voted, opened=voted.opened[1:])
+    _, replies = answer(federation, "member-2", certified)
+    assert replies == ()
+
+
+def test_a_certificate_with_another_upload_of_ones_own_is_refused(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    survivors = tuple(
+        replace(s, digest=bytes(32)) if s.member == "member-2" else s for s in certified.survivors
+    )
+    with pytest.raises(PeerFault, match=r"^own-upload-changed:"):
+        answer(federation, "member-2", certificate(federation, survivors))
+
+
+def test_a_certificate_that_counts_a_member_who_did_not_upload_is_refused_by_it(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    ghost = Survivor("member-1", bytes(8), bytes(8), bytes(32))
+    survivors = (certified.survivors[0], ghost, *certified.survivors[1:])
+    with pytest.raises(PeerFault, match=r"^own-upload-changed:"):
+        answer(federation, "member-1", certificate(federation, survivors))
+
+
+# The terms' latest end
+
+
+def test_after_the_latest_end_nothing_is_signed_or_opened(answer: Answer) -> None:
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Checking)
+    deliveries = federation.phase.request_for("member-0")
+    assert isinstance(deliveries, Deliveries)
+    federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
+    for message in (deliveries, VoidRequest(deliveries.context, "cancelled")):
+        with pytest.raises(PeerFault, match=r"^terms-expired:"):
+            answer(federation, "member-0", message)
+
+
+def test_after_the_latest_end_a_certificate_closes_without_a_reveal(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
+    closed, replies = answer(federation, "member-2", certified)
+    assert isinstance(closed, Closed)
+    assert closed.counted
+    assert replies == ()
+
+
+def test_after_the_latest_end_void_moves_the_keys_too(answer: Answer) -> None:
+    federation = Federation(4)
+    void = voided(federation)
+    federation.now_s = federation.phase.attempt.opening.terms.latest_end_s
+    closed, _ = answer(federation, "member-0", void)
+    assert isinstance(closed, Closed)
+    assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
+
+
+def test_keys_lapse_at_the_latest_end_certificate_or_not(federation: Federation) -> None:
+    revealing(federation)
+    voted = attempting(federation, "member-2")
+    end = voted.opening.terms.latest_end_s
+    assert voted.lapse(end - 1) is voted
+    lapsed = voted.lapse(end)
+    assert isinstance(lapsed, Ready)
+    assert lapsed == voted.ready.advanced(1, 0, (voted.attempt.context,))
+    stored = lapsed.to_bytes()
+    assert not any(pair.mask in stored or pair.box in stored for pair in voted.ready.pairs)
+    # the history must still show what it uploaded to
+    assert lapsed.uploaded == (voted.attempt.context,)
+
+
+def test_the_phase_of_an_attempt_is_one_with_its_messages(federation: Federation) -> None:
+    revealing(federation)
+    phase = attempting(federation, "member-2")
+    assert phase.attempt == Attempt(federation.roster, federation.manifest, phase.opening)
+    assert phase.own == (Survivor.of(phase.uploads[0].header),)
+    assert attempting(federation, "member-1").own == ()
+
+
+def test_the_sum_comes_out_of_what_is_revealed(federation: Federation) -> None:
+    revealing(federation)
+    assert isinstance(federation.run_until(), Recovered)

@@ -1,0 +1,96 @@
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from protocol.coordinator import Freezing
+from protocol.errors import PeerFault
+from protocol.member import Checked, MemberPhase, Voted, load_phase
+from protocol.messages import Freeze, Message, VoidRequest, Vote
+from protocol.simulator import Federation
+
+Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+
+
+@pytest.fixture
+def federation() -> Federation:
+    """Everyone waits for the proposal."""
+    federation = Federation(6)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Freezing)
+    return federation
+
+
+@pytest.fixture
+def freeze(federation: Federation) -> Freeze:
+    request = federation.phase.request_for("member-0")
+    assert isinstance(request, Freeze)
+    return request
+
+
+def vote(answer: Answer, federation: Federation, message: Message) -> Vote:
+    """What member-0 signs; it is stored and reloaded."""
+    phase, (signed,) = answer(federation, "member-0", message)
+    assert isinstance(phase, Voted)
+    assert isinstance(signed, Vote)
+    federation.phases["member-0"] = load_phase(phase.to_bytes())
+    return signed
+
+
+def test_the_same_proposal_again_is_answered_by_the_same_bytes(
+    federation: Federation, freeze: Freeze, answer: Answer
+) -> None:
+    first = vote(answer, federation, freeze)
+    assert vote(answer, federation, freeze).to_bytes() == first.to_bytes()
+    assert federation.phases["member-0"].outbox() == (first,)
+
+
+def test_a_second_survivor_set_is_never_signed(
+    federation: Federation, freeze: Freeze, answer: Answer
+) -> None:
+    vote(answer, federation, replace(freeze, headers=freeze.headers[:5]))
+    for other in (freeze, replace(freeze, headers=freeze.headers[:4]), replace(freeze, headers=())):
+        with pytest.raises(PeerFault, match=r"^already-voted: member-0 has signed another"):
+            answer(federation, "member-0", other)
+
+
+def test_void_is_not_signed_after_survivors(federation: Federation, freeze: Freeze, answer: Answer) -> None:
+    vote(answer, federation, freeze)
+    with pytest.raises(PeerFault, match=r"^already-voted:"):
+        answer(federation, "member-0", VoidRequest(freeze.context, "cancelled"))
+
+
+def test_survivors_are_not_signed_after_void(federation: Federation, freeze: Freeze, answer: Answer) -> None:
+    vote(answer, federation, VoidRequest(freeze.context, "cancelled"))
+    with pytest.raises(PeerFault, match=r"^already-voted:"):
+        answer(federation, "member-0", freeze)
+
+
+def test_void_for_one_reason_is_not_signed_for_another(
+    federation: Federation, freeze: Freeze, answer: Answer
+) -> None:
+    request = VoidRequest(freeze.context, "cancelled")
+    first = vote(answer, federation, request)
+    assert vote(answer, federation, request) == first
+    with pytest.raises(PeerFault, match=r"^already-voted:"):
+        answer(federation, "member-0", VoidRequest(freeze.context, "quorum-lost"))
+
+
+def test_a_proposal_of_another_context_is_refused(
+    federation: Federation, freeze: Freeze, answer: Answer
+) -> None:
+    vote(answer, federation, freeze)
+    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+        answer(federation, "member-0", replace(freeze, context=bytes(32)))
+
+
+def test_the_vote_keeps_the_shares_it_will_reveal(
+    federation: Federation, freeze: Freeze, answer: Answer
+) -> None:
+    checked = federation.phases["member-0"]
+    assert isinstance(checked, Checked)
+    vote(answer, federation, freeze)
+    voted = federation.phases["member-0"]
+    assert isinstance(voted, Voted)
+    assert voted.dealt() == checked.dealt() == checked.opened
+    assert len(voted.opened) == 5
