@@ -10,10 +10,11 @@ from client_sdk import Identity, Member, Policy
 parser = argparse.ArgumentParser(description=__doc__)
 for name in ("url", "folder", "admin-key", "cohort", "round", "features"):
     parser.add_argument(f"--{name}", required=True)
+parser.add_argument("--classes", type=int, required=True)
 args = parser.parse_args()
 
 data = np.load(args.features)  # features (n, dim), labels (n,): yours, from any model
-statistics = FFCStatistics(dim=data["features"].shape[1], classes=10, normalise=True)
+statistics = FFCStatistics(dim=data["features"].shape[1], classes=args.classes, normalise=True)
 statistics.update(data["features"], data["labels"])
 
 policy = Policy(admin_key=args.admin_key, members_min=3)

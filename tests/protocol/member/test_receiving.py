@@ -117,7 +117,8 @@ def test_a_header_that_its_member_did_not_sign_is_refused_without_a_complaint(
     federation: Federation, deliveries: Deliveries, answer: Answer, field: str
 ) -> None:
     header = deliveries.deliveries[2].header
-    forged = replace(header, **{field: bytes(len(getattr(header, field)))})
+    change: dict[str, Any] = {field: b"\x01" * len(getattr(header, field))}
+    forged = replace(header, **change)
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-3\]$"):
         answer(federation, "member-0", changed(deliveries, 2, header=forged))
 

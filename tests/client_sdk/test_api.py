@@ -1,0 +1,93 @@
+"""What is refused of the coordinator's answers."""
+
+from typing import Any
+
+import pytest
+
+from client_sdk.api import Coordinator
+from client_sdk.effects import Compute, Flow, Request, Response
+from client_sdk.errors import PeerFault
+from client_sdk.offer import Offer
+from client_sdk.progress import Progress, Reporter, Step
+from client_sdk.retry import Caller
+from client_sdk.surroundings import Surroundings
+from protocol.causes import Cause
+from protocol.rest import VERSION_HEADER
+from tests.client_sdk.federation import Federation
+
+API = Coordinator(Caller(0.0, Surroundings(), Reporter(None)))
+
+
+def answered(flow: Flow[Any], response: Response) -> tuple[Request, Any]:
+    request = next(flow)
+    assert isinstance(request, Request)
+    try:
+        flow.send(response)
+    except StopIteration as end:
+        return request, end.value
+    raise AssertionError
+
+
+def test_nothing_to_answer() -> None:
+    request, outcome = answered(API.request("r", "m", 6), Response(204, {VERSION_HEADER: "7"}))
+    assert outcome == (None, 7)
+    assert (request.params, request.wait_s) == ({"after": "6", "wait_s": "30"}, 30.0)
+
+
+@pytest.mark.parametrize("version", [None, "", "-1", "x", "²"])
+def test_a_request_without_a_version(version: str | None) -> None:
+    headers = {} if version is None else {VERSION_HEADER: version}
+    with pytest.raises(PeerFault, match="veilsum-version") as caught:
+        answered(API.request("r", "m"), Response(204, headers))
+    assert caught.value.cause is Cause.MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("body", "where"),
+    [(b"", "the body"), (b"{", "the body"), (b"[]", "the body"), (b'{"round": 1}', "round")],
+)
+def test_a_body_that_is_no_model_names_the_field(body: bytes, where: str) -> None:
+    with pytest.raises(PeerFault, match=f"RoundView: {where}: ") as caught:
+        answered(API.round("r"), Response(200, {}, body))
+    assert (caught.value.cause, caught.value.parties) == (Cause.MALFORMED, ("coordinator",))
+
+
+@pytest.mark.parametrize("body", [b"", b"\x01", b"\x01\x04", b"\x02\x04", b"\x01\xff"])
+def test_a_message_that_does_not_parse(body: bytes) -> None:
+    with pytest.raises(PeerFault):
+        answered(API.request("r", "m"), Response(200, {VERSION_HEADER: "1"}, body))
+
+
+def test_effects_show_sizes_and_nothing_else() -> None:
+    secret = b"canary"
+    effects = [
+        Request("PUT", "/x", secret),
+        Response(200, {"a": "canary"}, secret),
+        Compute(lambda: secret),
+    ]
+    assert [repr(effect) for effect in effects] == ["<Request PUT /x 6 B>", "<Response 200 6 B>", "<Compute>"]
+
+
+def test_events_are_not_repeated() -> None:
+    events: list[Progress] = []
+    report = Reporter(events.append)
+    for event in (Progress(Step.WAITING), Progress(Step.WAITING), Progress(Step.DONE)):
+        report(event)
+    assert [event.step for event in events] == [Step.WAITING, Step.DONE]
+
+
+def test_tags_tell_lineages_and_records_apart_and_nothing_without_the_key(federation: Federation) -> None:
+    def tags(member: str, lineage: str, key: bytes) -> tuple[bytes, bytes]:
+        offer = Offer.of(federation.statistics(member), lineage, key)
+        assert repr(offer).startswith("<")
+        return offer.lineage, offer.records
+
+    key = b"k" * 32
+    one = tags("member-0", "ct-2026", key)
+    assert one == tags("member-0", "ct-2026", key)
+    assert [len(tag) for tag in one] == [8, 8]
+    other_records, other_name = tags("member-1", "ct-2026", key), tags("member-0", "ct-2027", key)
+    assert other_records[0] == one[0]
+    assert other_records[1] != one[1]
+    assert not set(other_name) & set(one)
+    assert not set(tags("member-0", "ct-2026", b"l" * 32)) & set(one)

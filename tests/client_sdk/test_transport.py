@@ -1,0 +1,193 @@
+"""Both drivers over httpx's mock transport."""
+
+import asyncio
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreached, together
+from client_sdk.errors import Misuse, PeerFault, Unreachable
+from client_sdk.transport import AsyncDriver, BlockingDriver
+from protocol.causes import Cause
+
+URL = "https://sum.example.org/base"
+Handler = Callable[[httpx.Request], httpx.Response]
+Runner = Callable[..., Any]
+
+
+@pytest.fixture(params=["blocking", "async"])
+def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
+    """Run a flow against a handler; pauses are collected."""
+
+    def blocking(flow: Flow[Any], handler: Handler, pauses: list[float] | None = None) -> Any:
+        driver = BlockingDriver(
+            URL, transport=httpx.MockTransport(handler), sleep=([] if pauses is None else pauses).append
+        )
+        try:
+            return driver.run(flow)
+        finally:
+            driver.close()
+
+    def on_a_loop(flow: Flow[Any], handler: Handler, pauses: list[float] | None = None) -> Any:
+        async def sleep(seconds: float) -> None:
+            ([] if pauses is None else pauses).append(seconds)
+
+        async def main() -> Any:
+            driver = AsyncDriver(URL, transport=httpx.MockTransport(handler), sleep=sleep)
+            try:
+                return await driver.run(flow)
+            finally:
+                await driver.close()
+
+        return asyncio.run(main())
+
+    yield blocking if request.param == "blocking" else on_a_loop
+
+
+def one(request: Request) -> Flow[Response | Unreached]:
+    outcome: Response | Unreached = yield request
+    return outcome
+
+
+def test_a_request_arrives_as_it_was_meant(run: Runner) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(201, headers={"Veilsum-Version": "7"}, content=b"answer")
+
+    request = Request("PUT", "/v1/x", b"body", {"content-type": "a/b"}, {"after": "3"}, wait_s=20.0)
+    assert run(one(request), handler) == Response(
+        201, {"veilsum-version": "7", "content-length": "6"}, b"answer"
+    )
+    assert str(seen[0].url) == "https://sum.example.org/base/v1/x?after=3"
+    assert (seen[0].content, seen[0].headers["content-type"]) == (b"body", "a/b")
+    assert seen[0].extensions["timeout"]["read"] > 20.0
+    assert seen[0].extensions["timeout"]["connect"] == 10.0
+
+
+def test_other_effects(run: Runner) -> None:
+    def flow() -> Flow[tuple[object, object]]:
+        paused = yield Pause(3.0)
+        computed = yield Compute(lambda: 42)
+        return paused, computed
+
+    pauses: list[float] = []
+    assert run(flow(), lambda _: httpx.Response(200), pauses) == (None, 42)
+    assert pauses == [3.0]
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (httpx.ConnectError("refused"), "ConnectError: refused"),
+        (httpx.ReadTimeout(""), "ReadTimeout"),
+        (httpx.RemoteProtocolError("gone"), "RemoteProtocolError: gone"),
+    ],
+)
+def test_what_does_not_arrive_is_an_outcome(run: Runner, error: Exception, reason: str) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        raise error
+
+    assert run(one(Request("GET", "/")), handler) == Unreached(reason)
+
+
+def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        untrusted = ssl.SSLCertVerificationError()
+        untrusted.verify_message = "self-signed certificate"
+        raise httpx.ConnectError("failed") from untrusted
+
+    with pytest.raises(Unreachable, match=r"self-signed certificate.*pass verify="):
+        run(one(Request("GET", "/")), handler)
+
+
+def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
+    with pytest.raises(PeerFault) as caught:
+        run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
+    assert caught.value.cause is Cause.OVERSIZED
+
+
+def test_an_exception_reaches_the_flow_which_may_go_on(run: Runner) -> None:
+    def fail() -> None:
+        raise KeyError("x")
+
+    def flow() -> Flow[str]:
+        try:
+            yield Compute(fail)
+        except KeyError:
+            outcome: str = yield Compute(lambda: "went on")
+            return outcome
+        raise AssertionError
+
+    assert run(flow(), lambda _: httpx.Response(200)) == "went on"
+
+
+def test_lanes_run_side_by_side_and_keep_the_order(run: Runner) -> None:
+    lock, now, most = threading.Lock(), 0, 0
+
+    def work(index: int) -> int:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        time.sleep(0.02)
+        with lock:
+            now -= 1
+        return index * index
+
+    def square(index: int) -> Flow[int]:
+        outcome: int = yield Compute(partial(work, index))
+        return outcome
+
+    flows = [partial(square, index) for index in range(8)]
+    assert run(together(flows, 3), lambda _: httpx.Response(200)) == [i * i for i in range(8)]
+    assert 2 <= most <= 3
+
+
+def test_no_flows_are_done_at_once(run: Runner) -> None:
+    assert run(together([], 3), lambda _: httpx.Response(200)) == []
+
+
+def test_the_first_failure_stops_the_other_lanes(run: Runner) -> None:
+    steps: list[int] = []
+
+    def endless() -> Flow[None]:
+        while True:
+            yield Compute(lambda: time.sleep(0.001))
+            steps.append(1)
+
+    def broken() -> Flow[None]:
+        yield Compute(lambda: time.sleep(0.02))
+        raise PeerFault(Cause.CONFLICT)
+
+    with pytest.raises(PeerFault, match="conflict"):
+        run(together([endless, broken, endless], 2), lambda _: httpx.Response(200))
+    assert 0 < len(steps) < 1000
+
+
+@pytest.mark.parametrize("url", ["sum.example.org", "ftp://x", ""])
+def test_an_address_begins_with_its_scheme(url: str) -> None:
+    for driver in (BlockingDriver, AsyncDriver):
+        with pytest.raises(Misuse, match="https://"):
+            driver(url)
+
+
+def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
+    from client_sdk.transport import _tls
+
+    checked, unchecked = _tls(True, None), _tls(False, None)
+    assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
+    assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
+    with pytest.raises(FileNotFoundError):
+        _tls(str(tmp_path / "none.pem"), None)
+    for cert in (str(tmp_path / "none.pem"), (str(tmp_path / "a"), str(tmp_path / "b"))):
+        with pytest.raises(FileNotFoundError):
+            _tls(True, cert)

@@ -1,0 +1,190 @@
+from typing import Any
+
+import pytest
+
+from protocol.causes import Cause
+from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Lost, Revealing, Voiding
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Freeze, Refusal, Vote, survivors_hash, void_hash
+from protocol.simulator import Federation
+
+
+@pytest.fixture
+def federation() -> Federation:
+    """Six members, t = 4: member-5 has sent no receipt, the others wait for the proposal."""
+    federation = Federation(6)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Checking)
+    for member in federation.ids[:5]:
+        request = phase.request_for(member)
+        assert request is not None
+        federation.phases[member], (receipt,) = federation.phases[member].receive(
+            request, federation.keys[member], federation.now_s
+        )
+        phase = phase.receive(receipt, federation.now_s)
+    federation.phase = phase.expire(federation.now_s)
+    return federation
+
+
+def freezing(federation: Federation) -> Freezing:
+    assert isinstance(federation.phase, Freezing)
+    return federation.phase
+
+
+def vote(federation: Federation, member: str, key: SigningKey | None = None, **changes: Any) -> Vote:
+    phase = freezing(federation)
+    values = {
+        "context": phase.attempt.context,
+        "member": member,
+        "outcome": survivors_hash(phase.attempt.context, phase.survivors),
+        **changes,
+    }
+    return Vote.make(key or federation.keys[member], **values)
+
+
+def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
+    values = {"context": freezing(federation).attempt.context, "member": member, "cause": "survivors-invalid"}
+    return Refusal.make(federation.keys[member], **{**values, **changes})
+
+
+def received(federation: Federation, *messages: Vote | Refusal) -> CoordinatorPhase:
+    phase: CoordinatorPhase = federation.phase
+    for message in messages:
+        phase = phase.receive(message, federation.now_s)
+    return phase
+
+
+def test_only_who_holds_shares_is_asked(federation: Federation) -> None:
+    phase = freezing(federation)
+    assert phase.waiting_for() == federation.ids[:5]
+    assert isinstance(phase.request_for("member-0"), Freeze)
+    assert phase.request_for("member-5") is None
+
+
+def test_a_threshold_of_votes_is_a_certificate(federation: Federation) -> None:
+    three = received(federation, *(vote(federation, m) for m in ("member-4", "member-0", "member-2")))
+    assert isinstance(three, Freezing)
+    assert three.waiting_for() == ("member-1", "member-3")
+    assert three.request_for("member-4") is None
+    phase = three.receive(vote(federation, "member-1"), federation.now_s)
+    assert isinstance(phase, Revealing)
+    phase.attempt.check_certificate(phase.certificate)
+    assert [v.member for v in phase.certificate.votes] == ["member-0", "member-1", "member-2", "member-4"]
+    assert phase.certificate.survivors == freezing(federation).survivors
+    assert phase.holders == federation.ids[:5]
+
+
+def test_the_same_vote_again_counts_once(federation: Federation) -> None:
+    phase = received(federation, vote(federation, "member-0"))
+    assert phase.receive(vote(federation, "member-0"), federation.now_s) is phase
+
+
+def test_a_vote_on_another_set_than_the_one_shown_is_refused(federation: Federation) -> None:
+    phase = freezing(federation)
+    other = survivors_hash(phase.attempt.context, phase.survivors[:4])
+    for outcome in (other, void_hash(phase.attempt.context, "cancelled"), bytes(32)):
+        with pytest.raises(
+            PeerFault, match=r"^survivors-invalid: member-0 signed another set.*\[member-0\]$"
+        ):
+            received(federation, vote(federation, "member-0", outcome=outcome))
+
+
+def test_a_decryptor_that_votes_twice_differently_is_named(federation: Federation) -> None:
+    phase = freezing(federation)
+    other = survivors_hash(phase.attempt.context, phase.survivors[:4])
+    with pytest.raises(
+        PeerFault, match=r"^already-voted: member-0 has sent another vote before \[member-0\]$"
+    ):
+        received(federation, vote(federation, "member-0"), vote(federation, "member-0", outcome=other))
+
+
+def test_a_vote_of_another_context_is_refused(federation: Federation) -> None:
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[member-0\]$"):
+        received(federation, vote(federation, "member-0", context=bytes(32)))
+
+
+def test_a_vote_in_anothers_name_is_refused(federation: Federation) -> None:
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-0\]$"):
+        received(federation, vote(federation, "member-0", federation.keys["member-1"]))
+
+
+def test_a_strangers_vote_is_refused(federation: Federation) -> None:
+    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[sybil\]$"):
+        received(federation, vote(federation, "sybil", SigningKey(bytes(32))))
+
+
+def test_refusals_that_leave_no_threshold_void_the_attempt_for_the_first_reason(
+    federation: Federation,
+) -> None:
+    one = received(federation, refusal(federation, "member-3", cause="own-upload-changed"))
+    assert isinstance(one, Freezing)
+    assert one.waiting_for() == ("member-0", "member-1", "member-2", "member-4")
+    phase = one.receive(refusal(federation, "member-0"), federation.now_s)
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.OWN_UPLOAD_CHANGED
+    assert phase.fault.parties == ("member-3",)
+
+
+def test_a_reason_of_the_members_own_policy_is_called_so(federation: Federation) -> None:
+    phase = received(
+        federation,
+        refusal(federation, "member-3", cause="mondays"),
+        refusal(federation, "member-0", cause="mondays"),
+    )
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.POLICY_REFUSED
+
+
+def test_the_same_refusal_again_changes_nothing_and_another_is_a_conflict(federation: Federation) -> None:
+    phase = received(federation, refusal(federation, "member-3"))
+    assert phase.receive(refusal(federation, "member-3"), federation.now_s) is phase
+    with pytest.raises(PeerFault, match=r"^conflict: .*\[member-3\]$"):
+        phase.receive(refusal(federation, "member-3", cause="box-refused"), federation.now_s)
+
+
+def test_who_refused_may_still_sign_and_who_signed_may_not_refuse(federation: Federation) -> None:
+    phase = received(federation, refusal(federation, "member-3"), vote(federation, "member-3"))
+    assert isinstance(phase, Freezing)
+    assert set(phase.votes) == {"member-3"}
+    after = received(federation, vote(federation, "member-0"))
+    assert after.receive(refusal(federation, "member-0"), federation.now_s) is after
+
+
+def test_a_refusal_in_anothers_name_or_context_is_refused(federation: Federation) -> None:
+    forged = Refusal.make(
+        federation.keys["member-1"],
+        context=freezing(federation).attempt.context,
+        member="member-0",
+        cause="mondays",
+    )
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-0\]$"):
+        received(federation, forged)
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[member-0\]$"):
+        received(federation, refusal(federation, "member-0", context=bytes(32)))
+
+
+def test_at_the_deadline_too_few_votes_void_the_attempt_and_name_the_missing(
+    federation: Federation,
+) -> None:
+    phase = received(federation, vote(federation, "member-0")).expire(federation.now_s)
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.QUORUM_LOST
+    assert phase.fault.parties == federation.ids[1:5]
+    assert phase.spent == {"member-0"}
+    assert phase.waiting_for() == federation.ids[1:]
+
+
+def test_once_too_many_have_signed_void_cannot_be_had(federation: Federation) -> None:
+    votes = [vote(federation, m) for m in federation.ids[:3]]
+    phase = received(federation, *votes).expire(federation.now_s)
+    assert isinstance(phase, Lost)
+    assert phase.fault.cause is Cause.QUORUM_LOST
+
+
+def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federation) -> None:
+    phase = received(federation, vote(federation, "member-2")).cancel(federation.now_s, "enough")
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.CANCELLED
+    assert phase.fault.detail == "enough"
+    assert phase.spent == {"member-2"}

@@ -1,0 +1,124 @@
+from typing import Any
+
+import pytest
+
+from protocol.causes import Cause
+from protocol.coordinator import Checking, CoordinatorPhase, Lost, Voided, Voiding
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import VoidRequest, Vote, void_hash
+from protocol.simulator import Federation
+
+FAULT = PeerFault(Cause.BOX_REFUSED, "a box", ["member-1"])
+
+
+@pytest.fixture
+def federation() -> Federation:
+    """Six members, t = 4, are asked to sign VOID; member-0 has signed survivors before."""
+    federation = Federation(6)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Checking)
+    federation.phase = Voiding.begin(phase.setting, federation.now_s, FAULT, frozenset({"member-0"}))
+    return federation
+
+
+def vote(federation: Federation, member: str, key: SigningKey | None = None, **changes: Any) -> Vote:
+    context = federation.phase.attempt.context
+    values = {"context": context, "member": member, "outcome": void_hash(context, "box-refused"), **changes}
+    return Vote.make(key or federation.keys[member], **values)
+
+
+def received(federation: Federation, *votes: Vote) -> CoordinatorPhase:
+    phase: CoordinatorPhase = federation.phase
+    for message in votes:
+        phase = phase.receive(message, federation.now_s)
+    return phase
+
+
+def test_those_who_have_not_signed_are_asked_for_void_and_told_why(federation: Federation) -> None:
+    assert federation.phase.waiting_for() == federation.ids[1:]
+    request = VoidRequest(federation.phase.attempt.context, "box-refused")
+    assert federation.phase.request_for("member-1") == request
+    assert federation.phase.request_for("member-0") is None
+    assert received(federation, vote(federation, "member-1")).request_for("member-1") is None
+
+
+def test_a_threshold_of_votes_ends_the_attempt_as_void(federation: Federation) -> None:
+    three = received(federation, *(vote(federation, m) for m in ("member-5", "member-2", "member-1")))
+    assert isinstance(three, Voiding)
+    phase = three.receive(vote(federation, "member-4"), federation.now_s)
+    assert isinstance(phase, Voided)
+    assert phase.fault is FAULT
+    assert phase.certificate.void
+    assert phase.certificate.reason == "box-refused"
+    phase.attempt.check_certificate(phase.certificate)
+    assert [v.member for v in phase.certificate.votes] == ["member-1", "member-2", "member-4", "member-5"]
+
+
+def test_the_same_vote_again_counts_once(federation: Federation) -> None:
+    phase = received(federation, vote(federation, "member-1"))
+    assert phase.receive(vote(federation, "member-1"), federation.now_s) is phase
+
+
+def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(federation: Federation) -> None:
+    late = vote(federation, "member-3", outcome=bytes(32))
+    phase = received(federation, late)
+    assert isinstance(phase, Voiding)
+    assert phase.spent == {"member-0", "member-3"}
+    assert phase.votes == {}
+    # and again, as after a lost answer
+    assert isinstance(phase.receive(late, federation.now_s), Voiding)
+
+
+def test_late_votes_that_leave_no_threshold_end_the_attempt_as_lost(federation: Federation) -> None:
+    phase = received(
+        federation,
+        vote(federation, "member-3", outcome=bytes(32)),
+        vote(federation, "member-4", outcome=bytes(32)),
+    )
+    assert isinstance(phase, Lost)
+    assert phase.fault is FAULT
+
+
+def test_void_after_survivors_does_not_count(federation: Federation) -> None:
+    with pytest.raises(PeerFault, match=r"^already-voted: member-0 signed another outcome \[member-0\]$"):
+        received(federation, vote(federation, "member-0"))
+
+
+def test_survivors_after_void_name_the_equivocating_decryptor(federation: Federation) -> None:
+    with pytest.raises(
+        PeerFault, match=r"^already-voted: member-1 has sent another vote before \[member-1\]$"
+    ):
+        received(federation, vote(federation, "member-1"), vote(federation, "member-1", outcome=bytes(32)))
+
+
+@pytest.mark.parametrize(
+    ("member", "signer", "context", "cause"),
+    [
+        ("member-1", "member-2", None, "bad-signature"),
+        ("member-1", "member-1", bytes(32), "wrong-context"),
+        ("sybil", "member-1", None, "not-a-decryptor"),
+    ],
+)
+def test_other_peoples_votes_are_refused(
+    federation: Federation, member: str, signer: str, context: bytes | None, cause: str
+) -> None:
+    changes = {} if context is None else {"context": context}
+    with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{member}\]$"):
+        received(federation, vote(federation, member, federation.keys[signer], **changes))
+
+
+def test_void_that_cannot_be_had_is_lost_at_once(federation: Federation) -> None:
+    phase = Voiding.begin(federation.phase.setting, 0.0, FAULT, frozenset(federation.ids[:3]))
+    assert isinstance(phase, Lost)
+    assert phase.fault is FAULT
+
+
+def test_at_the_deadline_neither_certificate_can_be_had(federation: Federation) -> None:
+    phase = federation.phase.expire(federation.now_s)
+    assert isinstance(phase, Lost)
+    assert phase.fault is FAULT
+
+
+def test_an_attempt_that_is_given_up_cannot_be_given_up_again(federation: Federation) -> None:
+    assert federation.phase.cancel(federation.now_s, "again") is federation.phase

@@ -1,0 +1,71 @@
+"""The extractor: trained by the members together, then each member's features from it."""
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from training import (
+    Classifier,
+    Partition,
+    RoundRecord,
+    Split,
+    demo_partition,
+    load_digits_dataset,
+    save_checkpoint,
+    train,
+)
+from veilsum.demo.folder import Folder
+from veilsum.demo.plan import Plan
+from veilsum.demo.screen import Screen
+from veilsum.training_run import PREPROCESSING, write_features
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A trained federation.
+
+    Attributes:
+        classifier: under the fixed head that it was trained with.
+        members: ids, in the partition's order.
+        digest: the extractor's, 32 bytes.
+        accuracies: on the test records after each round, in 0..1.
+        seconds: that training took.
+    """
+
+    classifier: Classifier
+    data: Split
+    partition: Partition
+    members: tuple[str, ...]
+    digest: bytes
+    accuracies: tuple[float, ...]
+    seconds: float
+
+    @property
+    def label_counts(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
+        """Records of each class at each member, (K, C)."""
+        return self.partition.label_counts
+
+
+def learn(plan: Plan, folder: Folder, screen: Screen) -> Learned:
+    """Train, then write the checkpoint and every member's features and labels to its own folder."""
+    data = load_digits_dataset(plan.seed)
+    partition = demo_partition(data.train, plan.seed)
+    began = time.perf_counter()
+    with screen.stage("Training") as stage:
+
+        def progress(record: RoundRecord) -> None:
+            stage.update(record.round, record.rounds, f"accuracy {record.accuracy:.1%}")
+
+        trained = train(plan.recipe(plan.seed), data, partition, progress=progress)
+        last = trained.history[-1]
+        stage.outcome = f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}"
+    seconds = time.perf_counter() - began
+    digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=PREPROCESSING)
+    members = tuple(f"member-{k + 1:02}" for k in range(len(partition)))
+    for member, rows in zip(members, partition.members, strict=True):
+        folder.member(member).mkdir(mode=0o700, parents=True)
+        write_features(folder.features(member), trained.classifier, data.train.subset(torch.from_numpy(rows)))
+    accuracies = tuple(record.accuracy for record in trained.history)
+    return Learned(trained.classifier, data, partition, members, digest, accuracies, seconds)

@@ -1,0 +1,196 @@
+"""Child processes that are never left behind, and whose failure is told at once, with the end of their log."""
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Self, TypeVar
+
+from veilsum.demo.errors import ChildFailed, DemoError
+
+T = TypeVar("T")
+
+TAIL_LINES = 15
+STOP_S = 5.0
+_HANDLED = (signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(eq=False)
+class Child:
+    """A process in a process group of its own, so that a terminal's Ctrl-C reaches the parent alone.
+
+    Attributes:
+        name: what messages call it.
+        log: where its stderr goes, and its stdout too unless that has a file.
+        lasting: it runs until it is stopped; ending by itself is a failure.
+        over: its exit code, once there is one.
+        expected: its end was asked for.
+    """
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+    lasting: bool
+    over: Future[int] = field(default_factory=Future)
+    expected: bool = False
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole group, as long as its leader is not reaped."""
+        if not self.over.done():
+            with suppress(ProcessLookupError):
+                os.killpg(self.popen.pid, number)
+
+    def tail(self) -> str:
+        """The last lines of its log."""
+        lines = self.log.read_text(errors="replace").splitlines()[-TAIL_LINES:]
+        return "\n".join(f"    {line}" for line in lines) or "    (its log is empty)"
+
+
+class Children:
+    """The demo's processes; leaving the block ends those that still run, whatever the reason."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, Child] = {}
+        self._failure: Future[None] = Future()
+        self._lock = threading.Lock()
+
+    def start(
+        self,
+        name: str,
+        arguments: Sequence[str | Path],
+        *,
+        log: Path,
+        environment: Mapping[str, str],
+        folder: Path,
+        output: Path | None = None,
+        lasting: bool = False,
+    ) -> None:
+        """Start a process.
+
+        Args:
+            name: unique among these.
+            arguments: the program and its arguments.
+            log: file for stderr, and for stdout where `output` is None.
+            environment: all of it.
+            folder: its working directory.
+            output: file for stdout.
+            lasting: it must not end by itself.
+        """
+        with log.open("wb") as errors, (output or log).open("ab") as printed:
+            popen = subprocess.Popen(  # noqa: S603 - our own commands, no shell
+                [str(argument) for argument in arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=printed if output else errors,
+                stderr=errors,
+                env=dict(environment),
+                cwd=folder,
+                start_new_session=True,
+            )
+        child = self._children[name] = Child(name, popen, log, lasting)
+        threading.Thread(target=self._watch, args=(child,), daemon=True, name=f"watch {name}").start()
+
+    def kill(self, name: str) -> None:
+        """SIGKILL: the process gets no chance to say anything; returns when it is gone."""
+        child = self._children[name]
+        child.expected = True
+        child.signal(signal.SIGKILL)
+        child.over.result()
+
+    def during(self, work: Callable[[], T]) -> T:
+        """Do something that waits, but no longer than every child is well.
+
+        Raises:
+            ChildFailed: one ended as it should not have, at once; the work is left to itself.
+        """
+        done: Future[T] = Future()
+        threading.Thread(target=_fulfil, args=(done, work), daemon=True).start()
+        wait([done, self._failure], return_when=FIRST_COMPLETED)
+        if self._failure.done():
+            self._failure.result()
+        return done.result()
+
+    def join(self, names: Iterable[str], timeout_s: float) -> None:
+        """Wait until these have ended well.
+
+        Raises:
+            ChildFailed: one has not ended well.
+            DemoError: one still runs after `timeout_s` seconds.
+        """
+        endings = {name: self._children[name].over for name in names}
+        _, running = self.during(lambda: wait(endings.values(), timeout_s))
+        if running:
+            late = ", ".join(name for name, over in endings.items() if over in running)
+            raise DemoError(f"{late}: still running {timeout_s:.0f} s after the round's end")
+
+    def stop(self) -> None:
+        """End all that run: SIGTERM, and SIGKILL to what is left after `STOP_S` seconds."""
+        with self._lock:
+            for child in self._children.values():
+                child.expected = True
+        endings = [child.over for child in self._children.values()]
+        try:
+            self._signal(signal.SIGTERM)
+            wait(endings, STOP_S)
+        finally:  # also where an impatient user presses Ctrl-C again
+            self._signal(signal.SIGKILL)
+            wait(endings, STOP_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _signal(self, number: signal.Signals) -> None:
+        for child in self._children.values():
+            child.signal(number)
+
+    def _watch(self, child: Child) -> None:
+        code = child.popen.wait()
+        with self._lock:
+            failed = not child.expected and (child.lasting or code != 0)
+            if failed and not self._failure.done():
+                self._failure.set_exception(
+                    ChildFailed(f"{child.name} {_ending(code)}. The end of {child.log}:\n{child.tail()}")
+                )
+        child.over.set_result(code)
+
+
+@contextmanager
+def unwinding() -> Iterator[None]:
+    """Within the block a request to terminate unwinds like Ctrl-C does, so that children are ended first."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are the main thread's business
+        return
+    before = {number: signal.signal(number, _leave) for number in _HANDLED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    del frame
+    raise SystemExit(128 + number)
+
+
+def _fulfil(done: Future[T], work: Callable[[], T]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - whoever waits for it raises it
+        done.set_exception(error)
+
+
+def _ending(code: int) -> str:
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}"
+    return f"ended with exit code {code}"

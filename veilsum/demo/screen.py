@@ -1,0 +1,62 @@
+"""Live progress on stderr: a bar for what is under way, a line for what is done."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+
+@dataclass
+class Stage:
+    """Something under way.
+
+    Attributes:
+        title: what it is.
+        outcome: what its line says when it is done.
+    """
+
+    title: str
+    bar: Progress
+    outcome: str = ""
+
+    def __post_init__(self) -> None:
+        self._task = self.bar.add_task(self.title, total=None, detail="")
+
+    def update(self, done: int, total: int, detail: str) -> None:
+        """How far it is: `done` of `total`, and what is waited for."""
+        self.bar.update(self._task, completed=done, total=total, detail=detail)
+
+
+class Screen:
+    """Tells a person what happens; nothing of it goes to stdout."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(stderr=True, highlight=False)
+
+    @contextmanager
+    def stage(self, title: str) -> Iterator[Stage]:
+        """A bar while the block runs, a line with its seconds once it is done."""
+        began = time.perf_counter()
+        columns = (
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[detail]}", style="dim"),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console, transient=True) as bar:
+            stage = Stage(title, bar)
+            yield stage
+        seconds = f"{time.perf_counter() - began:6.1f} s"
+        self._console.print(
+            Text.assemble(("✓ ", "green"), f"{title:<11}", (f"{seconds}  ", "dim"), stage.outcome), soft_wrap=True
+        )
+
+    def event(self, text: str) -> None:
+        """A line of its own."""
+        self._console.print(Text.assemble(("✗ ", "red"), text), soft_wrap=True)
