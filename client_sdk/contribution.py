@@ -1,9 +1,9 @@
 """M1 to M5 as a flow: from a round's opening to its verified result, or to why there is none.
 
-    run ──▶ known already? ──▶ Attendance.until_end ──▶ close ──▶ collect ──▶ Result
-                                 │  opening: policy, mask, upload
-                                 │  deliveries, freeze, void: answered by protocol.member
-                                 └─ certificate: evidence kept, spool cleared, reveal sent
+    contribute ──▶ known already? ──▶ Attendance.until_end ──▶ close ──▶ _collect ──▶ Result
+                                        │  opening: policy, mask, upload
+                                        │  deliveries, freeze, void: answered by protocol.member
+                                        └─ certificate: evidence kept, spool cleared, reveal sent
 
 Each phase is on disk before any message that it speaks leaves, so the flow may end at any effect: the next
 one on the same folder finds out from the store where it stands and from the coordinator what is asked.
@@ -99,9 +99,12 @@ class Attendance:
             if self._lapsed():
                 fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
                 raise NoResult(self.round_id, "lapsed", fault)
+            asked_s, before = self.session.surroundings.monotonic_s(), after
             message, after = yield from self.session.coordinator.request(
                 self.round_id, self.session.member, after
             )
+            if after == before:
+                yield from self.session.unhurried(asked_s)
             if message is not None:
                 yield from self._answer(message, view)
             view = yield from self.session.coordinator.round(self.round_id)
@@ -130,7 +133,7 @@ class Attendance:
             raise NoResult(self.round_id, view.state, fault)
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
             fault = PeerFault(
-                Cause.WRONG_PHASE, "this member never saw its opening, which is not shown any more"
+                Cause.WRONG_PHASE, "this member did not see its opening, or not its certificate in time"
             )
             raise NoResult(self.round_id, "missed", fault)
 

@@ -69,7 +69,10 @@ def _formed(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberP
                 until_s=view.deadline_s,
             )
         )
-        view = yield from session.coordinator.cohort(cohort, view.version)
+        asked_s, before = session.surroundings.monotonic_s(), view.version
+        view = yield from session.coordinator.cohort(cohort, before)
+        if view.version == before:
+            yield from session.unhurried(asked_s)
     if view.state == "failed":
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
     session.check_current(phase.roster)

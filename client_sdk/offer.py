@@ -111,9 +111,10 @@ class Offer:
         if terms.elements != own.layout.elements:
             raise refused("elements", own.layout.elements, terms.elements)
         lattice = terms_lattice(attempt)
-        if lattice != own.lattice if own.lattice is not None else not isinstance(lattice, SumsLattice):
-            wanted = own.lattice or "a sums lattice, since its statistics are float64,"
-            raise refused("lattice", wanted, lattice)
+        if own.lattice is None and not isinstance(lattice, SumsLattice):
+            raise refused("lattice", "a sums lattice, since its statistics are float64,", lattice)
+        if own.lattice is not None and lattice != own.lattice:
+            raise refused("lattice", own.lattice, lattice)
         cap = attempt.manifest.caps[attempt.members.index(member)]
         if own.records > cap:
             raise PeerFault(

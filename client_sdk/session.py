@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from client_sdk.api import Coordinator
-from client_sdk.effects import Flow
+from client_sdk.effects import Flow, Pause
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import Policy
 from client_sdk.progress import Reporter
@@ -15,6 +15,9 @@ from protocol.member import Closed, MemberPhase, Ready
 from protocol.member.attempting import Attempting
 from protocol.messages import Roster
 from protocol.rest import RoundView
+
+POLL_MIN_S = 1.0
+"""Between two polls that bring no news."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,6 +51,11 @@ class Session:
         self.policy.check_roster(roster)
         self.store.see_roster(roster)
         return roster
+
+    def unhurried(self, since_s: float) -> Flow[None]:
+        """Pause where a long poll came back at once and without news: not every proxy lets one wait."""
+        if self.surroundings.monotonic_s() - since_s < POLL_MIN_S:
+            yield Pause(POLL_MIN_S)
 
     def check_current(self, roster: Roster) -> None:
         """Refuse to begin anything under an older roster than one already seen (roster-rollback)."""

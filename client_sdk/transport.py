@@ -87,7 +87,7 @@ class BlockingDriver:
                 return self._sleep(seconds)
             case Compute(work):
                 return work()
-            case Together():
+            case _:
                 return self._together(effect)
 
     def _send(self, request: Request) -> Response | Unreached:
@@ -168,8 +168,8 @@ class AsyncDriver:
             case Pause(seconds):
                 return await self._sleep(seconds)
             case Compute(work):
-                return await asyncio.to_thread(work)
-            case Together():
+                return await _in_thread(work)
+            case _:
                 return await self._together(effect)
 
     async def _send(self, request: Request) -> Response | Unreached:
@@ -198,6 +198,16 @@ class AsyncDriver:
                 task.cancel()
             await asyncio.gather(*lanes, return_exceptions=True)
         return [results[index] for index in range(len(effect.flows))]
+
+
+async def _in_thread(work: Callable[[], T]) -> T:
+    """Run `work` in a thread; a cancellation waits for it, so that nothing writes behind a closed member's back."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        return await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait([running])
+        raise
 
 
 _HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}

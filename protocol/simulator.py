@@ -334,8 +334,7 @@ class Federation:
         return phase
 
     def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
-        if not isinstance(phase, Collecting):
-            return phase
+        assert isinstance(phase, Collecting)
         packed = self.spool[member, index]
         phase.check_chunk(member, index, hashlib.sha256(packed).digest(), len(packed))
         return phase.chunk_stored(member, index, self.now_s)

@@ -7,6 +7,7 @@ from importlib.metadata import version
 
 import structlog
 from fastapi import FastAPI
+from starlette.types import Receive, Scope, Send
 
 from protocol import rest
 from service import access, problems
@@ -20,6 +21,14 @@ from service.storage.database import Database
 from service.storage.folder import FolderLock, make_folder
 
 MAX_JSON_BYTES = 1 << 20
+
+
+class Application(FastAPI):
+    """FastAPI, with every refusal a problem."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        await super().__call__(scope, receive, problems.oversized_as_problem(send))
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -54,12 +63,13 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 yield
             coordinator.stop_waiting()
 
-    app = FastAPI(
+    app = Application(
         title="veilsum coordinator",
         summary="Secure sums of calibration statistics: the coordinator sees masked uploads and the total.",
         version=version("veilsum"),
         lifespan=lifespan,
         max_body_size=MAX_JSON_BYTES,
+        redirect_slashes=False,
         telemetry=None,
     )
     problems.install(app)

@@ -51,7 +51,7 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
         except CalibrationError as error:
             raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
     layout = ffc_layout(request.dim, request.classes, bias=request.bias)
-    return Terms(
+    terms = Terms(
         statistic="ffc-bias" if request.bias else "ffc",
         layout=layout.to_bytes(),
         elements=layout.elements,
@@ -65,6 +65,8 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
         noise=b"",
         latest_end_s=int(now_s + request.lifetime_s),
     )
+    terms.validate()  # what members would refuse, and what a restart could not read back
+    return terms
 
 
 def terms_view(terms: Terms) -> TermsView:

@@ -11,6 +11,8 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
+from starlette.types import Message as ASGIMessage
+from starlette.types import Send
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
@@ -98,6 +100,22 @@ def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
         # Also keeps FastAPI from declaring a 422 of its own, which is never answered.
         "default": {"description": "any other refusal", **body},
     }
+
+
+def oversized_as_problem(send: Send) -> Send:
+    """FastAPI's body limit answers by itself, in plain text: let it say the same as a problem."""
+    body: bytes | None = None
+
+    async def sent(message: ASGIMessage) -> None:
+        nonlocal body
+        if message["type"] == "http.response.start" and message["status"] == 413:
+            problem = _answer(PeerFault(Cause.OVERSIZED, "the body is longer than this route takes"))
+            body, message = bytes(problem.body), {**message, "headers": problem.raw_headers}
+        elif message["type"] == "http.response.body" and body is not None:
+            message, body = {**message, "body": body}, b""
+        await send(message)
+
+    return sent
 
 
 def install(app: FastAPI) -> None:

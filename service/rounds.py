@@ -91,6 +91,7 @@ class Round:
             for event in await self._journal.unseen():
                 self._moved(await asyncio.to_thread(event.apply, self.live), event.at_s)
             self._behind = False
+            self._changed()
 
     # What members and operators do
 
@@ -168,11 +169,13 @@ class Round:
         if after is before:
             return
         self._behind = True  # until storage has said that it holds the event
-        await self._journal.append(event)
-        self._moved(after, event.at_s)
-        self._behind = False
-        await self._settle(event.at_s)
-        self._changed()
+        try:
+            await self._journal.append(event)
+            self._moved(after, event.at_s)
+            self._behind = False
+            await self._settle(event.at_s)
+        finally:
+            self._changed()  # also where storage failed: the keeper looks again
 
     async def _settle(self, now_s: float) -> None:
         """End a round whose phase has no sum to compute."""

@@ -11,6 +11,7 @@
 From Opened on, a void request is answered by a VOID vote, and a certificate ends the attempt whatever the phase.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from enum import IntEnum
 from typing import ClassVar, TypeAlias
@@ -37,7 +38,7 @@ class PhaseKind(IntEnum):
     CLOSED = 7
 
 
-class MemberPhase(Headed):
+class MemberPhase(Headed, ABC):
     """One phase of a member: a value that is stored, and answers messages by a next phase and replies."""
 
     version: ClassVar[int] = 1
@@ -69,6 +70,6 @@ class MemberPhase(Headed):
         """What a restarted member sends again: the very bytes that this phase sent when it was entered."""
         return ()
 
+    @abstractmethod
     def handlers(self) -> "dict[type[Message], Callable[..., Step]]":
         """What this phase takes, and the method that answers it."""
-        return {}

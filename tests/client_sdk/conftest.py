@@ -1,9 +1,16 @@
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.client_sdk.federation import Federation
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test pulls the plug; where writes are synced, test_contribution stops the machine at each of them."""
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
 
 
 @pytest.fixture

@@ -44,6 +44,7 @@ class Round:
     spool: dict[tuple[str, int], bytes] = field(default_factory=dict)
     record: rest.ResultRecord | None = None
     weights: bytes = b""
+    sums: bytes = b""
     total: np.ndarray[Any, Any] | None = None
     fault: PeerFault | None = None
 
@@ -310,7 +311,7 @@ class LocalCoordinator:
         tensors = {"weights": solution.weights}
         if solution.bias is not None:
             tensors["bias"] = solution.bias
-        entry.total, entry.weights = total, save(tensors)
+        entry.total, entry.weights, entry.sums = total, save(tensors), save({"sum": total})
         entry.record = self.sign(entry, solution.ridge, pooled.records)
 
     def sign(self, entry: Round, ridge: float, records: int, **changes: Any) -> rest.ResultRecord:
@@ -331,7 +332,7 @@ class LocalCoordinator:
             ),
             "records": records,
             "weights_sha256": hashlib.sha256(entry.weights).hexdigest(),
-            "sums_sha256": "0" * 64,
+            "sums_sha256": hashlib.sha256(entry.sums).hexdigest(),
             "weights_error_bound": None,
             "solution": rest.SolutionView(
                 ridge=ridge,

@@ -1,15 +1,22 @@
 """Joining a cohort."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from client_sdk.effects import Flow
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.session import ready_of
 from protocol.causes import Cause
 from protocol.identity import SigningKey
 from protocol.member import Enrolled, Ready
+from protocol.parameters import Quorum
 from tests.client_sdk.federation import Federation, Kill
+
+
+def _enrol(federation: Federation, cohort: str) -> Flow[Quorum]:
+    return federation.member("member-0").enrol(cohort)
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
@@ -18,7 +25,7 @@ def test_a_member_killed_while_it_enrols_joins_with_the_same_card(tmp_path: Path
     while True:
         federation = Federation(tmp_path / str(number))
         cohort = federation.coordinator.open_cohort()
-        kill = Kill("member-0", moment, number, lambda f=federation, c=cohort: f.member("member-0").enrol(c))
+        kill = Kill("member-0", moment, number, partial(_enrol, federation, cohort))
         results = federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids}, kill)
         assert {quorum.threshold for quorum in results.values()} == {2}, results
         assert all(len(set(bodies)) == 1 for bodies in federation.coordinator.wire.values())
@@ -76,7 +83,12 @@ def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> 
     federation = Federation(tmp_path, members=4)
     cohort = federation.coordinator.open_cohort()
     flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:3]}
-    federation.together(flows, stuck=lambda: federation.coordinator.close_cohort(cohort) is None)
+
+    def stuck() -> bool:
+        federation.coordinator.close_cohort(cohort)
+        return True
+
+    federation.together(flows, stuck=stuck)
     with pytest.raises(PeerFault) as caught:
         federation.alone(federation.member("member-3").enrol(cohort))
     assert caught.value.cause is Cause.WRONG_PHASE

@@ -12,14 +12,21 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from pydantic import SecretStr
 
 import client_sdk
 from client_sdk import AsyncMember, Identity, Member, Policy, Result
 from client_sdk.effects import Request
 from client_sdk.errors import IdentityError, Misuse, PeerFault
+from client_sdk.operator import Operator
 from client_sdk.transport import AsyncDriver, BlockingDriver
 from protocol.causes import Cause
-from tests.client_sdk.federation import Federation
+from protocol.rest import CohortRequest, RoundRequest
+from service.app import create_app
+from service.settings import Settings
+from tests.client_sdk.federation import EXTRACTOR, Federation
+from tests.client_sdk.local_coordinator import CLASSES, DIM
 
 URL = "https://sum.example.org"
 
@@ -128,9 +135,11 @@ def test_a_member_has_one_conversation_at_a_time(federation: Federation) -> None
 
 def test_an_identity_in_use_is_refused_and_given_back(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
-    with Member(URL, identity, None, federation.policy):
-        with pytest.raises(IdentityError, match="another process"):
-            Member(URL, identity, None, federation.policy)
+    with (
+        Member(URL, identity, None, federation.policy),
+        pytest.raises(IdentityError, match="another process"),
+    ):
+        Member(URL, identity, None, federation.policy)
     Member(URL, identity, None, federation.policy).close()
 
 
@@ -186,12 +195,6 @@ def test_only_one_file_knows_httpx() -> None:
 
 @pytest.fixture
 def address(tmp_path: Path) -> Iterator[str]:
-    import uvicorn
-    from pydantic import SecretStr
-
-    from service.app import create_app
-    from service.settings import Settings
-
     settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"))
     config = uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none")
     server = uvicorn.Server(config)
@@ -206,11 +209,6 @@ def address(tmp_path: Path) -> Iterator[str]:
 
 
 def test_a_round_over_http_with_the_service(federation: Federation, address: str) -> None:
-    from client_sdk.operator import Operator
-    from protocol.rest import CohortRequest, RoundRequest
-    from tests.client_sdk.federation import EXTRACTOR
-    from tests.client_sdk.local_coordinator import CLASSES, DIM
-
     with Operator(address, "token") as operator:
         key = bytes.fromhex(operator.coordinator().public_key)
         roster = federation.make_roster(1, coordinator=key)
@@ -242,7 +240,12 @@ def test_a_round_over_http_with_the_service(federation: Federation, address: str
             results = list(pool.map(contributed, federation.ids))
         assert operator.round(round_id).state == "done"
         assert operator.result(round_id) == results[0].record
-        assert operator.cohort(cohort).rounds == (round_id,)
+        assert operator.cohort(cohort, after=0).state == "formed"
+        second = operator.open_round(cohort, request).round
+        assert operator.round(second, after=0).state == "collecting"
+        assert operator.cancel(second, "a test").state in {"voiding", "lost"}
+        other = operator.open_cohort(name, CohortRequest(records_cap=1)).cohort
+        assert operator.close_cohort(other).state == "failed"
         assert operator.federation(name).members == federation.ids
         assert len(operator.sums(round_id)) > 100
     assert all(result.counted for result in results)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from calibration import FFCStatistics, FeaturesLattice
+from calibration import FeaturesLattice, FFCStatistics
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import Policy
 from protocol.causes import Cause
@@ -18,7 +18,7 @@ def test_keys_are_bytes_or_hexadecimal() -> None:
     digest = hashlib.sha256(b"e").digest()
     assert Policy(ADMIN) == Policy(ADMIN.hex())
     assert Policy(ADMIN).federation == ADMIN
-    assert Policy(ADMIN, extractors=frozenset({digest.hex()})).extractors == {digest}
+    assert Policy(ADMIN, extractors=frozenset({digest.hex()})).extractors == frozenset({digest})
     assert Policy(ADMIN, statistics=["ffc"]).statistics == {"ffc"}  # type: ignore[arg-type]  # lists are welcome
 
 

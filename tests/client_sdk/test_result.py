@@ -1,5 +1,6 @@
 """Verification from the stored bytes alone."""
 
+import hashlib
 import json
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from safetensors.numpy import save
 
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.evidence import Evidence
+from client_sdk.identity import Identity
 from client_sdk.result import Result
 from protocol.causes import Cause
 from protocol.identity import SigningKey
@@ -151,8 +153,6 @@ def test_weights_that_are_none_are_refused_even_where_signed(
 ) -> None:
     federation, result = done
     file = tensors if isinstance(tensors, bytes) else save(tensors)
-    import hashlib
-
     changed = result.record.model_copy(update={"weights_sha256": hashlib.sha256(file).hexdigest()})
     forged = replace(result, weights_file=file, record=sign_record(changed, federation.coordinator_key))
     with pytest.raises(PeerFault, match=match) as caught:
@@ -201,8 +201,6 @@ def test_forged_evidence_is_refused(done: tuple[Federation, Result], name: str) 
 
 
 def test_a_void_certificate_has_no_result(done: tuple[Federation, Result]) -> None:
-    from client_sdk.identity import Identity
-
     federation, result = done
     context = result.evidence.attempt.context
     votes = tuple(

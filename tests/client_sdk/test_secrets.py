@@ -1,97 +1,92 @@
 """Canaries: no secret is shown, logged, or stored outside the state."""
 
 import logging
-from pathlib import Path
 
 import pytest
 
+from client_sdk.effects import Flow
 from client_sdk.identity import Identity
 from client_sdk.member import Member
-from protocol.codec import Struct
-from protocol.member.attempting import Attempting
+from protocol.codec import SecretBytes, Struct
 from tests.client_sdk.federation import Federation
 
 CANARY = b"CANARY-CANARY-CANARY-CANARY-32by"
+
+
+class Witness:
+    """Runs member-0, shows everything that can be shown at each step, and remembers every secret it held."""
+
+    def __init__(self, federation: Federation) -> None:
+        self.federation, self.home = federation, federation.folder / "member-0"
+        self.shown: list[str] = []
+        self.secrets = {CANARY, Identity.load(self.home).key.seed}
+
+    def watch(self, flow: Flow[object]) -> None:
+        """Step until the flow waits for others, or ends."""
+        for state, effect in self.federation.steps(flow):
+            self.shown.append(repr(effect))
+            self.look()
+            if state == "waits":
+                return
+
+    def look(self) -> None:
+        conversations = self.federation.open["member-0"]
+        session = conversations.session
+        for entry in (self.home / "state/phases").glob("[!.]*"):
+            held = session.store.held(bytes.fromhex(entry.name))
+            assert held is not None
+            things = (held, held.phase, session, session.store, session.key, conversations)
+            self.shown.extend(map(repr, things))
+            self.secrets |= secrets_of(held.phase)
+        self.shown.append(repr(session.store.lineage_key()))
+
+
+def secrets_of(value: object) -> set[bytes]:
+    """Every secret field, however deep, but the empty ones."""
+    if isinstance(value, SecretBytes):
+        return {bytes(value)} if value else set()
+    if isinstance(value, tuple):
+        return {secret for item in value for secret in secrets_of(item)}
+    if isinstance(value, Struct):
+        return {s for name, _ in type(value).codecs() for s in secrets_of(getattr(value, name))}
+    return set()
 
 
 def forms(secret: bytes) -> tuple[str, ...]:
     return (secret.decode("latin-1"), secret.hex(), repr(secret)[2:-1])
 
 
-def test_no_repr_and_no_log_shows_a_secret(
+def test_no_repr_no_log_and_no_other_file_holds_a_secret(
     federation: Federation, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
     monkeypatch.setattr("secrets.token_bytes", lambda count: (CANARY * 9)[:count])
-    shown: list[str] = []
-    secrets = {CANARY}
-
-    def look(member: str) -> None:
-        conversations = federation.open[member]
-        session = conversations.session
-        for entry in (federation.folder / member / "state/phases").iterdir():
-            held = session.store.held(bytes.fromhex(entry.name))
-            assert held is not None
-            shown.extend(map(repr, (held, held.phase, session, session.store, session.key, conversations)))
-            secrets.update(_secrets(held.phase))
-        shown.append(repr(session.store.lineage_key()))
-
-    secrets.add(Identity.load(federation.folder / "member-0").key.seed)
+    witness = Witness(federation)
     cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids}
-    assert bytes(federation.open["member-0"].session.store.lineage_key()) == CANARY
-    running = {m: federation.steps(flow) for m, flow in flows.items()}
-    for steps in running.values():
-        for _, effect in steps:
-            shown.append(repr(effect))
-            look("member-0")
-            if "cohorts" in repr(effect) and "GET" in repr(effect):
-                break
+    witness.watch(federation.member("member-0").enrol(cohort))
     federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids})
     round_id = federation.coordinator.open_round(cohort)
-    for flow in federation.contributions(round_id).values():
-        steps = federation.steps(flow)
-        for state, effect in steps:
-            shown.append(repr(effect))
-            look("member-0")
-            if state == "waits":
-                break
+    for flow in federation.contributions(round_id, federation.ids[1:]).values():
+        federation.until(flow, "chunks/1").close()
+    witness.watch(federation.contributions(round_id, ["member-0"])["member-0"])
     results = federation.together(federation.contributions(round_id))
-    look("member-0")
-    shown.extend(map(repr, results.values()))
-    shown.extend(repr(event) for _, event in federation.events)
-    shown.append(caplog.text)
-    assert len(secrets) > 10
-    text = "\n".join(shown)
-    for secret in secrets:
-        for form in forms(secret):
-            assert form not in text
-    kept = federation.folder / "member-0"
-    allowed = {kept / "identity.key", kept / "state/lineage.key", *(kept / "state/phases").iterdir()}
-    for path in federation.folder.rglob("*"):
-        if path.is_file() and path not in allowed and "member-0" in str(path):
+    witness.look()
+
+    # Two private keys, two pairs' two keys, its own shares and two dealers', a reveal, the canary and the seed.
+    assert len(witness.secrets) >= 10
+    text = "\n".join([*witness.shown, *map(repr, (results, federation.events)), caplog.text])
+    assert [form for secret in witness.secrets for form in forms(secret) if form in text] == []
+    state = witness.home / "state"
+    allowed = {witness.home / "identity.key", state / "lineage.key", *(state / "phases").iterdir()}
+    assert CANARY in (state / "lineage.key").read_bytes()
+    for path in witness.home.rglob("*"):
+        if path.is_file() and path not in allowed:
             stored = path.read_bytes()
-            assert not any(secret in stored or secret.hex().encode() in stored for secret in secrets), path
+            assert not any(s in stored or s.hex().encode() in stored for s in witness.secrets), path
 
 
-def _secrets(phase: object) -> set[bytes]:
-    """Every secret field of a stored phase, however deep."""
-    found: set[bytes] = set()
-    if isinstance(phase, Attempting) and phase.own_shares:
-        found.add(bytes(phase.own_shares))
-    if isinstance(phase, Struct):
-        for name, _ in type(phase).codecs():
-            value = getattr(phase, name)
-            if type(value).__name__ == "SecretBytes" and len(value) >= 32:
-                found.add(bytes(value))
-            for item in value if isinstance(value, tuple) else (value,):
-                found |= _secrets(item)
-    return found
-
-
-def test_errors_and_objects_at_rest_show_none(tmp_path: Path, federation: Federation) -> None:
+def test_a_member_and_its_identity_show_no_key(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
     with Member("https://x", identity, None, federation.policy) as member:
         for thing in (identity, identity.key, identity.__dict__, member, member.__dict__, federation.policy):
-            for form in forms(identity.key.seed):
-                assert form not in repr(thing)
+            assert not any(form in repr(thing) for form in forms(identity.key.seed))

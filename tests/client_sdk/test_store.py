@@ -1,20 +1,19 @@
 """State on disk."""
 
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from client_sdk.errors import NoResult, PeerFault, StateError
 from client_sdk.files import write_durably
-from client_sdk.store import Store
+from client_sdk.store import Store, _sealed
 from protocol.causes import Cause
 from tests.client_sdk.federation import Federation
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path) -> Store:
     return Store(tmp_path)
 
 
@@ -45,11 +44,7 @@ def test_every_truncation_and_any_flipped_byte_of_a_phase_is_refused(federation:
 
 
 @pytest.mark.parametrize("content", [b"", b"r\n", b"r\n\x01\x63", b"r\n\x01\x02short", b"\xff\n\x01"])
-def test_sealed_bytes_that_are_no_phase_are_refused(
-    store: Store, tmp_path: Path, content: bytes, federation: Federation
-) -> None:
-    from client_sdk.store import _sealed
-
+def test_sealed_bytes_that_are_no_phase_are_refused(store: Store, tmp_path: Path, content: bytes) -> None:
     write_durably(tmp_path / "state/phases" / ("ab" * 32), _sealed(content))
     with pytest.raises(StateError, match="not of this release"):
         store.held(b"\xab" * 32)

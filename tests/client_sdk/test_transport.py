@@ -4,7 +4,7 @@ import asyncio
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 
 from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreached, together
 from client_sdk.errors import Misuse, PeerFault, Unreachable
-from client_sdk.transport import AsyncDriver, BlockingDriver
+from client_sdk.transport import AsyncDriver, BlockingDriver, _tls
 from protocol.causes import Cause
 
 URL = "https://sum.example.org/base"
@@ -23,7 +23,7 @@ Runner = Callable[..., Any]
 
 
 @pytest.fixture(params=["blocking", "async"])
-def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
+def run(request: pytest.FixtureRequest) -> Runner:
     """Run a flow against a handler; pauses are collected."""
 
     def blocking(flow: Flow[Any], handler: Handler, pauses: list[float] | None = None) -> Any:
@@ -48,7 +48,7 @@ def run(request: pytest.FixtureRequest) -> Iterator[Runner]:
 
         return asyncio.run(main())
 
-    yield blocking if request.param == "blocking" else on_a_loop
+    return blocking if request.param == "blocking" else on_a_loop
 
 
 def one(request: Request) -> Flow[Response | Unreached]:
@@ -181,8 +181,6 @@ def test_an_address_begins_with_its_scheme(url: str) -> None:
 
 
 def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
-    from client_sdk.transport import _tls
-
     checked, unchecked = _tls(True, None), _tls(False, None)
     assert (checked.verify_mode, checked.check_hostname) == (ssl.CERT_REQUIRED, True)
     assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
@@ -191,3 +189,23 @@ def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
     for cert in (str(tmp_path / "none.pem"), (str(tmp_path / "a"), str(tmp_path / "b"))):
         with pytest.raises(FileNotFoundError):
             _tls(True, cert)
+
+
+async def test_a_cancelled_flow_waits_for_its_thread() -> None:
+    finished: list[int] = []
+
+    def work() -> None:
+        time.sleep(0.05)
+        finished.append(1)
+
+    def flow() -> Flow[None]:
+        yield Compute(work)
+
+    driver = AsyncDriver(URL)
+    task = asyncio.create_task(driver.run(flow()))
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert finished == [1]
+    await driver.close()

@@ -33,7 +33,8 @@ def at(stage: type[CoordinatorPhase]) -> tuple[Federation, Any]:
 
 def lives() -> dict[str, Any]:
     """One phase of each kind."""
-    phases = {stage.name: at(stage)[1] for stage in (*STAGES, Recovered)}
+    stages: tuple[type[CoordinatorPhase], ...] = (*STAGES, Recovered)
+    phases = {stage.name: at(stage)[1] for stage in stages}
     voiding = at(Collecting)[1].cancel(0.0)
     federation, checking = at(Checking)
     federation.phase = checking.cancel(federation.now_s)

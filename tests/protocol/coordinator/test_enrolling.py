@@ -119,8 +119,9 @@ def test_an_expired_card_is_refused(enrolling: Enrolling) -> None:
 @pytest.mark.parametrize("field", ["mask_key", "box_key"])
 @pytest.mark.parametrize("encoding", [bytes(32), b"\x01" + bytes(31), b"\xec" + b"\xff" * 30 + b"\x7f"])
 def test_a_low_order_key_is_refused(enrolling: Enrolling, field: str, encoding: bytes) -> None:
+    change: dict[str, Any] = {field: encoding}
     with pytest.raises(PeerFault, match=r"^low-order-point: .*\[member-1\]$"):
-        enrolling.receive(signed(1, **{field: encoding}), FEDERATION.now_s)
+        enrolling.receive(signed(1, **change), FEDERATION.now_s)
 
 
 def top_bit_set(key: bytes) -> bytes:
@@ -134,8 +135,9 @@ def test_another_members_key_is_refused_in_any_encoding(
 ) -> None:
     key = getattr(CARDS[0], theirs)
     for encoding in (key, top_bit_set(key)):
+        change: dict[str, Any] = {field: encoding}
         with pytest.raises(PeerFault, match=r"^duplicate: .*\[member-1\]$"):
-            enrolling.receive(signed(1, **{field: encoding}), FEDERATION.now_s)
+            enrolling.receive(signed(1, **change), FEDERATION.now_s)
 
 
 def test_one_key_for_both_purposes_is_refused(enrolling: Enrolling) -> None:

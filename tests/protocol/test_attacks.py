@@ -1,0 +1,524 @@
+"""A hostile coordinator, alone or with colluding members, against honest ones: each attack fails by its name."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+
+from protocol.boxes import unseal
+from protocol.causes import Cause
+from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Lost, Recovered, Revealing, Voided
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.keystream import Masks
+from protocol.member import Checked, Closed, Opened, Ready, Uploaded, Voted
+from protocol.member.attempting import Attempting
+from protocol.messages import (
+    Certificate,
+    Entry,
+    Freeze,
+    KeyCard,
+    Manifest,
+    Message,
+    Opening,
+    Receipt,
+    Roster,
+    Upload,
+    VoidRequest,
+    Vote,
+    survivors_hash,
+)
+from protocol.packing import unpack
+from protocol.shamir import PRIME
+from protocol.simulator import Federation
+
+VICTIM = "member-0"
+
+
+def pairs_of(phase: object) -> dict[str, Any]:
+    ready = getattr(phase, "ready", phase)
+    assert isinstance(ready, Ready)
+    return {pair.peer: pair for pair in ready.pairs}
+
+
+def sign_again(message: Any, key: SigningKey, **changes: Any) -> Any:
+    values = {name: getattr(message, name) for name in vars(message) if name != "signature"}
+    values = {name: value for name, value in values.items() if not name.startswith("_")}
+    return type(message).make(key, **{**values, **changes})
+
+
+# Members who are shown different things
+
+
+def recarded(federation: Federation, colluder: str) -> Manifest:
+    """The manifest with another card of a colluder, validly signed."""
+    cards = list(federation.manifest.cards)
+    place = federation.ids.index(colluder)
+    cards[place] = sign_again(cards[place], federation.keys[colluder], nonce=b"\x66" * 32)
+    return replace(federation.manifest, cards=tuple(cards))
+
+
+@pytest.fixture
+def split() -> Federation:
+    federation = Federation(5)
+    honest = federation.manifest
+    federation.tamper = lambda sender, message: None if ">" in sender else message
+    federation.enrol(1)
+    assert federation.manifest != honest
+    for member in federation.ids:
+        shown = recarded(federation, "member-4") if member == VICTIM else federation.manifest
+        federation.phases[member], _ = federation.phases[member].receive(
+            shown, federation.keys[member], federation.now_s
+        )
+    federation.tamper = lambda _sender, message: message
+    return federation
+
+
+def test_regression_cards_outside_the_context(split: Federation) -> None:
+    """Two members shown different manifests derive different contexts and pair secrets, and nothing opens.
+
+    Without the cards in the context, a victim shown other cards than the rest was opened without any colluder.
+    """
+    opening = split.opening(split.terms(16))
+    phases = {}
+    for member in split.ids:
+        phase, _ = split.phases[member].receive(opening, split.keys[member], split.now_s)
+        assert isinstance(phase, Opened)
+        phases[member] = phase
+    mine, theirs = phases[VICTIM].attempt.context, phases["member-1"].attempt.context
+    assert mine != theirs
+    assert len({phase.attempt.context for phase in phases.values()}) == 2
+    for other in split.ids[1:]:
+        ours, back = pairs_of(phases[VICTIM])[other], pairs_of(phases[other])[VICTIM]
+        for context in (mine, theirs):
+            assert ours.mask_seed(VICTIM, context) != back.mask_seed(other, context)
+            salt = bytes(32)
+            assert ours.box_key(VICTIM, other, context, salt) != back.box_key(VICTIM, other, context, salt)
+    # between the others everything stands
+    one, two = pairs_of(phases["member-1"])["member-2"], pairs_of(phases["member-2"])["member-1"]
+    assert one.mask_seed("member-1", theirs) == two.mask_seed("member-2", theirs)
+
+
+def test_a_victim_of_other_cards_is_left_out_by_name(split: Federation) -> None:
+    outcome = split.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == split.ids[1:]
+    assert ("coordinator", Cause.WRONG_CONTEXT) in [(who, fault.cause) for who, fault in outcome.faults]
+    assert outcome.total is not None
+    expected = np.sum([split.vectors_now[m] for m in split.ids[1:]], axis=0)
+    assert np.array_equal(outcome.total, expected)
+
+
+def test_a_coordinator_that_hides_the_difference_opens_no_box_of_the_victims(split: Federation) -> None:
+    split.begin(terms=split.terms(16))
+    checking = split.run_until(Checking)
+    assert isinstance(checking, Checking)
+    victim = split.phases[VICTIM]
+    assert isinstance(victim, Uploaded)
+    upload = victim.uploads[0]
+    # delivered as it is, it is refused: its context is another
+    shown = replace(checking, uploads={VICTIM: upload, **checking.uploads}).request_for("member-1")
+    assert shown is not None
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[member-0\]$"):
+        split.phases["member-1"].receive(shown, split.keys["member-1"], split.now_s)
+    # and no honest decryptor's key opens its box in any of the two contexts
+    key = pairs_of(split.phases["member-1"])[VICTIM]
+    for context in (victim.attempt.context, checking.attempt.context):
+        with pytest.raises(PeerFault, match=r"^box-refused:"):
+            unseal(
+                key.box_key(VICTIM, "member-1", context, upload.header.salt), upload.boxes[1], context, VICTIM
+            )
+
+
+def test_a_victim_of_another_roster_enrols_in_another_cohort() -> None:
+    federation = Federation(5)
+    sybil = SigningKey(b"\x66" * 32)
+    other = sign_again(
+        federation.roster,
+        federation.admin,
+        version_number=2,
+        members=(*federation.roster.members, Entry("sybil", sybil.public)),
+    )
+    assert isinstance(other, Roster)
+    other.verify_admin(federation.admin.public, version_seen=1)
+    moved = replace(federation.manifest, roster_hash=other.hash)
+    federation.tamper = lambda sender, message: None if ">" in sender else message
+    federation.enrol(1)
+    for manifest in (moved, replace(federation.manifest, roster_hash=other.hash)):
+        with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+            federation.phases[VICTIM].receive(manifest, federation.keys[VICTIM], federation.now_s)
+
+
+TERMS: list[dict[str, Any]] = [
+    {"lattice": "features"},
+    {"records_max": 1 << 40},
+    {"latest_end_s": 2_000_000},
+    {"layout": b"other"},
+    {"noise": b"less"},
+    {"statistic": "other"},
+    {"ridges": (1.0,)},
+]
+
+
+@pytest.mark.parametrize("change", TERMS, ids=lambda change: next(iter(change)))
+def test_terms_changed_for_one_member_leave_it_out_and_its_masks_do_not_cancel(
+    change: dict[str, Any],
+) -> None:
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == f"coordinator>{VICTIM}" and isinstance(message, Opening):
+            opening = sign_again(message, federation.coordinator, terms=replace(message.terms, **change))
+            assert isinstance(opening, Opening)
+            return opening
+        return message
+
+    federation.tamper = tamper
+    federation.begin(terms=federation.terms(16))
+    phase = federation.run_until(Revealing)
+    assert isinstance(phase, Revealing)
+    assert [survivor.member for survivor in phase.certificate.survivors] == list(federation.ids[1:])
+    assert [(who, f.cause) for who, f in federation.faults][0] == ("coordinator", Cause.WRONG_CONTEXT)
+    # what the victim sent is not x + the masks that the others would take off
+    victim, other = federation.phases[VICTIM], federation.phases["member-1"]
+    assert isinstance(victim, Attempting)
+    assert isinstance(other, Attempting)
+    seeds = {peer: pair.mask_seed(VICTIM, other.attempt.context) for peer, pair in pairs_of(victim).items()}
+    words = unpack(federation.spool[VICTIM, 0], 32, 16)
+    words = words.copy()
+    Masks(other.attempt.ring, subtracted=list(seeds.values())).apply(words, 0)
+    assert np.abs(other.attempt.ring.lift(words) - federation.vectors_now[VICTIM]).max() > 1 << 20
+
+
+def test_terms_changed_without_a_signature_are_refused_at_once() -> None:
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == f"coordinator>{VICTIM}" and isinstance(message, Opening):
+            return replace(message, terms=replace(message.terms, lattice="features"))
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round()
+    assert (VICTIM, Cause.BAD_SIGNATURE) in [(who, fault.cause) for who, fault in outcome.faults]
+    assert outcome.survivors == federation.ids[1:]
+
+
+# Split survivors
+
+
+def freezing(members: int) -> tuple[Federation, Freezing]:
+    federation = Federation(members)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    return federation, phase
+
+
+@pytest.mark.parametrize("members", [5, 6, 8])
+def test_of_all_sets_shown_to_different_decryptors_at_most_one_is_certified(members: int) -> None:
+    federation, phase = freezing(members)
+    quorum, context = phase.attempt.quorum, phase.attempt.context
+    headers = tuple(upload.header for upload in phase.uploads.values())
+    left, right = headers[: quorum.survivors_min], headers[members - quorum.survivors_min :]
+    assert left != right
+    colluders = federation.ids[: quorum.colluders]
+    best = 0
+    honest = [m for m in federation.ids if m not in colluders]
+    for cut in range(len(honest) + 1):
+        votes: dict[bytes, set[str]] = {}
+        for place, member in enumerate(honest):
+            shown = Freeze(context, left if place < cut else right)
+            voted, (vote,) = federation.phases[member].receive(
+                shown, federation.keys[member], federation.now_s
+            )
+            assert isinstance(voted, Voted)
+            assert isinstance(vote, Vote)
+            votes.setdefault(vote.outcome, set(colluders)).add(member)
+            for second in (left, right):
+                if second != shown.headers:
+                    with pytest.raises(PeerFault, match=r"^already-voted:"):
+                        voted.receive(Freeze(context, second), federation.keys[member], federation.now_s)
+        # the colluders sign everything
+        best = max(best, sum(len(voters) >= quorum.threshold for voters in votes.values()))
+    assert best == 1
+
+
+@pytest.mark.parametrize("members", [5, 6, 8, 12])
+def test_survivors_and_void_are_never_both_certified(members: int) -> None:
+    federation = Federation(members)
+    quorum = federation.manifest
+    honest = members - quorum.colluders
+    # honest decryptors sign one of the two, colluders both
+    for survivors in range(honest + 1):
+        both = [survivors + quorum.colluders, honest - survivors + quorum.colluders]
+        assert sum(votes >= quorum.threshold for votes in both) <= 1
+
+
+def test_both_secrets_of_one_member_cannot_be_had_by_two_certificates() -> None:
+    """The coordinator wants b_u from a set with u, and u's edges from a set without it."""
+    federation, phase = freezing(6)
+    context = phase.attempt.context
+    headers = tuple(upload.header for upload in phase.uploads.values())
+    without = headers[1:]
+    threshold, colluder = phase.attempt.quorum.threshold, "member-5"
+    assert phase.attempt.quorum.colluders == 1
+    shown = {m: Freeze(context, headers if i < 3 else without) for i, m in enumerate(federation.ids[:5])}
+    outcomes: dict[bytes, list[Vote]] = {}
+    for member, freeze in shown.items():
+        federation.phases[member], (vote,) = federation.phases[member].receive(
+            freeze, federation.keys[member], federation.now_s
+        )
+        assert isinstance(vote, Vote)
+        outcomes.setdefault(vote.outcome, []).append(vote)
+    for outcome, votes in outcomes.items():
+        forged = Vote.make(federation.keys[colluder], context=context, member=colluder, outcome=outcome)
+        survivors = phase.survivors if len(votes) == 3 else phase.survivors[1:]
+        assert survivors_hash(context, survivors) == outcome
+        certificate = Certificate(context, survivors, "none", (*votes, forged))
+        if len(certificate.votes) >= threshold:
+            continue
+        for member in federation.ids[:5]:
+            with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
+                federation.phases[member].receive(certificate, federation.keys[member], federation.now_s)
+    assert sorted(len(votes) for votes in outcomes.values()) == [2, 3]
+
+
+def test_shrunk_survivors_above_the_shamir_threshold_are_refused_by_every_decryptor() -> None:
+    federation = Federation(6, decryptors=(0, 1, 2))
+
+    def tamper(sender: str, message: Message) -> Message:
+        if isinstance(message, Freeze):
+            return replace(message, headers=message.headers[: federation.manifest.survivors_min - 1])
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round()
+    assert federation.manifest.threshold < federation.manifest.survivors_min - 1
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.SURVIVORS_TOO_FEW
+
+
+# Dealers and decryptors against each other
+
+
+def test_a_dealer_cannot_frame_a_decryptor_after_a_clean_receipt(redeal: Callable[..., Upload]) -> None:
+    """A bad box is a complaint before the freeze: then no share of the dealer is ever asked for."""
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-3" and isinstance(message, Upload):
+            return redeal(
+                federation,
+                message,
+                lambda who, shares: bytes(36) + shares[36:] if who == "member-1" else shares,
+                commit=False,
+            )
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.BOX_REFUSED
+    assert outcome.fault.parties == ("member-3", "member-1")
+
+
+def test_a_decryptor_that_complains_of_a_true_box_ends_the_attempt_and_is_named() -> None:
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-1" and isinstance(message, Receipt):
+            receipt = sign_again(
+                message,
+                federation.keys["member-1"],
+                dealers=message.dealers[1:],
+                complaints=message.dealers[:1],
+            )
+            assert isinstance(receipt, Receipt)
+            return receipt
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.BOX_REFUSED
+    assert outcome.fault.parties == ("member-0", "member-1")
+
+
+def test_a_decryptor_that_sends_a_bad_share_after_a_clean_receipt_is_named_and_the_sum_stands() -> None:
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-1" and hasattr(message, "shares"):
+            word = (int.from_bytes(message.shares[:4], "little") + 1) % PRIME
+            changed = sign_again(
+                message, federation.keys["member-1"], shares=word.to_bytes(4, "little") + message.shares[4:]
+            )
+            assert isinstance(changed, Message)
+            return changed
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    named = [fault for who, fault in outcome.faults if who == "coordinator"]
+    assert [(fault.cause, fault.parties) for fault in named] == [(Cause.SHARE_INVALID, ("member-1",))]
+
+
+def test_an_edge_on_which_a_member_lies_ends_the_attempt_as_void(resign: Callable[..., Upload]) -> None:
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-2" and isinstance(message, Upload):
+            commitments = (*message.secret_commitments[:4], b"\x66" * 16)
+            return resign(federation, message, secret_commitments=commitments)
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.EDGE_DISAGREEMENT
+    assert outcome.fault.parties == ("member-2", "member-4")
+
+
+# Replay
+
+
+def recorded(federation: Federation) -> list[tuple[str, Message]]:
+    """Run a round and keep what everybody was sent and sent."""
+    kept: list[tuple[str, Message]] = []
+
+    def keep(sender: str, message: Message) -> Message:
+        kept.append((sender, message))
+        return message
+
+    federation.tamper = keep
+    federation.run_round(terms=federation.terms(8))
+    federation.tamper = lambda _sender, message: message
+    return kept
+
+
+def next_round(kind: str) -> tuple[Federation, list[tuple[str, Message]]]:
+    """A federation that is about to run an attempt, and the messages of another one."""
+    if kind == "federation":
+        old = recorded(Federation(5, seed=1))
+        return Federation(5), old
+    federation = Federation(5)
+    if kind == "attempt":
+        # VOID by too few uploads, then again
+        kept: list[tuple[str, Message]] = []
+
+        def swallow(sender: str, message: Message) -> Message | None:
+            kept.append((sender, message))
+            lost = isinstance(message, Upload) and sender in {"member-3", "member-4"}
+            return None if lost else message
+
+        federation.tamper = swallow
+        federation.run_round(terms=federation.terms(8))
+        federation.tamper = lambda _sender, message: message
+        return federation, kept
+    old = recorded(federation)
+    if kind == "cohort":
+        federation.enrol(1)
+    return federation, old
+
+
+EXPECTED = {Cause.WRONG_CONTEXT, Cause.WRONG_PHASE, Cause.WRONG_SEQUENCE, Cause.WRONG_COHORT}
+
+
+@pytest.mark.parametrize("kind", ["attempt", "round", "cohort", "federation"])
+def test_nothing_is_replayed_into_another(kind: str) -> None:
+    federation, old = next_round(kind)
+    federation.begin(terms=federation.terms(8))
+    stages: list[CoordinatorPhase] = [federation.phase]
+    stages += [federation.run_until(stage) for stage in (Checking, Freezing, Revealing)]
+    for phase in stages:
+        for sender, message in old:
+            if ">" in sender:
+                continue
+            if isinstance(message, phase.late):
+                assert phase.receive(message, federation.now_s) is phase
+                continue
+            with pytest.raises(PeerFault) as caught:
+                phase.receive(message, federation.now_s)
+            assert caught.value.cause in {Cause.WRONG_CONTEXT, Cause.WRONG_PHASE}
+    members = dict(federation.phases)
+    for sender, message in old:
+        if ">" not in sender:
+            continue
+        member = sender.split(">")[1]
+        with pytest.raises(PeerFault) as caught:
+            members[member].receive(message, federation.keys[member], federation.now_s)
+        assert caught.value.cause in EXPECTED
+    outcome_phase = federation.run_until()
+    assert isinstance(outcome_phase, Recovered)
+
+
+def test_an_opening_of_another_cohort_or_an_earlier_round_is_not_replayed() -> None:
+    federation = Federation(4)
+    old = next(m for s, m in recorded(federation) if isinstance(m, Opening))
+    with pytest.raises(PeerFault, match=r"^wrong-sequence:"):
+        federation.phases[VICTIM].receive(old, federation.keys[VICTIM], federation.now_s)
+    federation.enrol(1)
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        federation.phases[VICTIM].receive(old, federation.keys[VICTIM], federation.now_s)
+
+
+def test_a_card_is_not_replayed_into_another_cohort() -> None:
+    federation = Federation(4)
+    old = federation.manifest.cards[1]
+
+    def replay(sender: str, message: Message) -> Message:
+        return old if sender == "member-1" and isinstance(message, KeyCard) else message
+
+    federation.tamper = replay
+    with pytest.raises(PeerFault, match=r"^wrong-cohort: .*\[member-1\]$"):
+        federation.enrol(1)
+
+
+# Void
+
+
+def test_a_void_that_some_signed_and_survivors_that_others_signed_end_as_lost() -> None:
+    federation, phase = freezing(6)
+    context = phase.attempt.context
+    for member in ("member-4", "member-5"):
+        federation.phases[member], _ = federation.phases[member].receive(
+            VoidRequest(context, "cancelled"), federation.keys[member], federation.now_s
+        )
+
+    silenced = {"member-3"}
+    federation.tamper = lambda sender, message: None if sender in silenced else message
+    end = federation.run_until()
+    assert isinstance(end, Lost)
+    assert end.fault.cause is Cause.QUORUM_LOST
+    assert federation.finish().total is None
+
+
+@pytest.mark.parametrize("pair", list(combinations(range(5), 2)))
+def test_any_two_members_share_a_seed_that_nobody_else_derives(pair: tuple[int, int]) -> None:
+    federation = Federation(5)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Freezing)
+    context = federation.phase.attempt.context
+    u, v = (federation.ids[i] for i in pair)
+    seed = pairs_of(federation.phases[u])[v].mask_seed(u, context)
+    for member in federation.ids:
+        phase = federation.phases[member]
+        assert isinstance(phase, Checked)
+        seeds = {peer: p.mask_seed(member, context) for peer, p in pairs_of(phase).items()}
+        held = [peer for peer, other in seeds.items() if other == seed]
+        assert held == ({u: [v], v: [u]}.get(member, []))
+
+
+def test_an_attempt_that_ended_leaves_everyone_closed() -> None:
+    federation = Federation(5)
+    federation.run_round()
+    assert all(isinstance(phase, Closed) for phase in federation.phases.values())

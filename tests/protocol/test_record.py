@@ -1,0 +1,86 @@
+import hashlib
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.record import record_digest, sign_record, verify_record
+from protocol.rest import ResultRecord, SolutionView, SurvivorView
+
+KEY = SigningKey(b"\xc0" * 32)
+SOLUTION = SolutionView(
+    ridge=0.5,
+    grid=(0.25, 0.5),
+    gcv=(1.5, None),
+    dof=2.0,
+    condition=10.0,
+    residual=1e-9,
+    rank=3,
+    empty_classes=(),
+)
+RECORD = ResultRecord(
+    round="0" * 16,
+    federation="f0" * 32,
+    cohort="cc" * 32,
+    context="c7" * 32,
+    certificate="0c" * 32,
+    terms="7e" * 32,
+    extractor="e1" * 32,
+    statistic="ffc",
+    members=5,
+    survivors=(SurvivorView(member="ann", digest="d9" * 32),),
+    records=100,
+    weights_sha256="3e" * 32,
+    sums_sha256="50" * 32,
+    weights_error_bound=None,
+    solution=SOLUTION,
+)
+
+
+def test_the_digest_is_over_sorted_json_without_the_signature() -> None:
+    body = json.loads(RECORD.model_dump_json())
+    del body["signature"]
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+    preimage = b"veilsum/1/result\0" + len(text).to_bytes(8, "little") + text
+    assert record_digest(RECORD) == hashlib.sha256(preimage).digest()
+    assert record_digest(sign_record(RECORD, KEY)) == record_digest(RECORD)
+    assert record_digest(RECORD).hex() == "be6e3f5efdc3fcf0f9f53a027ac2c6546b895097159d4cdce5bfa5b65226322d"
+
+
+def test_a_signed_record_verifies_after_a_journey_as_json() -> None:
+    signed = sign_record(RECORD, KEY)
+    verify_record(ResultRecord.model_validate_json(signed.model_dump_json()), KEY.public)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"records": 101},
+        {"survivors": ()},
+        {"weights_sha256": "00" * 32},
+        {"solution": SOLUTION.model_copy(update={"ridge": 0.25})},
+        {"weights_error_bound": 0.0},
+        {"statistic": "ccvr"},
+        {"signature": "00" * 64},
+        {"signature": ""},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_changed_record_does_not(change: dict[str, Any]) -> None:
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
+        verify_record(sign_record(RECORD, KEY).model_copy(update=change), KEY.public)
+
+
+def test_another_coordinators_record_does_not() -> None:
+    with pytest.raises(PeerFault, match=r"^bad-signature:"):
+        verify_record(sign_record(RECORD, KEY), SigningKey(bytes(32)).public)
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity"])
+def test_numbers_that_are_not_finite_never_become_a_record(number: str) -> None:
+    text = RECORD.model_dump_json().replace('"residual":1e-9', f'"residual":{number}')
+    with pytest.raises(ValidationError):
+        ResultRecord.model_validate_json(text)

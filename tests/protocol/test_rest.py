@@ -1,0 +1,76 @@
+import string
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from protocol import rest
+from protocol.rest import CohortRequest, Hex32, MemberId, Problem, RoundId, RoundRequest, WindowsModel
+
+PATHS = {
+    name: value for name, value in vars(rest).items() if isinstance(value, str) and value.startswith("/")
+}
+FIELDS: dict[str, tuple[Any, str]] = {
+    "Hex32": (Hex32, "0a" * 32),
+    "MemberId": (MemberId, "member-7"),
+    "RoundId": (RoundId, "0a" * 8),
+}
+
+
+def test_paths_are_different_and_versioned() -> None:
+    assert len(set(PATHS.values())) == len(PATHS)
+    assert all(path.startswith("/v1/") for name, path in PATHS.items() if name != "HEALTH")
+    placeholders = {f for path in PATHS.values() for _, f, _, _ in string.Formatter().parse(path) if f}
+    assert placeholders == {"federation", "cohort", "member", "round_id", "index"}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_names_in_paths_leave_no_room_for_tricks(name: str) -> None:
+    form, good = FIELDS[name]
+    adapter: TypeAdapter[str] = TypeAdapter(form)
+    assert adapter.validate_python(good) == good
+    for bad in (
+        "",
+        "../x",
+        good + "\n",
+        good + "/",
+        good.upper() + "A",
+        good + "\0",
+        "é" * 64,
+        "a" * 65,
+        "%2e%2e",
+    ):
+        with pytest.raises(ValidationError):
+            adapter.validate_python(bad)
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, float("nan"), float("inf"), 1e12])
+def test_windows_are_positive_and_finite(bad: float) -> None:
+    with pytest.raises(ValidationError):
+        WindowsModel(upload_s=bad)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"ring_bits": 7}, {"ring_bits": 65}, {"dim": 0}, {"ridges": (0.0,)}, {"chunk_elements": 9}, {"more": 1}],
+)
+def test_a_round_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
+    good: dict[str, Any] = {"dim": 4, "classes": 2, "extractor": "e1" * 32}
+    assert RoundRequest.model_validate(good).ring_bits == 48
+    with pytest.raises(ValidationError):
+        RoundRequest.model_validate({**good, **bad})
+
+
+@pytest.mark.parametrize("bad", [{"colluders": -1}, {"honest_min": 2}, {"records_cap": 0}])
+def test_a_cohort_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
+    assert CohortRequest(records_cap=1).honest_min == 3
+    with pytest.raises(ValidationError):
+        CohortRequest.model_validate({"records_cap": 1, **bad})
+
+
+def test_models_are_immutable() -> None:
+    problem = Problem(
+        type=rest.PROBLEM_BASE + "cancelled", title="t", status=409, detail="d", cause="cancelled"
+    )
+    with pytest.raises(ValidationError):
+        problem.status = 200

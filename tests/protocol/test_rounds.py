@@ -1,0 +1,302 @@
+"""Whole rounds in the simulator: who may vanish when, what the sum is, and how an attempt ends without one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.causes import Cause
+from protocol.coordinator import Freezing, Lost, Recovered, Voided
+from protocol.member import Closed
+from protocol.member.attempting import Attempting
+from protocol.messages import Certificate, Message, Upload
+from protocol.simulator import After, Federation, Outcome, Tamper, Vector
+
+BEFORE_UPLOAD = (After.CARD, After.OPENING, After.ANNOUNCEMENT)
+AFTER_UPLOAD = (After.UPLOAD, After.RECEIPT, After.VOTE, After.REVEAL)
+
+
+def exact(vectors: dict[str, Vector], survivors: tuple[str, ...], bits: int) -> Vector:
+    """The sum over the survivors, reduced to the centred range of the ring."""
+    total = sum(vectors[member].astype(object) for member in survivors)
+    half = 1 << (bits - 1)
+    return np.array([(int(value) + half) % (1 << bits) - half for value in np.atleast_1d(total)], np.int64)
+
+
+def assert_sum(federation: Federation, outcome: Outcome, bits: int = 32) -> None:
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.fault is None
+    assert outcome.total is not None
+    vectors = dict(federation.vectors_now)
+    assert np.array_equal(outcome.total, exact(vectors, outcome.survivors, bits))
+
+
+def without_uploads_of(*members: str) -> Tamper:
+    """They live, and their uploads never arrive."""
+    return lambda sender, message: None if sender in members and isinstance(message, Upload) else message
+
+
+# Who may vanish
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("after", list(After))
+@pytest.mark.parametrize("members", [3, 4, 5, 6, 8])
+def test_as_many_as_the_table_says_may_vanish_at_any_step(members: int, after: After, restart: bool) -> None:
+    federation = Federation(members, restart=restart, seed=int(after))
+    stated = federation.manifest
+    decryptors_may_miss = members - stated.threshold
+    members_may_miss = members - stated.survivors_min
+    missing = min(members_may_miss, decryptors_may_miss) if after in BEFORE_UPLOAD else decryptors_may_miss
+    federation.drop = {members - 1 - i: after for i in range(missing)}
+    outcome = federation.run_round()
+    assert_sum(federation, outcome)
+    gone = missing if after in BEFORE_UPLOAD else 0
+    assert outcome.survivors == federation.ids[: members - gone]
+
+
+@pytest.mark.parametrize("after", BEFORE_UPLOAD)
+@pytest.mark.parametrize("members", [5, 6, 8, 12])
+def test_one_more_before_its_upload_and_the_attempt_ends_cleanly(members: int, after: After) -> None:
+    federation = Federation(members)
+    missing = members - federation.manifest.survivors_min + 1
+    federation.drop = dict.fromkeys(range(missing), after)
+    outcome = federation.run_round()
+    # those who vanished sign no VOID either: with more of them than decryptors may miss it is lost
+    assert isinstance(outcome.phase, Lost)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.SURVIVORS_TOO_FEW
+    assert outcome.fault.parties == federation.ids[:missing]
+    assert outcome.total is None
+
+
+@pytest.mark.parametrize("members", [3, 4, 5, 8])
+def test_one_upload_too_few_with_everyone_alive_is_void(members: int) -> None:
+    federation = Federation(members)
+    missing = members - federation.manifest.survivors_min + 1
+    federation.tamper = without_uploads_of(*federation.ids[:missing])
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.SURVIVORS_TOO_FEW
+    assert outcome.survivors == ()
+
+
+@pytest.mark.parametrize("after", [After.UPLOAD, After.RECEIPT, After.VOTE])
+@pytest.mark.parametrize("members", [3, 5, 6, 8])
+def test_one_more_decryptor_lost_after_the_uploads_and_the_attempt_is_lost(
+    members: int, after: After
+) -> None:
+    federation = Federation(members)
+    missing = members - federation.manifest.threshold + 1
+    federation.drop = dict.fromkeys(range(missing), after)
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Lost)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.QUORUM_LOST
+    assert set(outcome.fault.parties) == set(federation.ids[:missing])
+
+
+def test_members_vanish_at_different_steps_of_one_round() -> None:
+    drop = {0: After.OPENING, 3: After.ANNOUNCEMENT, 5: After.UPLOAD, 7: After.RECEIPT}
+    federation = Federation(12, drop=drop, restart=True)
+    outcome = federation.run_round()
+    assert_sum(federation, outcome)
+    assert outcome.survivors == tuple(m for i, m in enumerate(federation.ids) if i not in {0, 3})
+
+
+# Rounds after rounds
+
+
+def test_a_retry_after_void_sums_under_another_context_and_the_same_keys() -> None:
+    federation = Federation(5, tamper=without_uploads_of("member-0", "member-1"))
+    first = federation.run_round()
+    assert isinstance(first.phase, Voided)
+    spooled = dict(federation.spool)
+    federation.tamper = lambda _sender, message: message
+    second = federation.run_round()
+    assert_sum(federation, second)
+    assert second.survivors == federation.ids
+    assert second.phase.attempt.opening.place == (0, 1)
+    assert second.phase.attempt.context != first.phase.attempt.context
+    assert not set(spooled.values()) & set(federation.spool.values())
+
+
+def test_eight_voids_end_a_round_and_the_next_one_sums() -> None:
+    federation = Federation(4, tamper=without_uploads_of("member-0"))
+    places = []
+    for _ in range(8):
+        outcome = federation.run_round(terms=federation.terms(8))
+        assert isinstance(outcome.phase, Voided)
+        places.append(outcome.phase.attempt.opening.place)
+    assert places == [(0, attempt) for attempt in range(8)]
+    federation.tamper = lambda _sender, message: message
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert outcome.phase.attempt.opening.place == (1, 0)
+    assert_sum(federation, outcome)
+    assert outcome.faults == ()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_consecutive_rounds_sum_with_keys_that_move_on(restart: bool) -> None:  # noqa: FBT001 - pytest's own
+    federation = Federation(4, restart=restart)
+    masks: list[bytes] = []
+    for sequence in range(3):
+        outcome = federation.run_round()
+        assert_sum(federation, outcome)
+        assert outcome.phase.attempt.opening.place == (sequence, 0)
+        assert outcome.faults == ()
+        phase = federation.phases["member-0"]
+        assert isinstance(phase, Closed)
+        masks += [pair.mask for pair in phase.ready.pairs]
+    assert len(set(masks)) == 9
+
+
+def test_a_member_that_missed_a_round_is_in_the_next() -> None:
+    federation = Federation(5, drop={2: After.UPLOAD})
+    assert_sum(federation, federation.run_round())
+    assert isinstance(federation.phases["member-2"], Attempting)
+    federation.drop = {4: After.CARD}
+    assert_sum(federation, federation.run_round())
+    federation.drop = {}
+    outcome = federation.run_round()
+    assert_sum(federation, outcome)
+    assert outcome.survivors == federation.ids
+    assert outcome.faults == ()
+
+
+def test_a_lost_cohort_is_followed_by_a_new_one() -> None:
+    federation = Federation(5, drop={0: After.VOTE, 1: After.VOTE})
+    assert isinstance(federation.run_round().phase, Lost)
+    federation.drop = {}
+    federation.enrol(counter=1)
+    assert_sum(federation, federation.run_round())
+
+
+def test_an_earlier_rounds_stored_state_is_of_no_use_in_the_next() -> None:
+    federation = Federation(4)
+    federation.begin()
+    federation.run_until(Freezing)
+    stolen = federation.phases["member-0"]
+    federation.run_until()
+    federation.finish()
+    federation.phases["member-0"] = stolen
+    federation.certificate = None
+    outcome = federation.run_round()
+    assert [(who, fault.cause) for who, fault in outcome.faults][:1] == [("member-0", Cause.WRONG_PHASE)]
+    assert outcome.total is None
+
+
+def test_late_answers_are_harmless() -> None:
+    federation = Federation(6)
+    late: list[Message] = []
+
+    def keep(sender: str, message: Message) -> Message:
+        if ">" not in sender:
+            late.append(message)
+        return message
+
+    federation.tamper = keep
+    federation.begin()
+    phase = federation.run_until()
+    assert isinstance(phase, Recovered)
+    for message in late:
+        if not isinstance(message, Upload):
+            assert phase.receive(message, federation.now_s) is phase
+    assert_sum(federation, federation.finish())
+
+
+def test_every_member_can_verify_that_it_was_counted() -> None:
+    federation = Federation(5, drop={4: After.CARD})
+    outcome = federation.run_round()
+    for member in outcome.survivors:
+        phase = federation.phases[member]
+        assert isinstance(phase, Closed)
+        assert phase.counted
+        assert isinstance(phase.certificate, Certificate)
+
+
+# Shapes
+
+
+@pytest.mark.parametrize("nominated", [(0, 1), (1, 3, 4), (0, 2, 4, 5, 6)])
+def test_nominated_decryptors_open_for_everyone(nominated: tuple[int, ...]) -> None:
+    federation = Federation(7, decryptors=nominated, colluders=1 if len(nominated) > 2 else 0)
+    outcome = federation.run_round()
+    assert_sum(federation, outcome)
+    assert outcome.survivors == federation.ids
+
+
+def test_nominated_decryptors_need_not_upload() -> None:
+    federation = Federation(7, decryptors=(0, 1, 2, 3), tamper=without_uploads_of("member-0", "member-2"))
+    outcome = federation.run_round()
+    assert_sum(federation, outcome)
+    assert "member-0" not in outcome.survivors
+
+
+def test_a_member_who_is_no_decryptor_may_vanish_after_its_upload() -> None:
+    federation = Federation(
+        7, decryptors=(0, 1, 2, 3), drop={4: After.UPLOAD, 5: After.UPLOAD, 6: After.UPLOAD}
+    )
+    outcome = federation.run_round()
+    assert_sum(federation, outcome)
+    assert outcome.survivors == federation.ids
+
+
+@pytest.mark.parametrize("bits", [8, 9, 16, 31, 32, 33, 40, 47, 48, 63, 64])
+def test_every_width_sums_exactly_modulo_its_ring(bits: int) -> None:
+    rng = np.random.default_rng(bits)
+    half = 1 << (bits - 1)
+    federation = Federation(4)
+    vectors = {
+        member: rng.integers(-half, half - 1, 37, dtype=np.int64, endpoint=True) for member in federation.ids
+    }
+    vectors["member-0"][:3] = (-half, half - 1, 0)
+    outcome = federation.run_round(vectors, federation.terms(37, ring_bits=bits, chunk_elements=16))
+    assert_sum(federation, outcome, bits)
+
+
+@pytest.mark.parametrize("chunk_elements", [8, 16, 24, 96, 104, 4096])
+@pytest.mark.parametrize("elements", [1, 7, 8, 96, 100])
+def test_every_chunk_size_gives_the_same_sum(elements: int, chunk_elements: int) -> None:
+    federation = Federation(3)
+    outcome = federation.run_round(terms=federation.terms(elements, chunk_elements=chunk_elements))
+    assert_sum(federation, outcome)
+
+
+def test_a_cohort_of_twenty() -> None:
+    federation = Federation(20, drop=dict.fromkeys(range(7), After.ANNOUNCEMENT))
+    assert_sum(federation, federation.run_round(terms=federation.terms(16)))
+
+
+# Any pattern at all
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), members=st.integers(3, 9), seed=st.integers(0, 2**32))
+def test_any_round_gives_the_exact_sum_or_ends_with_a_cause(
+    data: st.DataObject, members: int, seed: int
+) -> None:
+    drop: dict[int, Any] = data.draw(st.dictionaries(st.integers(0, members - 1), st.sampled_from(After)))
+    bits = data.draw(st.integers(8, 64))
+    elements = data.draw(st.integers(1, 40))
+    federation = Federation(members, drop=drop, seed=seed, restart=data.draw(st.booleans()))
+    half = 1 << (bits - 1)
+    rng = np.random.default_rng(seed)
+    vectors = {
+        m: rng.integers(-half, half - 1, elements, dtype=np.int64, endpoint=True) for m in federation.ids
+    }
+    terms = federation.terms(elements, ring_bits=bits, chunk_elements=8 * data.draw(st.integers(1, 5)))
+    for _ in range(2):
+        outcome = federation.run_round(vectors, terms)
+        if isinstance(outcome.phase, Recovered):
+            assert_sum(federation, outcome, bits)
+            assert len(outcome.survivors) >= federation.manifest.survivors_min
+        else:
+            assert isinstance(outcome.phase, (Voided, Lost))
+            assert isinstance(outcome.fault.cause if outcome.fault else None, Cause)
+            assert outcome.total is None
+        if isinstance(outcome.phase, Lost):
+            break

@@ -1,0 +1,130 @@
+"""Canaries: every secret of a round is known here, and none of them stands in what is printed or reported."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.codec import SecretBytes
+from protocol.coordinator import Recovered
+from protocol.errors import PeerFault
+from protocol.member import Enrolled, MemberPhase, Opened, Ready
+from protocol.member.attempting import Attempting
+from protocol.messages import Freeze, Message, Opening, Reveal, Upload
+from protocol.sealing import Sealing
+from protocol.simulator import After, Federation
+
+
+class Watched(Federation):
+    """Keeps every phase, message and fault, and every secret."""
+
+    def __post_init__(self) -> None:
+        self.shown: list[object] = []
+        self.secrets: set[bytes] = set()
+        super().__post_init__()
+
+    def note(self, phase: MemberPhase) -> None:
+        self.shown.append(phase)
+        if isinstance(phase, Enrolled):
+            self.secrets |= {bytes(phase.mask_private), bytes(phase.box_private)}
+        ready = getattr(phase, "ready", phase)
+        if isinstance(ready, Ready):
+            self.secrets |= {bytes(key) for pair in ready.pairs for key in (pair.mask, pair.box)}
+            self.shown += ready.pairs
+        if isinstance(phase, Attempting):
+            own = [phase.own_shares] if phase.own_shares else []
+            for shares in (*own, *(dealt.shares for dealt in phase.dealt())):
+                self.secrets |= {bytes(shares[i : i + 36]) for i in range(0, len(shares), 36)}
+            self.secrets |= {
+                bytes(pair.mask_seed(phase.member, phase.attempt.context)) for pair in phase.ready.pairs
+            }
+            self.shown += phase.dealt()
+
+    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+        self.note(self.phases[member])
+        replies = super()._tell(member, message)
+        self.note(self.phases[member])
+        self.shown += [message, *replies]
+        return replies
+
+
+@pytest.fixture(scope="module")
+def watched() -> Watched:
+    """Three rounds, one with lost members, one with a cheat in every message."""
+    federation = Watched(5)
+    seeds: list[bytes] = []
+    init = Sealing.__init__
+
+    def keep(self: Any, *args: Any, **kwargs: Any) -> None:
+        init(self, *args, **kwargs)
+        seeds.append(bytes(self._self_seed))
+        federation.shown.append(self)
+        federation.shown.append(self._masks)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Sealing, "__init__", keep)
+        federation.run_round()
+        federation.drop = {2: After.OPENING}
+        outcome = federation.run_round()
+        assert isinstance(outcome.phase, Recovered)
+        federation.shown += [outcome, outcome.phase, outcome.phase.setting]
+        federation.drop = {}
+        federation.tamper = cheat
+        outcome = federation.run_round()
+        federation.shown += [outcome, outcome.phase, *(fault for _, fault in outcome.faults)]
+    federation.secrets |= {key.seed for key in federation.keys.values()} | set(seeds)
+    federation.secrets |= {federation.admin.seed, federation.coordinator.seed}
+    federation.shown += [*federation.keys.values(), federation.admin, federation.coordinator]
+    return federation
+
+
+def cheat(sender: str, message: Message) -> Message:
+    """Something wrong in what most of them send, so that faults speak."""
+    if sender == "coordinator>member-4" and isinstance(message, Opening):
+        return replace(message, attempt=3)
+    if sender == "member-1" and isinstance(message, Upload):
+        return replace(message, boxes=message.boxes[::-1])
+    if sender == "coordinator>member-0" and isinstance(message, Freeze):
+        return replace(message, context=bytes(32))
+    if sender == "member-2" and isinstance(message, Reveal):
+        return replace(message, shares=SecretBytes(bytes(len(message.shares))))
+    return message
+
+
+def spellings(secret: bytes) -> Iterator[str]:
+    """How a secret may stand in a text, also if only its beginning is shown."""
+    yield secret[:4].hex()
+    yield secret[-4:].hex()
+    yield repr(secret[:4])[2:-1]
+    yield str(int.from_bytes(secret[:8], "little"))
+
+
+def test_the_canaries_are_planted(watched: Watched) -> None:
+    assert len(watched.secrets) > 300
+    kinds = {type(thing).__name__ for thing in watched.shown}
+    assert {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"} <= kinds
+    assert {"Reveal", "Upload", "Recovered", "PeerFault", "Sealing", "Masks", "PairKeys", "Dealt"} <= kinds
+
+
+def test_no_secret_stands_in_any_repr_or_fault(watched: Watched) -> None:
+    texts = set()
+    for thing in watched.shown:
+        texts |= {repr(thing), str(thing)}
+        if isinstance(thing, PeerFault):
+            texts |= {repr(thing.args), thing.detail}
+    everything = "\n".join(texts)
+    leaked = [
+        (len(secret), spelling)
+        for secret in watched.secrets
+        for spelling in spellings(secret)
+        if spelling in everything
+    ]
+    assert leaked == []
+
+
+def test_a_phase_shows_its_secrets_by_length(watched: Watched) -> None:
+    enrolled = next(thing for thing in watched.shown if isinstance(thing, Enrolled))
+    assert "mask_private=<SecretBytes 32 B>, box_private=<SecretBytes 32 B>" in repr(enrolled)
+    opened = next(thing for thing in watched.shown if isinstance(thing, Opened))
+    assert "own_shares=<SecretBytes 0 B>" in repr(opened)

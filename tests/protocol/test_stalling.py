@@ -1,0 +1,154 @@
+"""One hostile peer against a phase: whatever it sends, the answer is a next phase or a PeerFault, never another error."""
+
+import random
+from collections import defaultdict
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.codec import Struct
+from protocol.coordinator import CoordinatorPhase, Enrolling
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.member import MemberPhase
+from protocol.messages import KeyCard, Message, Upload, UploadHeader, parse
+from protocol.messages.base import Signed
+from protocol.simulator import After, Federation
+
+
+class Recorded(Federation):
+    """Keeps each phase beside the messages it was sent."""
+
+    def __post_init__(self) -> None:
+        self.asked: dict[tuple[str, str], tuple[str, MemberPhase, Message]] = {}
+        self.told: dict[tuple[str, str], tuple[str, CoordinatorPhase, Message]] = {}
+        super().__post_init__()
+
+    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+        phase = self.phases[member]
+        self.asked[type(phase).__name__, type(message).__name__] = (member, phase, message)
+        return super()._tell(member, message)
+
+    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        self.told[phase.name, type(reply).__name__] = (member, phase, reply)
+        return super()._answer(phase, member, reply)
+
+
+@pytest.fixture(scope="module")
+def recorded() -> Recorded:
+    federation = Recorded(5, drop={4: After.OPENING})
+    federation.run_round(terms=federation.terms(8))
+    federation.run_round(terms=federation.terms(8))
+    federation.drop = {}
+    federation.begin(terms=federation.terms(8))
+    federation.phase = federation.phase.cancel(federation.now_s)
+    federation.phase = federation.phase.expire(federation.now_s)
+    return federation
+
+
+def mutations(data: bytes, rng: random.Random, count: int) -> list[bytes]:
+    made = []
+    for _ in range(count):
+        changed = bytearray(data)
+        for _ in range(rng.choice((1, 1, 2, 5))):
+            at = rng.randrange(2, len(changed))
+            changed[at] = rng.choice((0, 1, 255, changed[at] ^ (1 << rng.randrange(8))))
+        if rng.random() < 0.2:
+            cut = rng.randrange(2, len(changed))
+            changed = changed[:cut] + changed[cut + rng.randrange(9) :]
+        made.append(bytes(changed))
+    return made
+
+
+def resigned(message: Message, key: SigningKey) -> Message:
+    """The message under a fresh signature, as its sender itself would forge it."""
+    if isinstance(message, Signed):
+        return type(message).make(key, **unsigned(message))
+    if isinstance(message, Upload):
+        return replace(message, header=UploadHeader.make(key, **unsigned(message.header)))
+    return message
+
+
+def unsigned(struct: Struct) -> dict[str, Any]:
+    return {name: getattr(struct, name) for name, _ in struct.codecs() if name != "signature"}
+
+
+def attack(receive: Any, message: Message, key: SigningKey, rng: random.Random, count: int) -> int:
+    """How many of the mutations were refused."""
+    refused = 0
+    for data in mutations(message.to_bytes(), rng, count):
+        try:
+            mutant = parse(data)
+            if rng.random() < 0.7:
+                mutant = resigned(mutant, key)
+            receive(mutant)
+        except PeerFault:
+            refused += 1
+    return refused
+
+
+def test_every_phase_of_a_member_meets_a_coordinator(recorded: Recorded) -> None:
+    rng = random.Random(1)
+    met = defaultdict(set)
+    for (phase_name, message_name), (member, phase, message) in recorded.asked.items():
+        met[phase_name].add(message_name)
+        key = recorded.keys[member]
+        refused = attack(
+            lambda m, phase=phase, key=key: phase.receive(m, key, recorded.now_s),
+            message,
+            recorded.coordinator,
+            rng,
+            120,
+        )
+        assert refused > 20
+    assert set(met) >= {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"} - {"Opened"}
+
+
+def test_every_phase_of_the_coordinator_meets_a_member(recorded: Recorded) -> None:
+    rng = random.Random(2)
+    for member, phase, message in recorded.told.values():
+        refused = attack(
+            lambda m, phase=phase: phase.receive(m, recorded.now_s), message, recorded.keys[member], rng, 120
+        )
+        assert refused > 20
+    assert {name for name, _ in recorded.told} >= {"collecting", "checking", "freezing", "revealing"}
+
+
+def test_every_message_meets_every_phase(recorded: Recorded) -> None:
+    messages = [entry[2] for entry in (*recorded.asked.values(), *recorded.told.values())]
+    members = [(member, phase) for member, phase, _ in recorded.asked.values()]
+    coordinators = [phase for _, phase, _ in recorded.told.values()]
+    for message in messages:
+        for member, phase in members:
+            try:
+                phase.receive(message, recorded.keys[member], recorded.now_s)
+            except PeerFault:
+                continue
+        for coordinator in coordinators:
+            try:
+                coordinator.receive(message, recorded.now_s)
+            except PeerFault:
+                continue
+
+
+def test_enrolment_meets_a_hostile_card() -> None:
+    federation = Federation(4)
+    enrolling = Enrolling(federation.roster, 0, cap=1)
+    card = federation.manifest.cards[0]
+    rng = random.Random(3)
+
+    def receive(message: KeyCard) -> None:
+        enrolling.receive(message, federation.now_s)
+
+    assert attack(receive, card, federation.keys["member-0"], rng, 200) > 20
+
+
+def test_a_reveal_claims_nothing_it_does_not_carry(recorded: Recorded) -> None:
+    member, phase, message = next(
+        entry for (name, kind), entry in recorded.told.items() if (name, kind) == ("revealing", "Reveal")
+    )
+    data = message.to_bytes()
+    at = data.index(b"member-") + len(member) + 32
+    with pytest.raises(PeerFault, match=r"^(truncated|oversized):"):
+        phase.receive(parse(data[:at] + b"\xff\xff\xff\x01" + data[at + 4 :]), recorded.now_s)

@@ -1,0 +1,419 @@
+"""A coordinator on a folder, and a federation of raw protocol phases that may stop after any request."""
+
+import asyncio
+import base64
+import copy
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load
+
+from calibration import FeaturesLattice, FFCStatistics, lattice_from, solve_ffc
+from protocol import rest
+from protocol.identity import SigningKey
+from protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
+from protocol.member.attempting import Attempting
+from protocol.messages import Entry, Manifest, Message, Opening, Roster, Terms, parse
+from protocol.record import verify_record
+from protocol.simulator import After, SeededRandom
+from protocol.tags import PROTOCOL_VERSION
+from service.app import create_app
+from service.coordinator import Coordinator
+from service.settings import Settings
+
+TOKEN = "the operator's own token"
+OCTETS = {"content-type": rest.OCTETS}
+ASGI = Callable[..., Awaitable[None]]
+Acknowledged = Callable[[str], Awaitable[None]]
+
+OBSERVED: set[tuple[str, str, int, str]] = set()
+"""Every problem that the suite has seen: method, route, status, cause."""
+
+
+class Checking:
+    """The app, with every answer held against what its route declares."""
+
+    def __init__(self, app: Any) -> None:
+        self.app = app
+        self.declared = app.openapi()["paths"]
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        status, kind, body = 0, "", b""
+
+        async def sent(message: Any) -> None:
+            nonlocal status, kind, body
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                kind = dict(message["headers"]).get(b"content-type", b"").decode()
+            elif message["type"] == "http.response.body":
+                body += message.get("body", b"")
+            await send(message)
+
+        await self.app(scope, receive, sent)
+        route = getattr(scope.get("route"), "path", None)
+        if status >= 400:
+            assert kind == rest.PROBLEM, f"{scope['method']} {scope['path']}: {status} {kind}"
+            problem = rest.Problem.model_validate_json(body)
+            assert problem.status == status
+            assert problem.type == rest.PROBLEM_BASE + problem.cause
+            if route in self.declared and status != 405:
+                responses = self.declared[route][scope["method"].lower()]["responses"]
+                assert str(status) in responses, f"{scope['method']} {route} does not declare {status}"
+                causes = responses[str(status)]["description"].split(", ")
+                assert problem.cause in causes, f"{scope['method']} {route} does not declare {problem.cause}"
+                OBSERVED.add((scope["method"], route, status, problem.cause))
+
+
+@dataclass
+class Server:
+    """A running app and an operator's client to it."""
+
+    folder: Path
+    app: Any
+    client: httpx.AsyncClient
+
+    @property
+    def coordinator(self) -> Coordinator:
+        found: Coordinator = self.app.state.coordinator
+        return found
+
+    def anonymous(self) -> httpx.AsyncClient:
+        return client_of(self.app, {})
+
+    async def view(self, round_id: str) -> dict[str, Any]:
+        answer = await self.client.get(f"/v1/rounds/{round_id}")
+        assert answer.status_code == 200, answer.text
+        view: dict[str, Any] = answer.json()
+        return view
+
+    async def until(self, round_id: str, *states: str, within_s: float = 10.0) -> dict[str, Any]:
+        """Wait by long-polls until the round has one of these states, or has ended."""
+        end, after = time.monotonic() + within_s, -1
+        while time.monotonic() < end:
+            answer = await self.client.get(
+                f"/v1/rounds/{round_id}", params={"after": after, "wait_s": min(5.0, within_s)}
+            )
+            view: dict[str, Any] = answer.json()
+            if view["ended"] or view["state"] in states:
+                return view
+            after = view["version"]
+        raise AssertionError(f"still {view['state']}")
+
+    async def opening(self, round_id: str, member: str) -> Opening:
+        """What a member is asked while uploads come in."""
+        return Opening.from_bytes((await self.client.get(f"/v1/rounds/{round_id}/requests/{member}")).content)
+
+    async def tidy(self, round_id: str) -> None:
+        """Wait until nothing of an ended round is left."""
+        while self.coordinator.rounds[round_id].due_s is not None:
+            await asyncio.sleep(0.01)
+
+
+def client_of(app: Any, headers: Mapping[str, str]) -> httpx.AsyncClient:
+    transport = httpx.ASGITransport(Checking(app))
+    return httpx.AsyncClient(transport=transport, base_url="http://coordinator", headers=headers)
+
+
+@asynccontextmanager
+async def running(folder: Path, **settings: Any) -> AsyncIterator[Server]:
+    values = {"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **settings}
+    app = create_app(Settings(**values))
+    async with (
+        app.router.lifespan_context(app),
+        client_of(app, {"authorization": f"Bearer {TOKEN}"}) as client,
+    ):
+        yield Server(folder, app, client)
+
+
+def snapshot(folder: Path, into: Path) -> Path:
+    """The folder as a crash at this moment would leave it."""
+    return Path(shutil.copytree(folder, into))
+
+
+def digest_header(data: bytes) -> dict[str, str]:
+    digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
+    return {**OCTETS, rest.DIGEST_HEADER: f"sha-256=:{digest}:"}
+
+
+async def _nothing(_label: str) -> None:
+    pass
+
+
+@dataclass
+class Party:
+    """The admin and the members. Their phases are values, so that a copy of the party is another history."""
+
+    ids: tuple[str, ...]
+    dim: int = 4
+    classes: int = 3
+    seed: int = 0
+    decryptors: tuple[str, ...] = ()
+    extractor: bytes = b"e" * 32
+    phases: dict[str, MemberPhase] = field(default_factory=dict)
+    chunks: dict[str, list[bytes]] = field(default_factory=dict)
+    spoil: dict[str, Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]] = field(default_factory=dict)
+    """What a member does to its vector before it masks it."""
+    drop: dict[str, After] = field(default_factory=dict)
+    on_ack: Acknowledged = _nothing
+    cohort: str = ""
+    roster: Roster = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.admin = SigningKey(b"a" * 32)
+        self.keys = {m: SigningKey(hashlib.sha256(m.encode()).digest()) for m in self.ids}
+        self.random = SeededRandom(self.seed)
+
+    def copy(self) -> "Party":
+        other = copy.copy(self)
+        other.phases, other.chunks, other.drop = dict(self.phases), dict(self.chunks), dict(self.drop)
+        other.on_ack = _nothing
+        return other
+
+    @property
+    def federation(self) -> str:
+        return self.admin.public.hex()
+
+    def make_roster(self, coordinator: bytes, version: int = 1, **changes: Any) -> Roster:
+        values: dict[str, Any] = {
+            "version_number": version,
+            "federation": self.admin.public,
+            "coordinator": coordinator,
+            "members": tuple(Entry(member, self.keys[member].public) for member in self.ids),
+            "decryptors": self.decryptors,
+            "extractors": (self.extractor,),
+            "readers": (),
+        }
+        return Roster.make(self.admin, **{**values, **changes})
+
+    # The operator's part
+
+    async def found(self, server: Server) -> None:
+        """Create the federation."""
+        answer = (await server.client.get(rest.COORDINATOR)).json()
+        assert answer["protocol_version"] == PROTOCOL_VERSION
+        self.roster = self.make_roster(bytes.fromhex(answer["public_key"]))
+        put = await server.client.put(
+            f"/v1/federations/{self.federation}/roster", content=self.roster.to_bytes(), headers=OCTETS
+        )
+        assert put.status_code == 201, put.text
+        await self.on_ack("roster")
+
+    async def open_cohort(self, server: Server, **request: Any) -> str:
+        answer = await server.client.post(
+            f"/v1/federations/{self.federation}/cohorts", json={"records_cap": 1000, **request}
+        )
+        assert answer.status_code == 201, answer.text
+        self.cohort = answer.json()["cohort"]
+        await self.on_ack("cohort")
+        return self.cohort
+
+    async def open_round(self, server: Server, **request: Any) -> str:
+        answer = await self.try_round(server, **request)
+        assert answer.status_code == 201, answer.text
+        await self.on_ack("round")
+        return str(answer.json()["round"])
+
+    async def try_round(self, server: Server, **request: Any) -> httpx.Response:
+        values = {
+            "dim": self.dim,
+            "classes": self.classes,
+            "extractor": self.extractor.hex(),
+            "chunk_elements": 8,
+        }
+        return await server.client.post(f"/v1/cohorts/{self.cohort}/rounds", json={**values, **request})
+
+    # The members' part
+
+    def card_of(self, member: str, expires_in_s: float = 9999) -> Message:
+        phase, (card,) = Enrolled.start(
+            member,
+            self.roster,
+            bytes.fromhex(self.cohort),
+            self.keys[member],
+            expires_s=int(time.time() + expires_in_s),
+            random_bytes=self.random,
+        )
+        self.phases[member] = phase
+        return card
+
+    async def enrol(self, server: Server, members: tuple[str, ...] | None = None) -> None:
+        """Send the cards that are still to come, and take the manifest."""
+        for member in members or self.ids:
+            if member in self.phases:
+                continue
+            answer = await server.client.put(
+                f"/v1/cohorts/{self.cohort}/cards/{member}",
+                content=self.card_of(member).to_bytes(),
+                headers=OCTETS,
+            )
+            assert answer.status_code == 200, answer.text
+            await self.on_ack(f"card of {member}")
+        if members is None:
+            await self.take_manifest(server)
+
+    async def take_manifest(self, server: Server) -> None:
+        manifest = Manifest.from_bytes(
+            (await server.client.get(f"/v1/cohorts/{self.cohort}/manifest")).content
+        )
+        for member in manifest.members:
+            if isinstance(self.phases[member], Enrolled):
+                self.phases[member], _ = self.phases[member].receive(manifest, self.keys[member], time.time())
+
+    async def begin(self, server: Server, **cohort: Any) -> None:
+        """Federation, cohort and cards."""
+        await self.found(server)
+        await self.open_cohort(server, **cohort)
+        await self.enrol(server)
+
+    def statistics(self, member: str, terms: Terms) -> FFCStatistics:
+        rng = np.random.default_rng(self.ids.index(member) + 1)
+        lattice = lattice_from(terms.lattice, terms.lattice_bits)
+        statistics = FFCStatistics(
+            self.dim,
+            self.classes,
+            bias=terms.statistic == "ffc-bias",
+            normalise=True,
+            lattice=lattice if isinstance(lattice, FeaturesLattice) else None,
+        )
+        statistics.update(rng.normal(size=(40, self.dim)), rng.integers(0, self.classes, 40))
+        return statistics
+
+    def vector(self, member: str, terms: Terms) -> npt.NDArray[np.int64]:
+        return self.statistics(member, terms).vector(lattice_from(terms.lattice, terms.lattice_bits))
+
+    def gone(self, member: str, after: After) -> bool:
+        return self.drop.get(member, After.REVEAL) < after
+
+    async def play(self, server: Server, round_id: str, *, within_s: float = 20.0) -> dict[str, Any]:
+        """Serve every member in turn until the round ends, and let everybody hear of its end."""
+        end = time.monotonic() + within_s
+        view = await server.view(round_id)
+        while not view["ended"]:
+            moved = [await self.serve(server, round_id, member) for member in view["members"]]
+            if not any(moved):
+                assert time.monotonic() < end, view
+                await server.client.get(
+                    f"/v1/rounds/{round_id}", params={"after": view["version"], "wait_s": 5.0}
+                )
+            view = await server.view(round_id)
+        for member in view["members"]:
+            await self.serve(server, round_id, member)
+        return view
+
+    async def play_until(self, server: Server, round_id: str, state: str) -> None:
+        """Serve members one by one until the round is in this state."""
+        while True:
+            for member in self.ids:
+                if (await server.view(round_id))["state"] == state:
+                    return
+                await self.serve(server, round_id, member)
+
+    async def serve(self, server: Server, round_id: str, member: str) -> bool:
+        """Let one member answer what it is asked; whether anything came of it."""
+        answer = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
+        assert answer.status_code in {200, 204}, answer.text
+        if answer.status_code == 204:
+            return False
+        message = parse(answer.content)
+        if isinstance(message, Opening):
+            return await self._upload(server, round_id, member, message)
+        needed = {"Deliveries": After.RECEIPT, "Certificate": After.REVEAL}
+        if self.gone(member, needed.get(type(message).__name__, After.VOTE)):
+            return False
+        before = self.phases[member]
+        if isinstance(before, Ready):
+            return False
+        self.phases[member], replies = before.receive(message, self.keys[member], time.time())
+        for reply in replies:
+            sent = await server.client.post(
+                f"/v1/rounds/{round_id}/answers", content=reply.to_bytes(), headers=OCTETS
+            )
+            assert sent.status_code == 200, sent.text
+            await self.on_ack(f"{type(reply).__name__} of {member}")
+        return bool(replies) or self.phases[member] is not before
+
+    def seal(self, member: str, opening: Opening) -> None:
+        """Take the opening, and mask."""
+        if not isinstance(self.phases[member], Attempting):
+            self.phases[member], _ = self.phases[member].receive(opening, self.keys[member], time.time())
+        opened = self.phases[member]
+        if isinstance(opened, Opened):
+            terms = opening.terms
+            vector = self.spoil.get(member, lambda v: v)(self.vector(member, terms))
+            sealing, step = opened.seal(self.random), terms.chunk_elements
+            self.chunks[member] = [
+                bytes(sealing.chunk(vector[i * step : (i + 1) * step])) for i in range(opened.attempt.chunks)
+            ]
+            upload, own = sealing.finish(
+                self.keys[member], lineage=bytes(8), records_tag=bytes(8), records=40
+            )
+            self.phases[member], _ = opened.uploaded(upload, own)
+
+    def upload_of(self, member: str) -> bytes:
+        phase = self.phases[member]
+        assert isinstance(phase, Attempting)
+        return phase.uploads[0].to_bytes()
+
+    async def _upload(self, server: Server, round_id: str, member: str, opening: Opening) -> bool:
+        if self.gone(member, After.ANNOUNCEMENT):
+            return False
+        self.seal(member, opening)
+        where = f"/v1/rounds/{round_id}/uploads/{member}"
+        known = await server.client.get(where)
+        if known.status_code == 200 and self.gone(member, After.UPLOAD):
+            return False
+        if known.status_code != 200:
+            known = await server.client.put(where, content=self.upload_of(member), headers=OCTETS)
+            assert known.status_code == 200, known.text
+            await self.on_ack(f"announcement of {member}")
+        if self.gone(member, After.UPLOAD):
+            return True
+        for index in known.json()["missing"]:
+            data = self.chunks[member][index]
+            sent = await server.client.put(
+                f"{where}/chunks/{index}", content=data, headers=digest_header(data)
+            )
+            assert sent.status_code == 200, sent.text
+            await self.on_ack(f"chunk {index} of {member}")
+        return True
+
+    # What must come out
+
+    async def check_result(self, server: Server, round_id: str) -> dict[str, Any]:
+        """The published sum is the plain one, the weights are the solver's; both are signed."""
+        got = await server.client.get(f"/v1/rounds/{round_id}/result")
+        assert got.status_code == 200, got.text
+        record = rest.ResultRecord.model_validate(got.json())
+        verify_record(record, self.roster.coordinator)
+        terms = server.coordinator.rounds[round_id].attempt.opening.terms
+        survivors = [survivor.member for survivor in record.survivors]
+        sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
+        assert hashlib.sha256(sums).hexdigest() == record.sums_sha256
+        plain = np.sum([self.vector(member, terms) for member in survivors], axis=0)
+        np.testing.assert_array_equal(load(sums)["sum"], plain)
+        weights = (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).content
+        assert hashlib.sha256(weights).hexdigest() == record.weights_sha256
+        pooled = self.statistics(survivors[0], terms)
+        for member in survivors[1:]:
+            pooled.merge(self.statistics(member, terms))
+        assert record.records == pooled.records
+        expected, tensors = solve_ffc(pooled, record.solution.ridge), load(weights)
+        error = np.abs(tensors["weights"] - expected.weights).max() / np.abs(expected.weights).max()
+        assert error < 1e-6
+        assert ("bias" in tensors) == (terms.statistic == "ffc-bias")
+        view: dict[str, Any] = json.loads(got.content)
+        return view
+
+    def heard(self) -> set[str]:
+        """Members who hold the end of their last attempt."""
+        return {member for member, phase in self.phases.items() if isinstance(phase, Closed)}

@@ -1,0 +1,308 @@
+"""What the API document says, and that nothing a stranger sends is answered by a 5xx."""
+
+import asyncio
+import base64
+import json
+import random
+from typing import Any
+
+import pytest
+
+from protocol import rest
+from protocol.causes import Cause
+from service.problems import status_of
+from tests.service.driver import OCTETS, OBSERVED, Party, Server, digest_header
+
+BINARY = [
+    ("put", "/v1/federations/{f}/roster"),
+    ("put", "/v1/cohorts/{c}/cards/m-0"),
+    ("put", "/v1/rounds/{r}/uploads/m-0"),
+    ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
+    ("post", "/v1/rounds/{r}/answers"),
+]
+JSON = ["/v1/federations/{f}/cohorts", "/v1/cohorts/{c}/rounds", "/v1/rounds/{r}/cancel"]
+
+
+def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
+    paths: dict[str, Any] = server.app.openapi()["paths"]
+    return [(path, method, operation) for path, item in paths.items() for method, operation in item.items()]
+
+
+async def test_the_api_document_is_complete(server: Server) -> None:
+    document = server.app.openapi()
+    assert set(document["paths"]) == {
+        value for name, value in vars(rest).items() if name.isupper() and str(value).startswith("/")
+    }
+    assert "Problem" in document["components"]["schemas"]
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+    for path, method, operation in operations(server):
+        responses = operation["responses"]
+        assert {"400", "413", "503", "default"} <= set(responses), (method, path)
+        assert operation["description"], (method, path)
+        for status, response in responses.items():
+            if status == "default" or int(status) >= 400:
+                schema = response["content"][rest.PROBLEM]["schema"]
+                assert schema == {"$ref": "#/components/schemas/Problem"}
+            if status.isdigit() and int(status) >= 400:
+                for cause in response["description"].split(", "):
+                    assert status_of(Cause(cause)) == int(status)
+        if "requestBody" in operation:
+            assert operation["requestBody"]["required"] is True
+        if any("HTTPBearer" in need for need in operation.get("security", ())):
+            assert "401" in responses
+        if "{" in path:
+            assert "404" in responses or path == rest.ROSTER
+
+
+async def test_every_declared_binary_body_is_one(server: Server) -> None:
+    kinds = {
+        (method, path): list(operation["requestBody"]["content"])
+        for path, method, operation in operations(server)
+        if "requestBody" in operation
+    }
+    octets = {key for key, kind in kinds.items() if kind == [rest.OCTETS]}
+    assert octets == {
+        ("put", rest.ROSTER),
+        ("put", rest.CARD),
+        ("put", rest.UPLOAD),
+        ("put", rest.CHUNK),
+        ("post", rest.ANSWERS),
+    }
+    assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
+
+
+@pytest.fixture
+async def paths(server: Server, formed: Party) -> dict[str, str]:
+    round_id = await formed.open_round(server)
+    formed.seal("m-0", await server.opening(round_id, "m-0"))
+    put = await server.client.put(f"/v1/rounds/{round_id}/uploads/m-0", content=formed.upload_of("m-0"))
+    assert put.status_code == 200
+    return {"f": formed.federation, "c": formed.cohort, "r": round_id}
+
+
+async def test_random_bytes_are_refused_with_a_cause(
+    server: Server, paths: dict[str, str], formed: Party
+) -> None:
+    rng = random.Random(7)
+    upload = formed.upload_of("m-0")
+    genuine = {
+        "/v1/federations/{f}/roster": formed.roster.to_bytes(),
+        "/v1/cohorts/{c}/cards/m-0": formed.card_of("m-0").to_bytes(),
+    }
+    for method, path in BINARY:
+        real = genuine.get(path, upload)
+        bodies = [b"", b"\x00", b"\x01", real[:-1], real + b"\x00", b"\x02" + real[1:], b"\x01\xff" + real]
+        bodies += [rng.randbytes(rng.randrange(300)) for _ in range(20)]
+        bodies += [
+            b"\x01" + bytes([rng.randrange(16)]) + rng.randbytes(rng.randrange(300)) for _ in range(40)
+        ]
+        for _ in range(20):
+            flipped = bytearray(real)
+            flipped[rng.randrange(len(real))] ^= 1 << rng.randrange(8)
+            bodies.append(bytes(flipped))
+        for body in bodies:
+            headers = digest_header(body) if "chunks" in path else OCTETS
+            answer = await server.client.request(method, path.format(**paths), content=body, headers=headers)
+            assert 400 <= answer.status_code < 500, (path, body, answer.text)
+
+
+@pytest.mark.parametrize("path", JSON)
+async def test_json_that_is_none_is_refused(server: Server, paths: dict[str, str], path: str) -> None:
+    bodies = [
+        b"",
+        b"{",
+        b"\xff\xfe",
+        b'"\xc3\x28"',
+        b"null",
+        b"[]",
+        b"[" * 5000,
+        b'{"reason":"\\ud800","dim":1}',
+        b'{"\\ud800":1}',
+        b'{"' + b"k" * 100_000 + b'":1}',
+        b'{"dim":1e999,"records_cap":1e999,"reason":1}',
+        b'{"dim":' + b"9" * 5000 + b"}",
+        b'{"dim":NaN,"classes":Infinity,"records_cap":NaN}',
+        json.dumps({"records_cap": 10**30, "dim": 10**30, "reason": "x" * 501}).encode(),
+        json.dumps({"records_cap": 1, "dim": 1, "reason": "x", "more": 1}).encode(),
+        json.dumps({"records_cap": 1, "colluders": -1, "reason": ""}).encode(),
+    ]
+    for body in bodies:
+        answer = await server.client.post(
+            path.format(**paths), content=body, headers={"content-type": "application/json"}
+        )
+        assert answer.status_code == 400, (body[:50], answer.text)
+        assert len(answer.json()["detail"]) <= 1000
+    large = await server.client.post(path.format(**paths), content=b" " * ((1 << 20) + 1))
+    assert (large.status_code, large.json()["cause"]) == (413, "oversized")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/rounds/..%2f..%2fetc/requests/m-0",
+        "/v1/rounds/{r}/requests/..%2f..%2fcoordinator.key",
+        "/v1/rounds/{r}/requests/M-0",
+        "/v1/rounds/{r}/requests/m%000",
+        "/v1/rounds/{r}/requests/m%0a",
+        "/v1/rounds/{r}/requests/%ff",
+        "/v1/rounds/{r}/requests/" + "m" * 65,
+        "/v1/rounds/{r}%0a/requests/m-0",
+        "/v1/rounds/{R}/requests/m-0",
+        "/v1/rounds/{r}00/result",
+        "/v1/rounds/" + "f" * 5000,
+        "/v1/cohorts/{C}",
+        "/v1/cohorts/{c}%00",
+        "/v1/federations/..%2f",
+        "/v1/federations/%F0%9F%92%A9/roster",
+        "/v1/rounds/{r}?after=-2",
+        "/v1/rounds/{r}?after=" + "9" * 5000,
+        "/v1/rounds/{r}?after=1.5",
+        "/v1/rounds/{r}?wait_s=nan",
+        "/v1/rounds/{r}?wait_s=inf",
+        "/v1/rounds/{r}?wait_s=-1",
+        "/v1/rounds/{r}?wait_s=61",
+        "/v1/rounds/{r}/uploads/m-0/chunks/x",
+        "/nothing",
+        "//",
+        "/v1/rounds/",
+    ],
+)
+async def test_no_path_leads_astray(server: Server, paths: dict[str, str], path: str) -> None:
+    upper = {key.upper(): value.upper() for key, value in paths.items()}
+    if "R}" in path or "C}" in path:
+        upper["R"] = upper["R"][:-1] + "A"
+    answer = await server.client.get(path.format(**paths, **upper))
+    assert answer.status_code in {400, 404, 405}, answer.text
+
+
+async def test_chunk_indices_have_their_bounds(server: Server, paths: dict[str, str]) -> None:
+    for index, status in [("-1", 400), ("9" * 30, 400), ("1e3", 400), ("4000000000", 422), ("99", 422)]:
+        answer = await server.client.put(
+            f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/{index}", content=b"x", headers=digest_header(b"x")
+        )
+        assert answer.status_code == status, answer.text
+
+
+async def test_other_methods_are_problems_too(server: Server, paths: dict[str, str]) -> None:
+    for path in (
+        "/healthz",
+        "/v1/coordinator",
+        f"/v1/rounds/{paths['r']}",
+        f"/v1/rounds/{paths['r']}/answers",
+    ):
+        for method in ("HEAD", "OPTIONS", "DELETE", "PATCH", "TRACE"):
+            answer = await server.client.request(method, path)
+            assert answer.status_code == 405
+            assert answer.headers["content-type"] == rest.PROBLEM
+            assert "allow" in answer.headers
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "sha-256",
+        "sha-256=",
+        "sha-256=::",
+        "sha-256=:!!!!:",
+        "sha-256=:é:",
+        "sha-512=:AAAA:",
+        "md5=:AAAA:",
+        "sha-256=AAAA",
+        "sha-256=:AAA:",
+    ],
+)
+async def test_a_digest_header_that_is_none_is_refused(
+    server: Server, paths: dict[str, str], header: str
+) -> None:
+    answer = await server.client.put(
+        f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
+        content=b"x",
+        headers=[("content-type", rest.OCTETS), ("content-digest", header.encode("latin-1"))],  # type: ignore[list-item]
+    )
+    assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request")
+
+
+async def test_a_raw_body_has_its_type_and_its_limit(server: Server, paths: dict[str, str]) -> None:
+    for method, path in BINARY:
+        where = path.format(**paths)
+        kind = await server.client.request(
+            method, where, content=b"x", headers={**digest_header(b"x"), "content-type": "text/html"}
+        )
+        assert (kind.status_code, kind.json()["cause"]) == (400, "malformed-request")
+        assert "text/html" in kind.json()["detail"]
+    card = f"/v1/cohorts/{paths['c']}/cards/m-0"
+    for body in (bytes(4097), _pieces(4097)):
+        large = await server.client.put(card, content=body, headers=OCTETS)
+        assert (large.status_code, large.json()["cause"]) == (413, "oversized")
+    declared = await server.client.put(
+        f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
+        content=b"x",
+        headers={**digest_header(b"x"), "content-length": str((32 << 20) + 1)},
+    )
+    assert declared.status_code == 413
+
+
+async def _pieces(size: int) -> Any:
+    for _ in range(size):
+        yield b"x"
+
+
+async def test_a_missing_digest_header_is_refused(server: Server, paths: dict[str, str]) -> None:
+    answer = await server.client.put(
+        f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0", content=b"x", headers=OCTETS
+    )
+    assert answer.status_code == 400
+    assert "content-digest" in answer.json()["detail"]
+
+
+async def test_a_digest_may_stand_among_others(server: Server, paths: dict[str, str], formed: Party) -> None:
+    data = formed.chunks["m-0"][0]
+    ours = digest_header(data)["content-digest"]
+    wrong = base64.b64encode(bytes(32)).decode()
+    answer = await server.client.put(
+        f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
+        content=data,
+        headers={"content-digest": f"md5=:AAAA:, {ours}"},
+    )
+    assert answer.status_code == 200
+    answer = await server.client.put(
+        f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/1",
+        content=data,
+        headers={**OCTETS, "content-digest": f"sha-256=:{wrong}:"},
+    )
+    assert (answer.status_code, answer.json()["cause"]) == (422, "chunk-mismatch")
+
+
+async def test_strangers_find_nothing(server: Server) -> None:
+    h, r = "0" * 64, "0" * 16
+    for path in (
+        f"/v1/federations/{h}",
+        f"/v1/federations/{h}/roster",
+        f"/v1/cohorts/{h}",
+        f"/v1/cohorts/{h}/manifest",
+        f"/v1/rounds/{r}",
+        f"/v1/rounds/{r}/events",
+        f"/v1/rounds/{r}/requests/m-0",
+        f"/v1/rounds/{r}/uploads/m-0",
+        f"/v1/rounds/{r}/result",
+        f"/v1/rounds/{r}/result/weights",
+        f"/v1/rounds/{r}/result/sums",
+    ):
+        answer = await server.client.get(path)
+        assert (answer.status_code, answer.json()["cause"]) == (404, "not-found"), path
+    for path, body in (
+        (f"/v1/federations/{h}/cohorts", {"records_cap": 1}),
+        (f"/v1/cohorts/{h}/rounds", {"dim": 1, "classes": 1, "extractor": h}),
+        (f"/v1/cohorts/{h}/close", None),
+        (f"/v1/rounds/{r}/cancel", {"reason": "x"}),
+    ):
+        answer = await server.client.post(path, json=body)
+        assert answer.status_code == 404, path
+
+
+async def test_it_is_alive_and_documented(server: Server) -> None:
+    assert (await server.client.get("/healthz")).json() == {"status": "ok"}
+    assert (await server.client.get("/openapi.json")).json()["info"]["title"] == "veilsum coordinator"
+    await asyncio.sleep(0)
+    assert all(status < 500 or status == 503 for _, _, status, _ in OBSERVED)

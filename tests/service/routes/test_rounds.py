@@ -1,0 +1,231 @@
+"""Uploads, answers and waiting: what is sent twice, too early, too late or otherwise than announced."""
+
+import asyncio
+import json
+import time
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select
+
+from protocol import rest
+from protocol.messages import Upload, Vote
+from service.storage.tables import events
+from tests.service.driver import OCTETS, Party, Server, digest_header
+
+
+async def count(server: Server) -> int:
+    async with server.coordinator.database.reading() as connection:
+        return int((await connection.execute(select(func.count()).select_from(events))).scalar_one())
+
+
+@pytest.fixture
+async def round_id(server: Server, formed: Party) -> str:
+    round_id = await formed.open_round(server)
+    for member in formed.ids:
+        formed.seal(member, await server.opening(round_id, member))
+    return round_id
+
+
+async def put_chunk(server: Server, round_id: str, member: str, index: int, data: bytes) -> Any:
+    return await server.client.put(
+        f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=data, headers=digest_header(data)
+    )
+
+
+async def test_the_same_upload_twice_changes_nothing(server: Server, formed: Party, round_id: str) -> None:
+    where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
+    early = await put_chunk(server, round_id, "m-0", 0, chunks[0])
+    assert (early.status_code, early.json()["cause"]) == (422, "chunk-unknown")
+    unknown = await server.client.get(where)
+    assert (unknown.status_code, unknown.json()["cause"]) == (422, "chunk-unknown")
+    first = await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    assert first.json() == {"member": "m-0", "chunks": len(chunks), "missing": list(range(len(chunks)))}
+    again = await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    assert (again.status_code, again.json(), await count(server)) == (200, first.json(), 1)
+    await put_chunk(server, round_id, "m-0", 1, chunks[1])
+    again = await put_chunk(server, round_id, "m-0", 1, chunks[1])
+    assert (again.status_code, again.json()["missing"], await count(server)) == (
+        200,
+        [0, *range(2, len(chunks))],
+        2,
+    )
+    other = await put_chunk(server, round_id, "m-0", 1, chunks[2])
+    assert (other.status_code, other.json()["cause"]) == (422, "chunk-mismatch")
+    other = await put_chunk(server, round_id, "m-0", 0, chunks[2])
+    assert (other.status_code, other.json()["cause"]) == (422, "chunk-mismatch")
+    short = await put_chunk(server, round_id, "m-0", 0, chunks[0][:-1])
+    assert (short.status_code, short.json()["cause"]) == (422, "chunk-mismatch")
+    assert await count(server) == 2
+
+
+async def test_another_upload_of_the_same_member_is_a_conflict(
+    server: Server, formed: Party, round_id: str
+) -> None:
+    where = f"/v1/rounds/{round_id}/uploads/m-0"
+    assert (
+        await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    ).status_code == 200
+    other = formed.copy()
+    opened = Party(formed.ids, seed=9)
+    opened.roster, opened.cohort = formed.roster, formed.cohort
+    other.phases["m-0"] = type(formed.phases["m-0"]).from_bytes(formed.phases["m-0"].to_bytes())
+    from protocol.member import Opened  # noqa: PLC0415
+
+    phase: Any = other.phases["m-0"]
+    other.phases["m-0"] = Opened(phase.ready, phase.opening, (), phase.own_shares)
+    other.seal("m-0", phase.opening)
+    conflict = await server.client.put(where, content=other.upload_of("m-0"), headers=OCTETS)
+    assert (conflict.status_code, conflict.json()["cause"]) == (409, "upload-conflict")
+    wrong = await server.client.put(
+        f"/v1/rounds/{round_id}/uploads/m-1", content=formed.upload_of("m-0"), headers=OCTETS
+    )
+    assert (wrong.status_code, wrong.json()["cause"]) == (400, "malformed-request")
+
+
+async def test_the_last_chunk_again_after_the_round_moved_on(
+    server: Server, formed: Party, round_id: str
+) -> None:
+    """Its answer may have been lost: the member is told the same again, until the phase forgets the upload."""
+    for member in formed.ids:
+        await formed.serve(server, round_id, member)
+    view = await server.view(round_id)
+    assert view["state"] == "checking"
+    last = len(formed.chunks["m-5"]) - 1
+    for state in ("checking", "freezing", "revealing"):
+        await formed.play_until(server, round_id, state)
+        before = await count(server)
+        again = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
+        assert (again.status_code, again.json()["missing"]) == (200, [])
+        other = await put_chunk(server, round_id, "m-5", last, b"other")
+        assert (other.status_code, other.json()["cause"]) == (422, "chunk-mismatch")
+        upload = await server.client.put(
+            f"/v1/rounds/{round_id}/uploads/m-5", content=formed.upload_of("m-5"), headers=OCTETS
+        )
+        assert upload.status_code == 200
+        assert await count(server) == before
+    beyond = await put_chunk(server, round_id, "m-5", last + 1, b"x")
+    assert (beyond.status_code, beyond.json()["cause"]) == (409, "wrong-phase")
+    stored = formed.copy()
+    await formed.play(server, round_id)
+    late = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
+    assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
+    assert stored.chunks == formed.chunks
+
+
+async def test_concurrent_copies_of_a_chunk_are_counted_once(
+    server: Server, formed: Party, round_id: str
+) -> None:
+    await server.client.put(
+        f"/v1/rounds/{round_id}/uploads/m-0", content=formed.upload_of("m-0"), headers=OCTETS
+    )
+    answers = await asyncio.gather(
+        *(put_chunk(server, round_id, "m-0", 0, formed.chunks["m-0"][0]) for _ in range(12))
+    )
+    assert {answer.status_code for answer in answers} == {200}
+    assert await count(server) == 2
+    assert (await server.view(round_id))["version"] == 3
+
+
+async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_id: str) -> None:
+    await formed.play_until(server, round_id, "freezing")
+    asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+    from protocol.messages import parse  # noqa: PLC0415
+
+    formed.phases["m-0"], (vote,) = formed.phases["m-0"].receive(
+        parse(asked.content), formed.keys["m-0"], time.time()
+    )
+    where = f"/v1/rounds/{round_id}/answers"
+    first = await server.client.post(where, content=vote.to_bytes(), headers=OCTETS)
+    events_before = await count(server)
+    again = await server.client.post(where, content=vote.to_bytes(), headers=OCTETS)
+    assert (again.status_code, again.json()) == (200, first.json())
+    assert await count(server) == events_before
+    other = Vote.make(
+        formed.keys["m-0"], context=bytes.fromhex(first.json()["context"]), member="m-0", outcome=bytes(32)
+    )
+    refused = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
+    assert (refused.status_code, refused.json()["cause"]) == (409, "already-voted")
+    other = Vote.make(formed.keys["m-1"], context=bytes(32), member="m-1", outcome=bytes(32))
+    refused = await server.client.post(where, content=other.to_bytes(), headers=OCTETS)
+    assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-context")
+    forged = Vote.make(
+        formed.keys["m-2"], context=bytes.fromhex(first.json()["context"]), member="m-1", outcome=bytes(32)
+    )
+    refused = await server.client.post(where, content=forged.to_bytes(), headers=OCTETS)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "bad-signature")
+    upload = Upload.from_bytes(formed.phases["m-1"].uploads[0].to_bytes())  # type: ignore[attr-defined]
+    refused = await server.client.post(where, content=upload.to_bytes(), headers=OCTETS)
+    assert (refused.status_code, refused.json()["cause"]) == (400, "unknown-message")
+    assert await count(server) == events_before
+
+
+async def test_a_member_of_another_cohort_is_asked_nothing(server: Server, round_id: str) -> None:
+    answer = await server.client.get(f"/v1/rounds/{round_id}/requests/stranger")
+    assert (answer.status_code, answer.json()["parties"]) == (422, ["stranger"])
+
+
+async def test_a_long_poll_ends_at_a_change_and_at_its_time(
+    server: Server, formed: Party, round_id: str
+) -> None:
+    where = f"/v1/rounds/{round_id}"
+    assert (await server.client.get(where, params={"wait_s": 5})).json()["version"] == 1
+    started = time.monotonic()
+    assert (await server.client.get(where, params={"after": 1, "wait_s": 0.2})).json()["version"] == 1
+    assert 0.15 < time.monotonic() - started < 2
+    waiting = [
+        asyncio.create_task(server.client.get(path, params={"after": 1, "wait_s": 20}))
+        for path in (where, f"{where}/requests/m-0")
+    ]
+    await asyncio.sleep(0.05)
+    await formed.serve(server, round_id, "m-1")
+    view, asked = await asyncio.gather(*waiting)
+    assert view.json()["version"] == 2
+    assert (asked.status_code, asked.headers[rest.VERSION_HEADER]) == (200, "2")
+    for member in formed.ids:
+        await formed.serve(server, round_id, member)
+    await formed.serve(server, round_id, "m-0")
+    nothing = await server.client.get(f"{where}/requests/m-0")
+    assert (nothing.status_code, nothing.content) == (204, b"")
+    assert int(nothing.headers[rest.VERSION_HEADER]) == (await server.view(round_id))["version"]
+
+
+async def test_the_stream_of_a_round_tells_every_change_until_the_end(
+    server: Server, formed: Party, round_id: str
+) -> None:
+    stream = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}/events"))
+    await asyncio.sleep(0.05)
+    end = await formed.play(server, round_id)
+    answer = await asyncio.wait_for(stream, 10)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    views = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
+    versions = [view["version"] for view in views]
+    assert versions == sorted(set(versions))
+    assert views[-1] == end
+    states = list(dict.fromkeys(view["state"] for view in views))
+    assert states[0] == "collecting"
+    assert states[-1] == "done"
+    assert len(states) >= 4
+    assert [line[4:] for line in answer.text.splitlines() if line.startswith("id: ")] == list(
+        map(str, versions)
+    )
+    again = await server.client.get(f"/v1/rounds/{round_id}/events")
+    assert again.text.count("data: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"extractor": "0" * 64}, "is not in roster version 1"),
+        ({"records_max": 10}, "the members' caps add up to 6000"),
+        ({"ring_bits": 16}, "do not fit 16 bits"),
+        ({"ridges": [1e-9]}, ""),
+        ({"dim": 65535, "classes": 65535, "chunk_elements": 8}, "chunks"),
+    ],
+)
+async def test_terms_that_cannot_work_are_refused_with_their_numbers(
+    server: Server, formed: Party, changes: dict[str, Any], words: str
+) -> None:
+    refused = await formed.try_round(server, **changes)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused"), refused.text
+    assert words in refused.json()["detail"]

@@ -1,0 +1,248 @@
+"""A restart at any point resumes the round, and nothing that was acknowledged is lost."""
+
+import asyncio
+import itertools
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from protocol.coordinator import Recovered
+from protocol.simulator import After
+from service import solving
+from service.storage.tables import events
+from tests.service.driver import Party, Server, running, snapshot
+
+Saved = tuple[str, Path, Party, dict[str, Any]]
+
+
+async def see(server: Server, party: Party) -> dict[str, Any]:
+    """Everything that is shown."""
+    seen: dict[str, Any] = {}
+    federation = (await server.client.get(f"/v1/federations/{party.federation}")).json()
+    seen["federation"] = federation
+    for cohort in federation.get("cohorts", ()):
+        seen[cohort] = (await server.client.get(f"/v1/cohorts/{cohort}")).json()
+    for round_id in federation.get("rounds", ()):
+        seen[round_id] = await server.view(round_id)
+        for member in party.ids:
+            asked = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
+            seen[f"asked of {member}"] = (asked.status_code, asked.headers["veilsum-version"], asked.content)
+            upload = await server.client.get(f"/v1/rounds/{round_id}/uploads/{member}")
+            seen[f"upload of {member}"] = (upload.status_code, upload.json())
+    return seen
+
+
+async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: Path) -> None:
+    party = Party(tuple(f"m-{index}" for index in range(4)), dim=3, classes=2)
+    saved: list[Saved] = []
+    async with running(tmp_path / "data") as server:
+
+        async def on_ack(label: str) -> None:
+            # The round may be solved at any moment now; that is a test of its own.
+            if "Reveal" not in label or server.coordinator.rounds[round_id].recovered is None:
+                seen = await see(server, party)
+                copied = snapshot(server.folder, tmp_path / f"crash-{len(saved)}")
+                if seen == await see(server, party):
+                    saved.append((label, copied, party.copy(), seen))
+
+        party.on_ack = on_ack
+        round_id = ""
+        await party.begin(server)
+        round_id = await party.open_round(server, chunk_elements=16)
+        view = await party.play(server, round_id)
+        assert view["state"] == "done"
+        await server.tidy(round_id)
+        saved.append(
+            ("the end", snapshot(server.folder, tmp_path / "end"), party.copy(), await see(server, party))
+        )
+    labels = [label for label, *_ in saved]
+    for kind in ("roster", "cohort", "card", "round", "announcement", "chunk", "Receipt", "Vote", "Reveal"):
+        assert any(label.startswith(kind) for label in labels), (kind, labels)
+    for label, folder, then, seen in saved:
+        async with running(folder) as again:
+            assert await see(again, then) == seen, label
+            await finish(again, then)
+
+
+async def finish(server: Server, party: Party) -> None:
+    """Go on from wherever it stands to a checked result."""
+    if not party.cohort:
+        await party.open_cohort(server)
+    await party.enrol(server)
+    found = (await server.client.get(f"/v1/federations/{party.federation}")).json()["rounds"]
+    round_id = found[0] if found else await party.open_round(server)
+    assert (await party.play(server, round_id))["state"] == "done"
+    await party.check_result(server, round_id)
+    assert party.heard() == set(party.ids)
+
+
+async def test_a_recovered_round_is_solved_after_the_restart(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+
+        def crash(*_: object) -> None:
+            raise RuntimeError("the power is gone")
+
+        patched.setattr(solving, "compute", crash)
+        async with running(tmp_path / "data") as server:
+            await party.begin(server)
+            round_id = await party.open_round(server)
+            await party.play_until(server, round_id, "recovered")
+            view = await server.view(round_id)
+            assert isinstance(server.coordinator.rounds[round_id].phase, Recovered)
+    async with running(tmp_path / "data") as server:
+        view = await server.until(round_id)
+        assert view["state"] == "done"
+        await party.check_result(server, round_id)
+
+
+@pytest.mark.parametrize("state", ["voiding", "revealing"])
+async def test_an_end_that_was_not_kept_before_the_crash_is_kept_after_it(
+    tmp_path: Path, party: Party, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event that ends a round is stored, its outcome is not."""
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        party.drop = {"m-5": After.ANNOUNCEMENT} if state == "voiding" else {}
+        for member in party.ids:
+            party.seal(member, await server.opening(round_id, member))
+        await party.play_until(server, round_id, "collecting" if state == "voiding" else state)
+        round_ = server.coordinator.rounds[round_id]
+
+        async def crash(*_: object) -> None:
+            raise OSError("the disk is gone")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(type(round_), "_finalise", crash)
+            cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
+            if state == "voiding":
+                assert cancelled.status_code == 200
+                with pytest.raises(AssertionError, match="unavailable"):
+                    await party.play(server, round_id, within_s=0.5)
+            else:
+                assert cancelled.status_code == 503
+            assert not (await server.view(round_id))["ended"]
+            snapshot(server.folder, tmp_path / "crash")
+        # Without a crash the keeper tries again.
+        assert (await server.until(round_id))["ended"]
+    async with running(tmp_path / "crash") as server:
+        view = await server.until(round_id)
+        assert view["state"] == ("voided" if state == "voiding" else "lost")
+        following = await party.try_round(server)
+        assert following.status_code == (201 if state == "voiding" else 409)
+
+
+async def test_an_ended_round_is_loaded_with_its_certificate_and_swept(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        view = await party.play(server, round_id)
+        record = await party.check_result(server, round_id)
+        certificate = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+        await server.tidy(round_id)
+        # As a crash between the end and the clearing would leave it.
+        server.coordinator.blobs.put(f"uploads/{round_id}/m-0/0", b"late")
+    async with running(tmp_path / "data") as server:
+        assert await server.view(round_id) == view
+        assert await party.check_result(server, round_id) == record
+        again = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+        assert (again.content, again.headers["veilsum-version"]) == (
+            certificate.content,
+            certificate.headers["veilsum-version"],
+        )
+        await server.tidy(round_id)
+        assert server.coordinator.blobs.names("uploads") == ()
+        assert server.coordinator.rounds[round_id].phase is None
+
+
+async def test_a_commit_that_was_reported_as_failed_is_taken_up(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Storage says no and has it all the same: memory follows storage."""
+    round_id = await formed.open_round(server)
+    round_ = server.coordinator.rounds[round_id]
+    append = round_._journal.append
+
+    async def unsure(event: Any) -> None:
+        await append(event)
+        raise OSError("the answer got lost")
+
+    formed.seal("m-0", await server.opening(round_id, "m-0"))
+    where = f"/v1/rounds/{round_id}/uploads/m-0"
+    with monkeypatch.context() as patched:
+        patched.setattr(round_._journal, "append", unsure)
+        put = await server.client.put(where, content=formed.upload_of("m-0"))
+        assert (put.status_code, put.headers["retry-after"]) == (503, "5")
+    # The keeper looks by itself, whoever asks or not.
+    for _ in range(100):
+        if (await server.client.get(where)).status_code == 200:
+            break
+        await asyncio.sleep(0.02)
+    put = await server.client.put(where, content=formed.upload_of("m-0"))
+    assert put.status_code == 200
+    assert (await server.view(round_id))["version"] == 2
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+
+
+async def test_an_end_that_was_reported_as_failed_stands_once(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = await formed.open_round(server)
+    round_ = server.coordinator.rounds[round_id]
+    restore = type(round_).restore
+    failures = itertools.count()
+
+    def unsure(self: Any, row: Any, *, littered: bool) -> Any:
+        if next(failures) == 0:
+            raise OSError("the answer got lost")
+        return restore(self, row, littered=littered)
+
+    monkeypatch.setattr(type(round_), "restore", unsure)
+    view = await formed.play(server, round_id)
+    assert view["state"] == "done"
+    assert next(failures) >= 2
+    links = await server.coordinator.federations.links(formed.federation)
+    assert len(links) == 1
+    following = await formed.open_round(server)
+    assert (await formed.play(server, following))["state"] == "done"
+
+
+async def test_deadlines_that_passed_while_nobody_ran_wait_for_the_members(
+    tmp_path: Path, party: Party
+) -> None:
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        formed = party.cohort
+        late = await party.open_cohort(server, enrol_s=0.4)
+        party.cohort = formed
+        round_id = await party.open_round(server, windows={"upload_s": 0.3})
+        snapshot(server.folder, tmp_path / "crash")
+    await asyncio.sleep(0.5)
+    async with running(tmp_path / "crash", resume_grace_s=30.0) as server:
+        view = await server.view(round_id)
+        assert view["state"] == "collecting"
+        assert view["deadline_s"] > server.coordinator.now() + 20
+        assert (await server.client.get(f"/v1/cohorts/{late}")).json()["state"] == "enrolling"
+        assert (await party.play(server, round_id))["state"] == "done"
+    async with running(tmp_path / "crash") as server:
+        for _ in range(100):
+            cohort = (await server.client.get(f"/v1/cohorts/{late}")).json()
+            if cohort["state"] == "failed":
+                break
+            await asyncio.sleep(0.02)
+        assert cohort["fault"]["cause"] == "cohort-too-small"
+
+
+async def test_the_database_holds_no_event_twice(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "freezing")
+    async with server.coordinator.database.reading() as connection:
+        stored = (await connection.execute(select(events.c.number, events.c.body))).all()
+    assert [number for number, _ in stored] == list(range(len(stored)))
+    assert len({body for _, body in stored}) == len(stored)
+    assert (await server.view(round_id))["version"] == 1 + len(stored)

@@ -1,0 +1,176 @@
+from typing import Any
+
+import pytest
+
+from protocol.simulator import After
+from tests.service.driver import OCTETS, Party, Server
+
+SHORT = {"upload_s": 0.4, "check_s": 0.4, "freeze_s": 0.4, "reveal_s": 0.4, "grace_s": 0.1}
+
+
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(
+    "lattice", [{"lattice": "sums"}, {"lattice": "features", "ring_bits": 42}, {"ring_bits": 64}]
+)
+async def test_a_whole_round_publishes_the_plain_sum(
+    server: Server, formed: Party, bias: bool, lattice: dict[str, Any]
+) -> None:
+    round_id = await formed.open_round(server, bias=bias, **lattice)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", list(formed.ids))
+    assert list(view["phase_seconds"]) == ["collecting", "checking", "freezing", "revealing", "recovered"]
+    record = await formed.check_result(server, round_id)
+    assert record["members"] == 6
+    assert formed.heard() == set(formed.ids)
+
+
+@pytest.mark.parametrize("after", list(After)[1:-1])
+async def test_members_lost_at_any_step_cost_the_round_nothing(
+    server: Server, formed: Party, after: After
+) -> None:
+    formed.drop = {"m-1": after, "m-4": after}
+    round_id = await formed.open_round(server, windows=SHORT)
+    view = await formed.play(server, round_id)
+    assert view["state"] == "done"
+    expected = set(formed.ids) - ({"m-1", "m-4"} if after < After.UPLOAD else set())
+    assert set(view["survivors"]) == expected
+    await formed.check_result(server, round_id)
+
+
+async def test_a_round_without_uploads_is_voided_by_its_deadline_and_tried_again(
+    server: Server, formed: Party
+) -> None:
+    round_id = await formed.open_round(server, windows={**SHORT, "freeze_s": 30})
+    for member in formed.ids:
+        formed.seal(member, await server.opening(round_id, member))
+    view = await server.until(round_id, "voiding")
+    assert (view["state"], view["fault"]["cause"]) == ("voiding", "survivors-too-few")
+    assert view["fault"]["detail"] == "0 uploads are whole, n_min is 4"
+    assert view["fault"]["parties"] == list(formed.ids)
+    assert (await formed.play(server, round_id))["state"] == "voided"
+    following = await formed.open_round(server)
+    assert (await formed.play(server, following))["attempt"] == 1
+
+
+async def test_a_round_that_nobody_opened_is_lost(server: Server, formed: Party) -> None:
+    # Without its opening a decryptor can't sign VOID either.
+    view = await server.until(await formed.open_round(server, windows=SHORT))
+    assert (view["state"], view["fault"]["cause"]) == ("lost", "survivors-too-few")
+
+
+async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_attempt(
+    server: Server, formed: Party
+) -> None:
+    round_id = await formed.open_round(server)
+    for member in formed.ids[:5]:
+        await formed.serve(server, round_id, member)
+    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "wrong data"})
+    assert (cancelled.json()["state"], cancelled.json()["ended"]) == ("voiding", False)
+    view = await formed.play(server, round_id)
+    assert view["state"] == "voided"
+    assert view["fault"]["cause"] == "cancelled"
+    assert view["fault"]["detail"] == "wrong data"
+    assert view["survivors"] == []
+    assert (await server.client.get(f"/v1/rounds/{round_id}/result")).status_code == 409
+    following = await formed.open_round(server)
+    assert [(await server.view(following))[k] for k in ("sequence", "attempt")] == [0, 1]
+    assert (await formed.play(server, following))["state"] == "done"
+    await formed.check_result(server, following)
+    third = await formed.open_round(server)
+    assert [(await server.view(third))[k] for k in ("sequence", "attempt")] == [1, 0]
+    assert (await formed.play(server, third))["state"] == "done"
+
+
+@pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])
+async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: Party, state: str) -> None:
+    round_id = await formed.open_round(server, windows={**SHORT, "upload_s": 60, "check_s": 60})
+    for member in formed.ids:
+        opening = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
+        assert opening.status_code == 200
+    await formed.play_until(server, round_id, state)
+    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no more"})
+    assert cancelled.status_code == 200, cancelled.text
+    again = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "again"})
+    assert again.status_code == (409 if state == "revealing" else 200)
+    view = await formed.play(server, round_id) if state != "collecting" else await server.until(round_id)
+    # Once the survivors are certified, or nobody opened the attempt, VOID can't be signed any more.
+    assert view["state"] == ("lost" if state in {"revealing", "collecting"} else "voided")
+    assert view["fault"]["cause"] == "cancelled"
+    ended = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too late"})
+    assert (ended.status_code, ended.json()["cause"]) == (409, "wrong-phase")
+    following = await formed.try_round(server)
+    assert following.status_code == (409 if view["state"] == "lost" else 201)
+    if view["state"] == "lost":
+        assert following.json()["detail"] == (
+            f"round {round_id} was lost and ended this cohort: open a new cohort"
+        )
+
+
+async def test_a_second_round_waits_for_the_first(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    second = await formed.try_round(server)
+    assert (second.status_code, second.json()["cause"]) == (409, "conflict")
+    assert "still collecting" in second.json()["detail"]
+    assert (await formed.play(server, round_id))["state"] == "done"
+    assert (await formed.try_round(server)).status_code == 201
+
+
+async def test_nobody_votes_and_the_deadlines_end_the_round_as_lost(server: Server, formed: Party) -> None:
+    formed.drop = dict.fromkeys(formed.ids, After.RECEIPT)
+    round_id = await formed.open_round(server, windows=SHORT)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["fault"]["cause"]) == ("lost", "quorum-lost")
+    assert "voiding" in view["phase_seconds"]
+    late = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+    assert late.status_code == 204
+
+
+async def test_reveals_that_do_not_come_end_the_round_as_lost(server: Server, formed: Party) -> None:
+    formed.drop = dict.fromkeys(formed.ids[:4], After.VOTE)
+    round_id = await formed.open_round(server, windows=SHORT)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["fault"]["cause"]) == ("lost", "quorum-lost")
+
+
+async def test_a_round_has_eight_attempts_and_then_the_next_sequence(server: Server, formed: Party) -> None:
+    places = []
+    for _ in range(9):
+        round_id = await formed.open_round(server)
+        view = await server.view(round_id)
+        places.append((view["sequence"], view["attempt"]))
+        for member in formed.ids[:5]:
+            formed.seal(member, await server.opening(round_id, member))
+        await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "again"})
+        assert (await formed.play(server, round_id))["state"] == "voided"
+    assert places == [(0, attempt) for attempt in range(8)] + [(1, 0)]
+
+
+async def test_garbage_statistics_fail_the_round_and_name_the_identity(server: Server, formed: Party) -> None:
+    formed.spoil["m-2"] = lambda vector: -5 * vector
+    round_id = await formed.open_round(server)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
+    assert "SumCheckFailed" in view["fault"]["detail"]
+    for path in ("result", "result/weights", "result/sums"):
+        refused = await server.client.get(f"/v1/rounds/{round_id}/{path}")
+        assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+        assert "failed" in refused.json()["detail"]
+    await server.tidy(round_id)
+    assert server.coordinator.blobs.names("results") == ()
+    certificate = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+    assert certificate.status_code == 200
+    assert (await formed.try_round(server)).status_code == 201
+
+
+async def test_an_answer_after_the_end_changes_nothing(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    view = await formed.play(server, round_id)
+    phase = formed.phases["m-0"]
+    reveals = phase.outbox()
+    for reveal in reveals:
+        late = await server.client.post(
+            f"/v1/rounds/{round_id}/answers", content=reveal.to_bytes(), headers=OCTETS
+        )
+        assert (late.status_code, late.json()) == (200, view)
+    upload = await server.client.get(f"/v1/rounds/{round_id}/uploads/m-0")
+    assert upload.json() == {"member": "m-0", "chunks": len(formed.chunks["m-0"]), "missing": []}

@@ -1,0 +1,175 @@
+"""Everything that the table, the summary and the report tell, as plain data."""
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from veilsum.demo.comparison import Comparison, Floats, Heads
+from veilsum.demo.consortium import Held, Lost
+from veilsum.demo.learning import Learned
+
+EXACT_ENOUGH = 1e-6
+PHASES = ("collecting", "checking", "freezing", "revealing", "recovered")
+
+
+@dataclass(frozen=True)
+class Identities:
+    """What anybody needs to look the round up or to check it again; hexadecimal."""
+
+    federation: str
+    round: str
+    cohort: str
+    context: str
+    certificate: str
+    extractor: str
+    weights_sha256: str
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The numbers that the cohort's size gives, and how many votes the certificate has."""
+
+    survivors_min: int
+    threshold: int
+    colluders: int
+    votes: int
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """A demo that ran to its end.
+
+    Attributes:
+        members: ids, in order.
+        label_counts: records of each class at each member, (K, C).
+        survivors: ids of the members in the certified sum.
+        lost: who was killed, and after what.
+        verified: members whose result was verified from their disk.
+        records: in the sum.
+        accuracies: on the test records, in 0..1.
+        per_class: the same on each class, (C,).
+        training: accuracy after each round of training.
+        max_rel_diff: max|ΔW|/max|W| between masked and plain FFC.
+        error_bound: how far the record promises that rounding moved a weight at the most; None for no promise.
+        ridge: λ, the same for both.
+        grid, gcv: the ridges compared, and their errors.
+        upload_bytes: of each member: its announcement and its chunks, without HTTP's headers.
+        elements: of a member's vector.
+        seconds: training, enrolment, each phase, and the total.
+    """
+
+    seed: int
+    members: tuple[str, ...]
+    label_counts: np.ndarray[tuple[int, int], np.dtype[np.int64]]
+    survivors: tuple[str, ...]
+    lost: tuple[Lost, ...]
+    verified: tuple[str, ...]
+    records: int
+    test_records: int
+    accuracies: Heads
+    per_class: Heads
+    training: tuple[float, ...]
+    max_rel_diff: float
+    error_bound: float | None
+    ridge: float
+    grid: Floats
+    gcv: Floats
+    upload_bytes: int
+    elements: int
+    ring_bits: int
+    chunks: int
+    bias: bool
+    seconds: Mapping[str, float]
+    rules: Rules
+    identities: Identities
+    versions: Mapping[str, str]
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What a demo must not show."""
+        found = []
+        if not self.max_rel_diff <= EXACT_ENOUGH:
+            found.append(f"masked and plain weights differ by {self.max_rel_diff:.2g}, more than {EXACT_ENOUGH:g}")
+        if not self.accuracies.masked > self.accuracies.before:
+            found.append(
+                f"the calibrated head is right on {self.accuracies.masked:.2%} of the test records, no more than "
+                f"the trained one with {self.accuracies.before:.2%}"
+            )
+        return tuple(found)
+
+    def summary(self) -> dict[str, Any]:
+        """`summary.json`."""
+        return {
+            "members": len(self.members),
+            "survivors": list(self.survivors),
+            "lost": [{"member": lost.member, "after": lost.after} for lost in self.lost],
+            "accuracy_before": float(self.accuracies.before),
+            "accuracy_masked": float(self.accuracies.masked),
+            "accuracy_plain": float(self.accuracies.plain),
+            "weights_max_rel_diff": self.max_rel_diff,
+            "upload_bytes_per_member": self.upload_bytes,
+            "vector_elements": self.elements,
+            "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+        }
+
+
+def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, total_s: float) -> Facts:
+    """The facts of a run."""
+    result, view = comparison.result, held.view
+    record, attempt = result.record, result.evidence.attempt
+    solution, terms = record.solution, result.evidence.opening.terms
+    return Facts(
+        seed=seed,
+        members=learned.members,
+        label_counts=learned.partition.label_counts,
+        survivors=result.survivors,
+        lost=held.lost,
+        verified=comparison.verified,
+        records=record.records,
+        test_records=len(learned.data.test),
+        accuracies=comparison.accuracies,
+        per_class=comparison.per_class,
+        training=learned.accuracies,
+        max_rel_diff=comparison.max_rel_diff,
+        error_bound=record.weights_error_bound,
+        ridge=solution.ridge,
+        grid=np.array(solution.grid),
+        gcv=np.array([np.inf if error is None else error for error in solution.gcv]),
+        upload_bytes=max(report["upload_bytes"] for report in held.reports.values()),
+        elements=terms.elements,
+        ring_bits=terms.ring_bits,
+        chunks=attempt.chunks,
+        bias=result.bias is not None,
+        seconds={
+            "training": learned.seconds,
+            "enrolment": held.enrolment_s,
+            **{name: view.phase_seconds[name] for name in PHASES if name in view.phase_seconds},
+            "total": total_s,
+        },
+        rules=Rules(
+            survivors_min=attempt.quorum.survivors_min,
+            threshold=attempt.quorum.threshold,
+            colluders=attempt.quorum.colluders,
+            votes=len(result.certificate.votes),
+        ),
+        identities=Identities(
+            federation=held.admin_key.hex(),
+            round=record.round,
+            cohort=record.cohort,
+            context=record.context,
+            certificate=record.certificate,
+            extractor=record.extractor,
+            weights_sha256=record.weights_sha256,
+        ),
+        versions={
+            "veilsum": version("veilsum"),
+            "Python": platform.python_version(),
+            "NumPy": version("numpy"),
+            "PyTorch": version("torch"),
+            "system": platform.platform(terse=True),
+        },
+    )

@@ -1,0 +1,193 @@
+"""The report: one HTML file without a single outside resource."""
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from html import escape
+from importlib.resources import files
+from string import Template
+
+import numpy as np
+
+from training import plots
+from veilsum.demo.facts import Facts
+from veilsum.demo.story import exactness, knowledge, lead, method, steps
+from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, seconds
+
+_IDENTITIES = {
+    "federation": "federation: the admin's public key",
+    "round": "round",
+    "cohort": "cohort",
+    "context": "context of every signature",
+    "certificate": "survivors' certificate",
+    "extractor": "extractor and preprocessing",
+    "weights_sha256": "weights, SHA-256",
+}
+
+
+def render(facts: Facts) -> str:
+    """The whole page."""
+    template = Template(files("veilsum.demo").joinpath("report.html").read_text("utf-8"))
+    return template.substitute(
+        title=escape(f"veilsum demo, seed {facts.seed}"),
+        seed=facts.seed,
+        members=len(facts.members),
+        lead=lead(facts),
+        bars="".join(_bars(facts)),
+        figures="".join(_figures(facts)),
+        steps="".join(
+            f'<li{_killed(step.killed)}><p>{step.text}</p><span class="time">{_time(step.seconds)}</span></li>'
+            for step in steps(facts)
+        ),
+        knowledge="".join(
+            f'<div class="panel"><h3>{title}</h3><ul>{"".join(f"<li>{line}</li>" for line in lines)}</ul></div>'
+            for title, lines in knowledge(facts).items()
+        ),
+        method=method(facts),
+        exact=exactness(facts),
+        uneven=_uneven(facts),
+        cost=_cost(facts),
+        plot_classes=_plot_classes(facts),
+        plot_ridge=_plot_ridge(facts),
+        plot_labels=_plot_labels(facts),
+        plot_phases=_plot_phases(facts),
+        classes="".join(_classes(facts)),
+        fates="".join(_fates(facts)),
+        times="".join(_times(facts)),
+        identities="".join(
+            f'<tr><th scope="row">{escape(_IDENTITIES[name])}</th><td class="mono">{escape(value)}</td></tr>'
+            for name, value in asdict(facts.identities).items()
+        ),
+        verify=escape(f"veilsum verify result --admin-key {facts.identities.federation}"),
+        again=escape(f"veilsum demo --seed {facts.seed}"),
+        versions=escape(" · ".join(f"{name} {value}" for name, value in facts.versions.items())),
+    )
+
+
+def _bars(facts: Facts) -> Iterable[str]:
+    heads = facts.accuracies
+    for kind, label, detail, value in (
+        ("before", "Trained head", "fixed, as training left it", heads.before),
+        ("masked", "Masked FFC", f"from the secure sum over {len(facts.survivors)} members", heads.masked),
+        ("plain", "Plain FFC", "the same records pooled in the clear", heads.plain),
+    ):
+        yield (
+            f'<div class="bar {kind}"><dt>{label} <small>{detail}</small></dt>'
+            f'<dd class="track" aria-hidden="true"><span class="fill" style="width:{100 * value:.2f}%"></span></dd>'
+            f'<dd class="value">{percent(float(value))}</dd></div>'
+        )
+
+
+def _figures(facts: Facts) -> Iterable[str]:
+    for name, value, detail in (
+        ("masked − plain W", power(facts.max_rel_diff), "of the largest weight, at the same λ"),
+        ("in the sum", f"{len(facts.survivors)} of {len(facts.members)}", f"members; {len(facts.lost)} were killed"),
+        ("sent by a member", kibibytes(facts.upload_bytes), f"for {facts.elements} masked numbers"),
+        ("in all", seconds(facts.seconds["total"]), f"of which {seconds(facts.seconds['training'])} training"),
+    ):
+        yield f"<div><dt>{name}</dt><dd>{escape(value)} <small>{detail}</small></dd></div>"
+
+
+def _uneven(facts: Facts) -> str:
+    records = facts.label_counts.sum(axis=1)
+    return (
+        f"scikit-learn's digits, dealt very unevenly: each class is spread over the members by a Dirichlet "
+        f"distribution with concentration 0.1. The smallest member holds {records.min()} records, the largest "
+        f"{records.max()}; most hold a few of the {facts.label_counts.shape[1]} classes. Whom to kill is a rule and "
+        "no choice: the two members in the middle by their number of records."
+    )
+
+
+def _cost(facts: Facts) -> str:
+    vector = facts.elements * facts.ring_bits // 8
+    return (
+        f"A member sends {facts.upload_bytes:,} bytes: {vector:,} for {facts.elements:,} numbers of "
+        f"{facts.ring_bits} bits in {_chunks(facts.chunks)}, the rest for its signed announcement with commitments and "
+        "sealed shares for every other member. Headers of HTTP come on top. The vector's length depends on the "
+        "features and classes alone, not on how many records a member holds. The window for uploads stays open for "
+        "the member that never comes."
+    )
+
+
+def _chunks(count: int) -> str:
+    return "one chunk" if count == 1 else f"{count} chunks"
+
+
+def _classes(facts: Facts) -> Iterable[str]:
+    heads = facts.per_class
+    for label, values in enumerate(zip(heads.before, heads.masked, heads.plain, strict=True)):
+        cells = "".join(f'<td class="number">{percent(float(value))}</td>' for value in values)
+        yield f'<tr><th scope="row">{label}</th>{cells}</tr>'
+    heads = facts.accuracies
+    cells = "".join(
+        f'<td class="number">{percent(float(value))}</td>' for value in (heads.before, heads.masked, heads.plain)
+    )
+    yield f'<tr class="sum"><th scope="row">all {facts.test_records}</th>{cells}</tr>'
+
+
+def _fates(facts: Facts) -> Iterable[str]:
+    killed = {lost.member for lost in facts.lost}
+    for member, counts in zip(facts.members, facts.label_counts, strict=True):
+        held = f"{counts.sum()} records in {np.count_nonzero(counts)} classes"
+        yield (
+            f'<tr{_killed(member in killed)}><th scope="row">{escape(member)}</th><td>{held}</td>'
+            f"<td>{fate(facts, member)}</td></tr>"
+        )
+
+
+def _times(facts: Facts) -> Iterable[str]:
+    for name, value in facts.seconds.items():
+        total = ' class="sum"' if name == "total" else ""
+        yield f'<tr{total}><th scope="row">{PHASE_NAMES[name]}</th><td class="number">{seconds(value)}</td></tr>'
+
+
+def _plot_classes(facts: Facts) -> str:
+    known = ~np.isnan(facts.per_class.before)
+    names = [str(label) for label in np.flatnonzero(known)]
+    image = plots.per_class_accuracy(facts.per_class.before[known], facts.per_class.masked[known], class_names=names)
+    return _figure(image, "Accuracy by class under both heads; the table below holds the numbers.", "Worst class first.")
+
+
+def _plot_ridge(facts: Facts) -> str:
+    shown = np.isfinite(facts.gcv)
+    grid, gcv = facts.grid[shown], facts.gcv[shown].copy()
+    chosen = int(np.argmin(np.abs(grid - facts.ridge)))
+    # Of errors within 0.01 % the solver takes the largest λ; the plot marks the least error, so it is made the least.
+    gcv[chosen] = gcv.min() * (1 - 1e-12)
+    return _figure(
+        plots.ridge_curve(grid, gcv),
+        f"Generalised cross-validation error over {len(grid)} ridges, smallest near λ = {facts.ridge:.3g}.",
+        "The error of generalised cross-validation follows from the sums alone, so nobody has to hold out records. "
+        "Of ridges that tie within 0.01 % the largest is taken.",
+    )
+
+
+def _plot_labels(facts: Facts) -> str:
+    return _figure(
+        plots.label_distribution(facts.label_counts),
+        "Records of each class at each member; most members hold a few classes only.",
+        "Member k is member-0k in the table below.",
+    )
+
+
+def _plot_phases(facts: Facts) -> str:
+    shown = {name: value for name, value in facts.seconds.items() if name != "total"}
+    return _figure(
+        plots.phase_timeline({PHASE_NAMES[name]: value for name, value in shown.items()}),
+        "When each step ran, one after another; the table below holds the numbers.",
+        "Starting the coordinator, comparing and writing this page are in the total alone.",
+    )
+
+
+def _figure(image: str, alternative: str, caption: str) -> str:
+    return (
+        '<figure><div class="panel scroll" tabindex="0" role="region" aria-label="Figure">'
+        f'<img src="{image}" alt="{escape(alternative)}"></div><figcaption>{escape(caption)}</figcaption></figure>'
+    )
+
+
+def _killed(killed: bool) -> str:  # noqa: FBT001 - one flag, one attribute
+    return ' class="killed"' if killed else ""
+
+
+def _time(value: float | None) -> str:
+    return "" if value is None else seconds(value)

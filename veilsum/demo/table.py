@@ -1,0 +1,44 @@
+"""The demo's last word on the terminal."""
+
+from rich.console import Console
+from rich.table import Table
+
+from veilsum.demo.facts import Facts
+from veilsum.demo.folder import Folder
+from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, seconds
+
+
+def print_table(facts: Facts, folder: Folder, console: Console) -> None:
+    """What a person wants to know about the run."""
+    table = Table(title="veilsum demo", title_justify="left", title_style="bold", show_header=False, pad_edge=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in _rows(facts):
+        if name is None:
+            table.add_section()
+        else:
+            table.add_row(name, value)
+    console.print(table)
+    console.print(
+        "The extractor was trained under SphereFed's fixed head, which no round sends; FFC then fits that head in "
+        "closed form from summed statistics. This round's sum is exact: no differential privacy noise.",
+        style="dim",
+    )
+    console.print(f"Report   {folder.report}\nSummary  {folder.summary}", soft_wrap=True)
+
+
+def _rows(facts: Facts) -> list[tuple[str | None, str]]:
+    accuracies = facts.accuracies
+    return [
+        ("accuracy before", f"{percent(float(accuracies.before))}  fixed head it was trained under"),
+        ("after masked FFC", f"{percent(float(accuracies.masked))}  from the secure sum over {len(facts.survivors)}"),
+        ("after plain FFC", f"{percent(float(accuracies.plain))}  same members' records, pooled in the clear"),
+        ("masked and plain W", f"differ by {power(facts.max_rel_diff)} of max|W|; both chose λ = {facts.ridge:.4g}"),
+        (None, ""),
+        ("survivors", f"{len(facts.survivors)} of {len(facts.members)}, certified by {facts.rules.votes} votes"),
+        *(("lost", f"{lost.member}, {fate(facts, lost.member)}") for lost in facts.lost),
+        ("results verified", f"{len(facts.verified)}, each from its member's disk, all the same"),
+        (None, ""),
+        ("sent by a member", f"{kibibytes(facts.upload_bytes)} for {facts.elements} elements of {facts.ring_bits} bits"),
+        *((PHASE_NAMES[name], seconds(value)) for name, value in facts.seconds.items()),
+    ]
