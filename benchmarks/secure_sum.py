@@ -92,7 +92,8 @@ NOTES = """\
 Ours is the complete graph in every row. A SPARSE row has 20 neighbours a member, so its cost does not grow with the
 cohort, and its promise is weaker: that ratio is the price of a graph, not of an implementation.
 Flower rounds to 22 bits and sends 64, whatever the ring. The floor of 48 bits is taken with words of 64.
-The floor neither hashes an upload (admit, a seventh of mask) nor commits to shares, nor certifies a survivor set."""
+The floor neither hashes an upload (most of admit, a fifth of mask at 10 members) nor commits to shares, nor certifies
+a survivor set."""
 
 
 class Meter:

@@ -11,7 +11,7 @@ from client_sdk.errors import PeerFault
 from client_sdk.retry import Caller
 from protocol import rest
 from protocol.causes import Cause
-from protocol.messages import KeyCard, Manifest, Message, Roster, Upload, parse
+from protocol.messages import KeyCard, Manifest, Message, Opening, Roster, Upload, parse
 
 LONG_POLL_S = 30.0
 
@@ -62,6 +62,10 @@ class Coordinator:
         if not (version.isascii() and version.isdecimal()):
             raise PeerFault(Cause.MALFORMED, f"no {rest.VERSION_HEADER} header", ["coordinator"])
         return (parse(response.body) if response.status == 200 else None), int(version[:18])
+
+    def opening(self, round_id: str) -> Flow[Opening]:
+        """The round's opening, not yet checked."""
+        return Opening.from_bytes((yield from self._get(rest.OPENING.format(round_id=round_id))).body)
 
     def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, or ask what is missing of it: the same request."""

@@ -167,7 +167,8 @@ class Attendance:
             yield from self._opening(message, view)
             return
         if not self.taking_part:
-            return  # it can't know what it would answer for; how the round ends is still worth waiting for
+            # It comes late: its upload would not count any more, but it can still help to end the attempt.
+            self._open((yield from self.session.coordinator.opening(self.round_id)), view)
         for reply in self._receive(message):
             try:
                 yield from self.session.coordinator.answer(self.round_id, reply)

@@ -21,7 +21,7 @@ from protocol.coordinator import Collecting, CoordinatorPhase, Ended, Enrolling,
 from protocol.coordinator.ended import Certified
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.member import Enrolled, MemberPhase, Opened, load_phase
+from protocol.member import Closed, Enrolled, MemberPhase, Opened, load_phase
 from protocol.member.attempting import Attempting
 from protocol.messages import (
     Certificate,
@@ -285,6 +285,8 @@ class Federation:
         if request is None or self._gone(member, _ANSWERS[type(request)]):
             return phase
         shown = self.tamper(f"coordinator>{member}", request)
+        if not isinstance(shown, Opening) and not self._has_opened(member, phase.attempt):
+            self._tell(member, phase.attempt.opening)  # it comes late, and may still help to end the attempt
         replies = self._tell(member, shown) if shown is not None else ()
         opened = self.phases[member]
         if isinstance(opened, Opened) and isinstance(shown, Opening):
@@ -292,6 +294,10 @@ class Federation:
         for reply in replies:
             phase = self._answer(phase, member, reply)
         return phase
+
+    def _has_opened(self, member: str, attempt: Attempt) -> bool:
+        held = self.phases[member]
+        return isinstance(held, Attempting | Closed) and held.opening == attempt.opening
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         if self.restart:

@@ -61,9 +61,15 @@ class Cohort:
         )
         self.deadline_s = deadline_s
         self.id = self.enrolling.cohort.hex()
+        self.rounds: list[str] = []
         self.watch = Watch(lambda: self.version)
         self._database, self._wake = database, wake
         self._lock = asyncio.Lock()
+
+    def opened(self, round_id: str) -> None:
+        """A round of this cohort stands in the database."""
+        self.rounds.append(round_id)
+        self.watch.notify()
 
     def restore(
         self, stored: Iterable[KeyCard], manifest: Manifest | None, fault: Problem | None, not_before_s: float
@@ -81,8 +87,8 @@ class Cohort:
 
     @property
     def version(self) -> int:
-        """Grows with every card and with the end of enrolment."""
-        return len(self.enrolling.cards) + (not self.open)
+        """Grows with every card, with the end of enrolment, and with every round."""
+        return len(self.enrolling.cards) + (not self.open) + len(self.rounds)
 
     @property
     def open(self) -> bool:
@@ -163,4 +169,5 @@ class Cohort:
             deadline_s=self.deadline_s if self.open else None,
             quorum=quorum_view(self.manifest) if self.manifest else None,
             fault=self.fault,
+            rounds=tuple(self.rounds),
         )

@@ -137,6 +137,7 @@ class Coordinator:
                     )
                 )
             self.rounds[round_.id] = round_
+            cohort.opened(round_.id)
         self.keeper.wake()
         return round_
 
@@ -211,6 +212,7 @@ class Coordinator:
         litter = set(await asyncio.to_thread(self.blobs.names, "uploads"))
         for row in stored_rounds:
             self.rounds[row.id] = await self._load_round(row, not_before_s, littered=row.id in litter)
+            self.cohorts[row.cohort].opened(row.id)
 
     async def _load_round(
         self, row: Row[tuple[object, ...]], not_before_s: float, *, littered: bool

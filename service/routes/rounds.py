@@ -76,6 +76,16 @@ async def events(found: TheRound, here: Here) -> AsyncIterator[ServerSentEvent]:
 
 
 @router.get(
+    rest.OPENING,
+    response_class=Response,
+    responses={**octets_out("the signed Opening message"), **declared(Cause.NOT_FOUND)},
+)
+async def opening(found: TheRound) -> Response:
+    """The round's opening, for members who come after it is asked for."""
+    return Response(found.attempt.opening.to_bytes(), media_type=rest.OCTETS)
+
+
+@router.get(
     rest.REQUEST,
     response_class=Response,
     responses={

@@ -155,6 +155,7 @@ class LocalCoordinator:
             ("GET", pattern(rest.COHORT), self._cohort),
             ("GET", pattern(rest.MANIFEST), self._manifest),
             ("GET", pattern(rest.ROUND), self._round),
+            ("GET", pattern(rest.OPENING), self._opening),
             ("GET", pattern(rest.REQUEST), self._request),
             ("POST", pattern(rest.ANSWERS), self._answer),
             ("PUT", pattern(rest.UPLOAD), self._upload),
@@ -233,6 +234,9 @@ class LocalCoordinator:
         if round_id not in self.rounds:
             raise PeerFault(Cause.NOT_FOUND, f"no round {round_id}")
         return model(self.view(round_id))
+
+    def _opening(self, _request: Request, round_id: str) -> Response:
+        return Response(200, {}, self.rounds[round_id].phase.attempt.opening.to_bytes())
 
     def _request(self, _request: Request, round_id: str, member: str) -> Response:
         entry = self.rounds[round_id]

@@ -7,9 +7,7 @@ from pydantic import TypeAdapter, ValidationError
 from protocol import rest
 from protocol.rest import CohortRequest, Hex32, MemberId, Problem, RoundId, RoundRequest, WindowsModel
 
-PATHS = {
-    name: value for name, value in vars(rest).items() if isinstance(value, str) and value.startswith("/")
-}
+PATHS = {name: value for name, value in vars(rest).items() if name.isupper() and str(value).startswith("/")}
 FIELDS: dict[str, tuple[Any, str]] = {
     "Hex32": (Hex32, "0a" * 32),
     "MemberId": (MemberId, "member-7"),

@@ -44,7 +44,11 @@ def without_uploads_of(*members: str) -> Tamper:
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("after", list(After))
 @pytest.mark.parametrize("members", [3, 4, 5, 6, 8])
-def test_as_many_as_the_table_says_may_vanish_at_any_step(members: int, after: After, restart: bool) -> None:
+def test_as_many_as_the_table_says_may_vanish_at_any_step(
+    members: int,
+    after: After,
+    restart: bool,  # noqa: FBT001 - pytest passes it by name
+) -> None:
     federation = Federation(members, restart=restart, seed=int(after))
     stated = federation.manifest
     decryptors_may_miss = members - stated.threshold

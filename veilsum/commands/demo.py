@@ -10,12 +10,13 @@ from veilsum.console import AsJson, fail, reported, say
 
 
 def demo(
-    output: Annotated[Path, typer.Option(help="A folder of the demo's own; an earlier demo there is replaced.")] = Path(
-        "runs/demo"
-    ),
+    output: Annotated[
+        Path, typer.Option(help="A folder of the demo's own; an earlier demo there is replaced.")
+    ] = Path("runs/demo"),
     seed: Annotated[int, typer.Option(help="Fixes data, partition and training.", min=0)] = 0,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Keep the members' and the coordinator's folders, with keys and logs.")
+        bool,
+        typer.Option("--keep", help="Keep the members' and the coordinator's folders, with keys and logs."),
     ] = False,
     json_: AsJson = False,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,15 +17,16 @@ from veilsum.demo.learning import Learned
 from veilsum.features import read_features
 
 Floats = npt.NDArray[np.float64]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Heads:
+class Heads(Generic[T]):
     """Something of each head: the trained one, FFC over masked sums, FFC on the survivors' pooled records."""
 
-    before: Floats
-    masked: Floats
-    plain: Floats
+    before: T
+    masked: T
+    plain: T
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Comparison:
         result: a surviving member's, verified from its disk against the admin's key.
         verified: the members whose results were verified and are the same.
         calibrated: the extractor under the masked head.
-        accuracies: on the test records, in 0..1, arrays of shape ().
+        accuracies: on the test records, in 0..1.
         per_class: the same on each class, (C,).
         max_rel_diff: max|ΔW|/max|W| at the same λ, over the weights and, with one, the bias.
     """
@@ -43,8 +45,8 @@ class Comparison:
     result: Result
     verified: tuple[str, ...]
     calibrated: Classifier
-    accuracies: Heads
-    per_class: Heads
+    accuracies: Heads[float]
+    per_class: Heads[Floats]
     max_rel_diff: float
 
 
@@ -72,7 +74,7 @@ def compare(learned: Learned, held: Held, folder: Folder) -> Comparison:
         result=result,
         verified=tuple(results),
         calibrated=masked_head,
-        accuracies=Heads(*(np.float64(accuracy(head, test)) for head in heads)),
+        accuracies=Heads(*(accuracy(head, test) for head in heads)),
         per_class=Heads(*(per_class_accuracy(head, test) for head in heads)),
         max_rel_diff=max_rel_diff((result.weights, result.bias), (plain.weights, plain.bias)),
     )
@@ -93,5 +95,7 @@ def fit_in_the_clear(result: Result, folder: Folder) -> Solution:
 
 def max_rel_diff(ours: Sequence[Floats | None], reference: Sequence[Floats | None]) -> float:
     """max|a − b| / max|b| over arrays that stand for one; None for those that are not there."""
-    a, b = (np.concatenate([part.ravel() for part in parts if part is not None]) for parts in (ours, reference))
+    a, b = (
+        np.concatenate([part.ravel() for part in parts if part is not None]) for parts in (ours, reference)
+    )
     return float(np.abs(a - b).max() / np.abs(b).max())

@@ -6,7 +6,11 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from client_sdk import Identity
 from client_sdk.operator import Operator
@@ -56,9 +60,9 @@ class Held:
 
 def casualties(learned: Learned) -> tuple[Lost, Lost]:
     """Whom to kill: the two members in the middle by their number of records, the smaller one first."""
-    by_records = sorted(learned.members, key=dict(zip(learned.members, learned.partition.sizes, strict=True)).get)
-    middle = len(by_records) // 2
-    return Lost(by_records[middle - 1], "card"), Lost(by_records[middle], "upload")
+    order = np.argsort(learned.partition.sizes, kind="stable")
+    smaller, larger = order[len(order) // 2 - 1 : len(order) // 2 + 1]
+    return Lost(learned.members[smaller], "card"), Lost(learned.members[larger], "upload")
 
 
 def hold_round(plan: Plan, learned: Learned, folder: Folder, screen: Screen) -> Held:
@@ -111,19 +115,21 @@ class _Consortium:
             for member in self.learned.members
         }
         coordinator = self.operator.coordinator().public_key
-        draft = Draft(version=1, coordinator=coordinator, members=members, extractors=[self.learned.digest.hex()])
+        draft = Draft(
+            version=1, coordinator=coordinator, members=members, extractors=[self.learned.digest.hex()]
+        )
         self.operator.publish(draft.sign(admin))
         return admin.public
 
     def start_members(self, admin_key: bytes, cohort: CohortView) -> None:
         for member in self.learned.members:
             home = self.folder.member(member)
+            options: list[str | Path] = ["--url", self.address.url, "--admin-key", admin_key.hex()]
+            options += ["--cohort", cohort.cohort, "--features", self.folder.features(member)]
+            options += ["--lineage", LINEAGE, "--output", home / "result", "--json"]
             self.children.start(
                 member,
-                [sys.executable, "-m", "veilsum", "join", home, "--url", self.address.url]
-                + ["--admin-key", admin_key.hex(), "--cohort", cohort.cohort]
-                + ["--features", self.folder.features(member), "--lineage", LINEAGE]
-                + ["--output", home / "result", "--json"],
+                [sys.executable, "-m", "veilsum", "join", home, *options],
                 log=home / "log",
                 output=self.printed(member),
                 environment=surroundings(),
@@ -136,9 +142,11 @@ class _Consortium:
             while view.state == "enrolling":
                 missing = tuple(sorted(set(view.members) - set(view.cards)))
                 stage.update(len(view.cards), len(view.members), _waiting(missing, view.deadline_s))
-                view = self.children.during(lambda seen=view: self.operator.cohort(seen.cohort, seen.version))
+                view = self.children.during(partial(self.operator.cohort, view.cohort, view.version))
             if view.quorum is None:
-                raise DemoError(f"the cohort {view.state}: {view.fault.detail if view.fault else 'no reason given'}")
+                raise DemoError(
+                    f"the cohort {view.state}: {view.fault.detail if view.fault else 'no reason given'}"
+                )
             stage.outcome = (
                 f"{view.quorum.members} member processes; {view.quorum.survivors_min} must stay for a sum, "
                 f"{view.quorum.colluders} may collude with the coordinator"
@@ -174,21 +182,23 @@ class _Consortium:
                         self.kill(victim)
                         alive = False
                     seen = view
-                    view = self.children.during(lambda seen=view: self.operator.round(seen.round, seen.version))
+                    view = self.children.during(partial(self.operator.round, seen.round, seen.version))
                 stage.outcome = _outcome(seen, view, expected)
             if alive:
                 raise DemoError(
                     f"{victim.member}'s upload was not whole when the window closed: is this machine busy? Try again"
                 )
         if view.state != "done":
-            raise DemoError(f"the round ended {view.state}: {view.fault.detail if view.fault else 'no reason given'}")
+            raise DemoError(
+                f"the round ended {view.state}: {view.fault.detail if view.fault else 'no reason given'}"
+            )
         return view
 
     def kill(self, lost: Lost) -> None:
         self.children.kill(lost.member)
         self.screen.event(f"{lost.member} killed (SIGKILL) after its {lost.after}")
 
-    def printed(self, member: str) -> Any:
+    def printed(self, member: str) -> Path:
         return self.folder.member(member) / "printed.json"
 
 

@@ -40,14 +40,12 @@ def start_coordinator(children: Children, folder: Path) -> Address:
     """
     folder.mkdir(mode=0o700)
     address = Address(_free_port(), secrets.token_urlsafe(32))
+    options = ["--host", HOST, "--port", str(address.port), "--timeout-graceful-shutdown", "2"]
     children.start(
         "the coordinator",
-        [sys.executable, "-m", "uvicorn", "service.app:app", "--host", HOST, "--port", str(address.port)]
-        + ["--timeout-graceful-shutdown", "2"],
+        [sys.executable, "-m", "uvicorn", "service.app:app", *options],
         log=folder / "log",
-        environment=surroundings(
-            VEILSUM_DATA_DIR=str(folder / "data"), VEILSUM_OPERATOR_TOKEN=address.token
-        ),
+        environment=surroundings(VEILSUM_DATA_DIR=str(folder / "data"), VEILSUM_OPERATOR_TOKEN=address.token),
         folder=folder,
         lasting=True,
     )

@@ -10,5 +10,5 @@ class DemoError(Exception):
     """The demo can't go on."""
 
 
-class ChildFailed(DemoError):
+class ChildFailed(DemoError):  # noqa: N818 - says what happened
     """A child process ended as it should not have."""

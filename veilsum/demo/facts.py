@@ -70,8 +70,8 @@ class Facts:
     verified: tuple[str, ...]
     records: int
     test_records: int
-    accuracies: Heads
-    per_class: Heads
+    accuracies: Heads[float]
+    per_class: Heads[Floats]
     training: tuple[float, ...]
     max_rel_diff: float
     error_bound: float | None
@@ -93,7 +93,9 @@ class Facts:
         """What a demo must not show."""
         found = []
         if not self.max_rel_diff <= EXACT_ENOUGH:
-            found.append(f"masked and plain weights differ by {self.max_rel_diff:.2g}, more than {EXACT_ENOUGH:g}")
+            found.append(
+                f"masked and plain weights differ by {self.max_rel_diff:.2g}, more than {EXACT_ENOUGH:g}"
+            )
         if not self.accuracies.masked > self.accuracies.before:
             found.append(
                 f"the calibrated head is right on {self.accuracies.masked:.2%} of the test records, no more than "
@@ -107,9 +109,9 @@ class Facts:
             "members": len(self.members),
             "survivors": list(self.survivors),
             "lost": [{"member": lost.member, "after": lost.after} for lost in self.lost],
-            "accuracy_before": float(self.accuracies.before),
-            "accuracy_masked": float(self.accuracies.masked),
-            "accuracy_plain": float(self.accuracies.plain),
+            "accuracy_before": self.accuracies.before,
+            "accuracy_masked": self.accuracies.masked,
+            "accuracy_plain": self.accuracies.plain,
             "weights_max_rel_diff": self.max_rel_diff,
             "upload_bytes_per_member": self.upload_bytes,
             "vector_elements": self.elements,

@@ -3,7 +3,6 @@
 import time
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 
 from training import (
@@ -41,11 +40,6 @@ class Learned:
     digest: bytes
     accuracies: tuple[float, ...]
     seconds: float
-
-    @property
-    def label_counts(self) -> np.ndarray[tuple[int, int], np.dtype[np.int64]]:
-        """Records of each class at each member, (K, C)."""
-        return self.partition.label_counts
 
 
 def learn(plan: Plan, folder: Folder, screen: Screen) -> Learned:

@@ -133,7 +133,7 @@ class Children:
         with self._lock:
             for child in self._children.values():
                 child.expected = True
-        endings = [child.over for child in self._children.values()]
+        endings: list[Future[int]] = [child.over for child in self._children.values()]
         try:
             self._signal(signal.SIGTERM)
             wait(endings, STOP_S)

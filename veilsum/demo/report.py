@@ -80,9 +80,17 @@ def _bars(facts: Facts) -> Iterable[str]:
 def _figures(facts: Facts) -> Iterable[str]:
     for name, value, detail in (
         ("masked − plain W", power(facts.max_rel_diff), "of the largest weight, at the same λ"),
-        ("in the sum", f"{len(facts.survivors)} of {len(facts.members)}", f"members; {len(facts.lost)} were killed"),
-        ("sent by a member", kibibytes(facts.upload_bytes), f"for {facts.elements} masked numbers"),
-        ("in all", seconds(facts.seconds["total"]), f"of which {seconds(facts.seconds['training'])} training"),
+        (
+            "in the sum",
+            f"{len(facts.survivors)} of {len(facts.members)}",
+            f"members; {len(facts.lost)} were killed",
+        ),
+        ("sent by a member", kibibytes(facts.upload_bytes), f"for {facts.elements:,} masked numbers"),
+        (
+            "in all",
+            seconds(facts.seconds["total"]),
+            f"of which {seconds(facts.seconds['training'])} training",
+        ),
     ):
         yield f"<div><dt>{name}</dt><dd>{escape(value)} <small>{detail}</small></dd></div>"
 
@@ -92,8 +100,8 @@ def _uneven(facts: Facts) -> str:
     return (
         f"scikit-learn's digits, dealt very unevenly: each class is spread over the members by a Dirichlet "
         f"distribution with concentration 0.1. The smallest member holds {records.min()} records, the largest "
-        f"{records.max()}; most hold a few of the {facts.label_counts.shape[1]} classes. Whom to kill is a rule and "
-        "no choice: the two members in the middle by their number of records."
+        f"{records.max()}, and most of what a member holds is of a few classes. Whom to kill follows a rule: the "
+        "two members in the middle by their number of records."
     )
 
 
@@ -119,7 +127,8 @@ def _classes(facts: Facts) -> Iterable[str]:
         yield f'<tr><th scope="row">{label}</th>{cells}</tr>'
     heads = facts.accuracies
     cells = "".join(
-        f'<td class="number">{percent(float(value))}</td>' for value in (heads.before, heads.masked, heads.plain)
+        f'<td class="number">{percent(float(value))}</td>'
+        for value in (heads.before, heads.masked, heads.plain)
     )
     yield f'<tr class="sum"><th scope="row">all {facts.test_records}</th>{cells}</tr>'
 
@@ -143,8 +152,12 @@ def _times(facts: Facts) -> Iterable[str]:
 def _plot_classes(facts: Facts) -> str:
     known = ~np.isnan(facts.per_class.before)
     names = [str(label) for label in np.flatnonzero(known)]
-    image = plots.per_class_accuracy(facts.per_class.before[known], facts.per_class.masked[known], class_names=names)
-    return _figure(image, "Accuracy by class under both heads; the table below holds the numbers.", "Worst class first.")
+    image = plots.per_class_accuracy(
+        facts.per_class.before[known], facts.per_class.masked[known], class_names=names
+    )
+    return _figure(
+        image, "Accuracy by class under both heads; the table below holds the numbers.", "Worst class first."
+    )
 
 
 def _plot_ridge(facts: Facts) -> str:
@@ -164,8 +177,8 @@ def _plot_ridge(facts: Facts) -> str:
 def _plot_labels(facts: Facts) -> str:
     return _figure(
         plots.label_distribution(facts.label_counts),
-        "Records of each class at each member; most members hold a few classes only.",
-        "Member k is member-0k in the table below.",
+        "Records of each class at each member; most of a member's records are of a few classes.",
+        "The rows are the members in the order of the table below.",
     )
 
 

@@ -6,7 +6,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
 from rich.text import Text
 
 
@@ -49,12 +56,14 @@ class Screen:
             TextColumn("{task.fields[detail]}", style="dim"),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=self._console, transient=True) as bar:
+        live = self._console.is_terminal
+        with Progress(*columns, console=self._console, transient=True, disable=not live) as bar:
             stage = Stage(title, bar)
             yield stage
         seconds = f"{time.perf_counter() - began:6.1f} s"
         self._console.print(
-            Text.assemble(("✓ ", "green"), f"{title:<11}", (f"{seconds}  ", "dim"), stage.outcome), soft_wrap=True
+            Text.assemble(("✓ ", "green"), f"{title:<11}", (f"{seconds}  ", "dim"), stage.outcome),
+            soft_wrap=True,
         )
 
     def event(self, text: str) -> None:

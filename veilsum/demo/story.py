@@ -28,8 +28,8 @@ def lead(facts: Facts) -> str:
     heads = facts.accuracies
     return (
         f"{len(facts.members)} members hold handwritten digits, very unevenly, and share a frozen feature extractor. "
-        f"Together they fitted its classifier head: <strong>{percent(float(heads.before))} became "
-        f"{percent(float(heads.masked))}</strong> on {facts.test_records} test records. The coordinator that added their "
+        f"Together they fitted its classifier head: <strong>{percent(heads.before)} became "
+        f"{percent(heads.masked)}</strong> on {facts.test_records} test records. The coordinator that added their "
         "statistics up saw masked uploads and the total."
     )
 
@@ -50,7 +50,9 @@ def steps(facts: Facts) -> Iterator[Step]:
         f"and {rules.colluders} may collude with the coordinator without opening anybody.",
         took["enrolment"],
     )
-    yield Step(f"<strong>{lost['card']} was killed</strong> after its key card. It never uploads.", killed=True)
+    yield Step(
+        f"<strong>{lost['card']} was killed</strong> after its key card. It never uploads.", killed=True
+    )
     yield Step(
         f"<strong>Uploads.</strong> {whole} members summed their own records into {facts.elements:,} numbers, masked "
         f"them and sent {kibibytes(facts.upload_bytes)} each, with the masks' seeds in shares sealed for the others.",
@@ -87,16 +89,20 @@ def knowledge(facts: Facts) -> Mapping[str, Sequence[str]]:
     """Who saw what, by whom."""
     survivors, classes = len(facts.survivors), facts.label_counts.shape[1]
     bias = " and the bias" if facts.bias else ""
+    uploads = (
+        f"{survivors} masked uploads: each a vector of numbers modulo 2<sup>{facts.ring_bits}</sup> that looks random, "
+        "and sealed boxes it can't open"
+    )
+    total = (
+        f"the sum over {survivors} survivors: V = Σ zzᵀ, U = Σ z·onehot(y)ᵀ and how many records each of the "
+        f"{classes} classes has, {facts.records:,} in all"
+    )
+    single = (
+        "of a single member's statistics nothing more, as long as no more than "
+        f"{facts.rules.colluders} members collude with it"
+    )
     return {
-        "The coordinator": (
-            f"{survivors} masked uploads: each a vector of numbers modulo 2<sup>{facts.ring_bits}</sup> that looks "
-            "random, and sealed boxes it can't open",
-            f"the sum over {survivors} survivors: V = Σ zzᵀ, U = Σ z·onehot(y)ᵀ and how many records each of the "
-            f"{classes} classes has, {facts.records:,} in all",
-            "who took part, when, and who went missing",
-            f"of a single member's statistics nothing more, as long as no more than {facts.rules.colluders} members "
-            "collude with it",
-        ),
+        "The coordinator": (uploads, total, "who took part, when, and who went missing", single),
         "Every member": (
             f"the head: weights W{bias}, with λ and its error curve",
             f"who is in the sum, and that it holds {facts.records:,} records",
@@ -128,7 +134,7 @@ def exactness(facts: Facts) -> str:
     bound = (
         ""
         if facts.error_bound is None
-        else f" The signed record promises that no weight is off by more than {power(facts.error_bound)}."
+        else f" The signed record bounds it without looking at anybody's data: no weight is off by more than {power(facts.error_bound)}."
     )
     return (
         f"The same fit was made in the clear, on the pooled records of the same {len(facts.survivors)} survivors over the "

@@ -10,7 +10,9 @@ from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, s
 
 def print_table(facts: Facts, folder: Folder, console: Console) -> None:
     """What a person wants to know about the run."""
-    table = Table(title="veilsum demo", title_justify="left", title_style="bold", show_header=False, pad_edge=False)
+    table = Table(
+        title="veilsum demo", title_justify="left", title_style="bold", show_header=False, pad_edge=False
+    )
     table.add_column(style="dim", no_wrap=True)
     table.add_column(overflow="fold")
     for name, value in _rows(facts):
@@ -30,15 +32,21 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
 def _rows(facts: Facts) -> list[tuple[str | None, str]]:
     accuracies = facts.accuracies
     return [
-        ("accuracy before", f"{percent(float(accuracies.before))}  fixed head it was trained under"),
-        ("after masked FFC", f"{percent(float(accuracies.masked))}  from the secure sum over {len(facts.survivors)}"),
-        ("after plain FFC", f"{percent(float(accuracies.plain))}  same members' records, pooled in the clear"),
-        ("masked and plain W", f"differ by {power(facts.max_rel_diff)} of max|W|; both chose λ = {facts.ridge:.4g}"),
+        ("accuracy before", f"{percent(accuracies.before)}  fixed head, as training left it"),
+        (
+            "after masked FFC",
+            f"{percent(accuracies.masked)}  secure sum over {len(facts.survivors)} members",
+        ),
+        ("after plain FFC", f"{percent(accuracies.plain)}  their records pooled in the clear"),
+        ("masked − plain W", f"{power(facts.max_rel_diff)} of max|W|, both with λ = {facts.ridge:.4g}"),
         (None, ""),
-        ("survivors", f"{len(facts.survivors)} of {len(facts.members)}, certified by {facts.rules.votes} votes"),
-        *(("lost", f"{lost.member}, {fate(facts, lost.member)}") for lost in facts.lost),
-        ("results verified", f"{len(facts.verified)}, each from its member's disk, all the same"),
+        (
+            "survivors",
+            f"{len(facts.survivors)} of {len(facts.members)}, certified by {facts.rules.votes} votes",
+        ),
+        *((f"lost: {lost.member}", fate(facts, lost.member)) for lost in facts.lost),
+        ("results verified", f"{len(facts.verified)}, from the members' disks, all the same"),
         (None, ""),
-        ("sent by a member", f"{kibibytes(facts.upload_bytes)} for {facts.elements} elements of {facts.ring_bits} bits"),
+        ("sent by a member", f"{kibibytes(facts.upload_bytes)} for {facts.elements:,} masked numbers"),
         *((PHASE_NAMES[name], seconds(value)) for name, value in facts.seconds.items()),
     ]

@@ -9,7 +9,9 @@ import pytest
 from sqlalchemy import func, select
 
 from protocol import rest
-from protocol.messages import Upload, Vote
+from protocol.member import Opened
+from protocol.member.attempting import Attempting
+from protocol.messages import Vote, parse
 from service.storage.tables import events
 from tests.service.driver import OCTETS, Party, Server, digest_header
 
@@ -66,13 +68,8 @@ async def test_another_upload_of_the_same_member_is_a_conflict(
     assert (
         await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
     ).status_code == 200
-    other = formed.copy()
-    opened = Party(formed.ids, seed=9)
-    opened.roster, opened.cohort = formed.roster, formed.cohort
-    other.phases["m-0"] = type(formed.phases["m-0"]).from_bytes(formed.phases["m-0"].to_bytes())
-    from protocol.member import Opened  # noqa: PLC0415
-
-    phase: Any = other.phases["m-0"]
+    other, phase = formed.copy(), formed.phases["m-0"]
+    assert isinstance(phase, Attempting)
     other.phases["m-0"] = Opened(phase.ready, phase.opening, (), phase.own_shares)
     other.seal("m-0", phase.opening)
     conflict = await server.client.put(where, content=other.upload_of("m-0"), headers=OCTETS)
@@ -130,8 +127,6 @@ async def test_concurrent_copies_of_a_chunk_are_counted_once(
 async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_id: str) -> None:
     await formed.play_until(server, round_id, "freezing")
     asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
-    from protocol.messages import parse  # noqa: PLC0415
-
     formed.phases["m-0"], (vote,) = formed.phases["m-0"].receive(
         parse(asked.content), formed.keys["m-0"], time.time()
     )
@@ -154,8 +149,7 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
     )
     refused = await server.client.post(where, content=forged.to_bytes(), headers=OCTETS)
     assert (refused.status_code, refused.json()["cause"]) == (422, "bad-signature")
-    upload = Upload.from_bytes(formed.phases["m-1"].uploads[0].to_bytes())  # type: ignore[attr-defined]
-    refused = await server.client.post(where, content=upload.to_bytes(), headers=OCTETS)
+    refused = await server.client.post(where, content=formed.upload_of("m-1"), headers=OCTETS)
     assert (refused.status_code, refused.json()["cause"]) == (400, "unknown-message")
     assert await count(server) == events_before
 
@@ -220,7 +214,8 @@ async def test_the_stream_of_a_round_tells_every_change_until_the_end(
         ({"records_max": 10}, "the members' caps add up to 6000"),
         ({"ring_bits": 16}, "do not fit 16 bits"),
         ({"ridges": [1e-9]}, ""),
-        ({"dim": 65535, "classes": 65535, "chunk_elements": 8}, "chunks"),
+        ({"dim": 65535, "classes": 65535}, "6442352640 elements"),
+        ({"dim": 5000, "chunk_elements": 8}, "at most 1048576 chunks"),
     ],
 )
 async def test_terms_that_cannot_work_are_refused_with_their_numbers(

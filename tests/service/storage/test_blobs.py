@@ -1,0 +1,95 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import Misuse
+from service.storage.blobs import FileBlobs
+
+
+def recorded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens to the disk, in order."""
+    calls: list[str] = []
+    fsync, replace = os.fsync, Path.replace
+
+    def name_of(descriptor: int) -> str:
+        return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+    def record_fsync(descriptor: int) -> None:
+        name = name_of(descriptor)
+        calls.append("fsync file" if name.startswith(".") else f"fsync folder {name}")
+        fsync(descriptor)
+
+    def record_replace(self: Path, target: Path) -> Path:
+        calls.append("rename")
+        return replace(self, target)
+
+    monkeypatch.setattr(os, "fsync", record_fsync)
+    monkeypatch.setattr(Path, "replace", record_replace)
+    return calls
+
+
+def test_a_blob_is_durable_before_put_returns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = FileBlobs(tmp_path / "blobs")
+    calls = recorded(monkeypatch)
+    blobs.put("uploads/r/m/0", b"chunk")
+    expected = ["fsync file", "rename", *(f"fsync folder {f}" for f in ("m", "r", "uploads", "blobs"))]
+    assert calls == expected
+    calls.clear()
+    # The second one too: another thread may have made the folders and not come to their fsync.
+    blobs.put("uploads/r/m/1", b"chunk")
+    assert calls == expected
+    assert blobs.get("uploads/r/m/0") == b"chunk"
+
+
+def test_new_folders_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = recorded(monkeypatch)
+    FileBlobs(tmp_path / "data" / "blobs")
+    assert calls == [f"fsync folder {tmp_path.name}", "fsync folder data"]
+    assert (tmp_path / "data").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_failed_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    blobs = FileBlobs(tmp_path)
+    blobs.put("r/1", b"before")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    for name in ("r/1", "r/2"):
+        with pytest.raises(OSError, match="No space"):
+            blobs.put(name, b"after")
+    monkeypatch.undo()
+    assert blobs.get("r/1") == b"before"
+    assert blobs.names("r") == ("1",)
+
+
+def test_files_are_their_owners_alone(tmp_path: Path) -> None:
+    FileBlobs(tmp_path / "blobs").put("r/m/0", b"x")
+    for path in (tmp_path / "blobs").rglob("*"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["", "/", "a//b", "../a", "a/..", "a/.b", ".", "a/b\0", "a\\b", "a b", "ä", "a/" + "b" * 129]
+)
+def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
+    blobs = FileBlobs(tmp_path)
+    for use in (blobs.get, blobs.delete, blobs.names, lambda name: blobs.put(name, b"")):
+        with pytest.raises(Misuse, match="not the name of a blob"):
+            use(name)
+
+
+def test_deleting_takes_a_blob_or_a_folder_or_nothing(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    for name in ("r/1", "r/2", "s/1"):
+        blobs.put(name, b"x")
+    blobs.delete("r/1")
+    assert blobs.names("r") == ("2",)
+    blobs.delete("r")
+    blobs.delete("r")
+    assert blobs.names("r") == ()
+    assert blobs.get("s/1") == b"x"
+    with pytest.raises(FileNotFoundError):
+        blobs.get("r/2")

@@ -1,0 +1,36 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from protocol.errors import Misuse
+from service.storage.folder import FolderLock
+from tests.service.driver import running
+
+
+def test_one_coordinator_at_a_time_works_on_a_folder(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from service.storage.folder import FolderLock\n"
+        f"lock = FolderLock(Path({str(tmp_path)!r})); print('held', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(
+            Misuse, match=rf"another coordinator \(process {holder.pid}\) runs on .*VEILSUM_DATA_DIR"
+        ):
+            FolderLock(tmp_path)
+        holder.kill()
+    FolderLock(tmp_path).release()
+
+
+async def test_a_second_app_on_the_folder_refuses_to_start(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        with pytest.raises(Misuse, match="another coordinator"):
+            async with running(tmp_path):
+                pass
+    async with running(tmp_path):
+        pass
