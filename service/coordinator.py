@@ -242,14 +242,11 @@ class Coordinator:
             return
         try:
             outcome = await asyncio.to_thread(solving.compute, round_, recovered, self.blobs, self.key)
+            await round_.finish(outcome.record, outcome.documents, self.now())
         except PeerFault as fault:
-            await round_.finish(None, problem_of(fault), self.now())
-            log.warning("round failed", round=round_.id, cause=fault.cause.value)
-            return
-        await asyncio.to_thread(self.blobs.put, solving.weights_name(round_.id), outcome.weights)
-        await asyncio.to_thread(self.blobs.put, solving.sums_name(round_.id), outcome.sums)
-        await round_.finish(outcome.record, None, self.now())
-        log.info("round done", round=round_.id, survivors=len(outcome.record.survivors))
+            await round_.fail(problem_of(fault), self.now())
+        assert round_.final is not None
+        log.info("round ended", round=round_.id, state=round_.final.state, of=len(round_.final.survivors))
 
 
 def _refuse_expired(manifest: Manifest, now_s: float) -> None:

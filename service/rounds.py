@@ -7,7 +7,7 @@ left is its outcome: uploads, boxes, shares and seeds are deleted (protocol §4.
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from sqlalchemy import Row, delete, func, insert, select, update
@@ -134,11 +134,31 @@ class Round:
             else:
                 await self._submit(Event(now_s, "cancel", reason.encode()))
 
-    async def finish(self, record: ResultRecord | None, fault: Problem | None, now_s: float) -> None:
-        """Keep the outcome of a recovered round: its signed result, or why the sum was refused."""
+    async def finish(self, record: ResultRecord, documents: Mapping[str, bytes], now_s: float) -> None:
+        """Keep the signed result of a recovered round, with its weights and sums; not if it was given up meanwhile."""
         async with self._lock:
             if self.final is None:
-                await self._finalise("done" if record else "failed", fault, record, now_s)
+                for name, data in documents.items():
+                    await asyncio.to_thread(self._blobs.put, f"results/{self.id}/{name}", data)
+                await self._finalise("done", None, record, now_s)
+
+    async def fail(self, fault: Problem, now_s: float) -> None:
+        """Keep why the sum of a recovered round was refused."""
+        async with self._lock:
+            if self.final is None:
+                await self._finalise("failed", fault, None, now_s)
+
+    def result(self) -> ResultRecord:
+        """The signed record of a finished round; PeerFault(wrong-phase) where there is none."""
+        if self.record is None:
+            view = self.view()
+            raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
+        return self.record
+
+    def document(self, name: str) -> bytes:
+        """The weights or sums of a finished round; PeerFault(wrong-phase) where there are none."""
+        self.result()
+        return self._blobs.get(f"results/{self.id}/{name}")
 
     # What goes on by itself
 
@@ -159,6 +179,8 @@ class Round:
                 await self._submit(Event(now_s, "expire"))
             if self.final is not None and self._littered and not self._writing:
                 await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
+                if self.record is None:
+                    await asyncio.to_thread(self._blobs.delete, f"results/{self.id}")
                 await self._database.forget()
                 self._littered = False
 

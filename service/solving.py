@@ -35,23 +35,15 @@ from service.rounds import Round
 from service.storage.blobs import FileBlobs
 
 
+WEIGHTS, SUMS = "weights", "sums"
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """A finished sum: what is published, and what only the operator may read."""
+    """A finished sum: what is published, and what only the operator may read (`SUMS`)."""
 
     record: ResultRecord
-    weights: bytes
-    sums: bytes
-
-
-def weights_name(round_id: str) -> str:
-    """Where a round's weights are stored."""
-    return f"results/{round_id}/weights"
-
-
-def sums_name(round_id: str) -> str:
-    """Where a round's sums are stored."""
-    return f"results/{round_id}/sums"
+    documents: dict[str, bytes]
 
 
 def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningKey) -> Outcome:
@@ -100,7 +92,7 @@ def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningK
             empty_classes=solution.empty_classes,
         ),
     )
-    return Outcome(sign_record(record, key), weights, sums)
+    return Outcome(sign_record(record, key), {WEIGHTS: weights, SUMS: sums})
 
 
 def sum_of(round_: Round, recovered: Recovered, blobs: FileBlobs) -> npt.NDArray[np.int64]:

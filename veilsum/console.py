@@ -11,6 +11,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
 Token = Annotated[
     str | None,
@@ -20,13 +21,13 @@ Ca = Annotated[
     Path | None,
     typer.Option("--ca", help="PEM file of the authority that signed the coordinator's certificate."),
 ]
-DEFAULT_URL = "http://127.0.0.1:8000"
 
 
 def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
     """Print a result: an object, or a titled list of names and values."""
     if as_json:
         sys.stdout.write(json.dumps(values, indent=2) + "\n")
+        sys.stdout.flush()
         return
     from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
     from rich.text import Text  # noqa: PLC0415 - as above
@@ -45,13 +46,13 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
-def fail(message: str, *, as_json: bool, cause: str | None = None) -> NoReturn:
-    """End the command with exit code 1 and say why."""
+def fail(message: str, *, as_json: bool, cause: str | None = None, code: int = 1) -> NoReturn:
+    """End the command and say why."""
     if as_json:
         sys.stdout.write(json.dumps({"error": message, "cause": cause}) + "\n")
     else:
         sys.stderr.write(f"veilsum: {message}\n")
-    raise typer.Exit(1)
+    raise typer.Exit(code)
 
 
 @contextmanager
@@ -62,16 +63,19 @@ def reported(*, as_json: bool) -> Iterator[None]:
     from calibration import CalibrationError  # noqa: PLC0415 - as above
     from client_sdk.errors import ClientError  # noqa: PLC0415 - as above
     from protocol.errors import Misuse, PeerFault  # noqa: PLC0415 - as above
+    from veilsum.wording import for_commands  # noqa: PLC0415 - as above
 
     try:
         yield
     except PeerFault as fault:
-        fail(str(fault), as_json=as_json, cause=fault.cause.value)
+        fail(for_commands(str(fault)), as_json=as_json, cause=fault.cause.value)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", as_json=as_json)
     except (Misuse, CalibrationError, ClientError, OSError) as error:
-        fail(str(error), as_json=as_json)
+        fail(for_commands(str(error)), as_json=as_json)
+    except KeyboardInterrupt:
+        fail("stopped", as_json=as_json, code=130)
 
 
 def _shown(value: Any) -> str:
@@ -87,7 +91,9 @@ def _shown(value: Any) -> str:
 
 
 def clock(moment_s: float | None) -> str:
-    """A Unix time as people read it."""
-    return (
-        "–" if moment_s is None else datetime.fromtimestamp(moment_s, UTC).astimezone().strftime("%H:%M:%S")
-    )
+    """A Unix time as people read it: today's by the hour, another day's with its date."""
+    if moment_s is None:
+        return "–"
+    moment = datetime.fromtimestamp(moment_s, UTC).astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")

@@ -7,17 +7,22 @@ from typing import Any
 
 from calibration import FeaturesLattice, FFCStatistics
 from client_sdk import Identity, Member, Policy, Result
+from client_sdk.member import PATIENCE_S
 from client_sdk.progress import Progress, Step
+from client_sdk.store import Store
+from protocol.causes import Cause
 from protocol.cost import upload_bytes
-from protocol.rest import TermsView
+from protocol.errors import Misuse, PeerFault
+from protocol.rest import RoundView, TermsView
+from veilsum import names
 from veilsum.console import clock, note
-from veilsum.features import Features, Labels, read_features
-from veilsum.remote import operator
+from veilsum.features import Features, Labels, checked_features, of_file
+from veilsum.remote import changes, naming, operator, trust
 
 
 @dataclass(frozen=True)
 class Errand:
-    """What a member's command was asked to do."""
+    """What a member's command was asked to do; Misuse where an id or a key is none."""
 
     folder: Path
     url: str
@@ -32,29 +37,44 @@ class Errand:
     members_min: int = 3
     ca: Path | None = None
 
+    def __post_init__(self) -> None:
+        names.cohort_id(self.cohort)
+        if self.round_id is not None:
+            names.round_id(self.round_id)
 
-def run(errand: Errand, output: Path) -> dict[str, Any]:
-    """Take part in a round and save the verified result; a summary of it.
+    @property
+    def policy(self) -> Policy:
+        """What the member insists on."""
+        return Policy(
+            admin_key=names.admin_key(self.admin_key),
+            members_min=self.members_min,
+            extractors=frozenset(map(names.extractor_digest, self.extractors)) or None,
+        )
+
+
+def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
+    """Take part in a round and save the verified result; the result, and a summary of it.
 
     Raises:
         PeerFault, ClientError, CalibrationError, Misuse: as the SDK; each says what to do next.
     """
-    features, labels = read_features(errand.features, errand.labels)  # before anybody waits for it
-    policy = Policy(
-        admin_key=errand.admin_key,
-        members_min=errand.members_min,
-        extractors=frozenset(errand.extractors) or None,
-    )
+    # What can be wrong here is found out before anybody waits.
+    policy = errand.policy
+    features, labels = checked_features(errand.features, errand.labels, normalise=errand.normalise)
     identity = Identity.load(errand.folder)
-    verify = str(errand.ca) if errand.ca else True
-    with Member(errand.url, identity, None, policy, progress=teller(), verify=verify) as member:
+    output.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (
+        naming(errand.url),
+        Member(errand.url, identity, None, policy, progress=teller(), verify=trust(errand.ca)) as member,
+    ):
         quorum = member.enrol(errand.cohort)
         note(f"Enrolled with {quorum.members} members; {quorum.survivors_min} must stay for a sum.")
-        round_id, terms = _round_of(errand)
-        statistics = summarise(features, labels, terms, normalise=errand.normalise)
+        round_id, terms = _round_of(errand, identity)
+        with of_file(errand.features):
+            statistics = summarise(features, labels, terms, normalise=errand.normalise)
         result = member.contribute(round_id, statistics, lineage=errand.lineage)
     result.save(output)
-    return summary(result, output)
+    return result, summary(result, output)
 
 
 def summarise(features: Features, labels: Labels, terms: TermsView, *, normalise: bool) -> FFCStatistics:
@@ -80,25 +100,40 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
         "effective_dof": record.solution.dof,
         "noise": f"{record.noise}: an exact sum, without differential privacy",
         "weights": list(result.weights.shape),
-        "upload_bytes": upload_bytes(result.evidence.attempt, result.evidence.member) if result.counted else 0,
+        "upload_bytes": upload_bytes(result.evidence.attempt, result.evidence.member)
+        if result.counted
+        else 0,
         "saved": str(output),
     }
 
 
-def _round_of(errand: Errand) -> tuple[str, TermsView]:
-    """The round asked for, or the cohort's newest that has not ended, waited for if there is none yet."""
-    with operator(errand.url, ca=errand.ca) as client:
-        view = client.cohort(errand.cohort)
-        while errand.round_id is None:
-            for round_id in reversed(view.rounds):
-                found = client.round(round_id)
-                if not found.ended and found.terms is not None:
-                    return round_id, found.terms
+def _round_of(errand: Errand, identity: Identity) -> tuple[str, TermsView]:
+    """The round asked for; else the cohort's newest, if it is still to finish or to collect; else the next."""
+    with operator(errand.url, ca=errand.ca, patience_s=PATIENCE_S) as client:
+        if errand.round_id is not None:
+            view = client.round(errand.round_id)
+            if view.cohort != errand.cohort.lower():
+                raise Misuse(f"round {view.round} is of another cohort: pass --cohort {view.cohort}")
+            return view.round, _terms(view)
+        cohorts = changes(lambda after: client.cohort(errand.cohort, after))
+        while True:
+            rounds = next(cohorts).rounds
+            newest = client.round(rounds[-1]) if rounds else None
+            if newest is not None and (not newest.ended or _uncollected(newest, identity)):
+                return newest.round, _terms(newest)
             note("Waiting for the operator to open a round.")
-            view = client.cohort(errand.cohort, after=view.version)
-        named = client.round(errand.round_id)
-        assert named.terms is not None
-        return errand.round_id, named.terms
+
+
+def _uncollected(view: RoundView, identity: Identity) -> bool:
+    """Whether it ended well while this member, which is in its sum, was away."""
+    folder = Store(identity.folder).results(view.round)
+    return view.state == "done" and identity.member in view.survivors and not Result.saved_in(folder)
+
+
+def _terms(view: RoundView) -> TermsView:
+    if view.terms is None:
+        raise PeerFault(Cause.MALFORMED, f"round {view.round} is shown without its terms", ["coordinator"])
+    return view.terms
 
 
 def teller() -> Callable[[Progress], None]:

@@ -1,20 +1,34 @@
 """Features and labels from files: .npz, .npy, .safetensors, .parquet. No torch needed."""
 
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from calibration import CalibrationError
+from calibration.rows import as_features, as_labels, check_rows
 from protocol.errors import Misuse
 
+Array = npt.NDArray[Any]
 Features = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.integer[Any]]
-_FORMS = ".npz, .npy, .safetensors or .parquet"
+
+MAX_CLASSES = 65_535
+_WANTED = ("features", "labels")
+
+
+class _Found(NamedTuple):
+    arrays: dict[str, Array]
+    names: list[str]
+    """Of everything in the file, for whoever looks for what is missing."""
 
 
 def read_features(path: Path, labels: Path | None = None) -> tuple[Features, Labels]:
-    """Features (n, dim) and labels (n,).
+    """Features (n, dim) and labels (n,), as they stand in the files.
 
     `.npz` and `.safetensors` hold arrays named `features` and `labels`. `.npy` holds the features and takes
     the labels from a second `.npy`. `.parquet` has a column `label`; every other column is a feature.
@@ -22,64 +36,101 @@ def read_features(path: Path, labels: Path | None = None) -> tuple[Features, Lab
     Raises:
         Misuse: a form that isn't read, a missing file, array or column, or an array that needs unpickling.
     """
-    if not path.exists():
-        raise Misuse(f"{path} does not exist")
-    readers = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors, ".parquet": _parquet}
-    reader = readers.get(path.suffix)
+    reader = _READERS.get(path.suffix)
     if reader is None:
-        raise Misuse(f"{path} is not {_FORMS}")
-    arrays = reader(path)
+        raise Misuse(f"{path} is not one of {', '.join(_READERS)}")
+    arrays, names = _read(path, reader)
     if labels is not None:
-        arrays["labels"] = _npy(labels)["features"]
-    missing = {"features", "labels"} - set(arrays)
+        if "labels" in arrays:
+            raise Misuse(f"{path} has labels of its own: leave out --labels")
+        arrays["labels"] = _read(labels, _npy).arrays["features"]
+    missing = [name for name in _WANTED if name not in arrays]
+    if missing == ["labels"] and path.suffix == ".npy":
+        raise Misuse(f"{path} has no labels: pass --labels FILE.npy, or save both in one .npz")
     if missing:
-        raise Misuse(
-            f"{path} has no {' and no '.join(sorted(missing))}: "
-            + (
-                "pass --labels FILE.npy"
-                if missing == {"labels"}
-                else f"it holds {', '.join(sorted(arrays)) or 'nothing'}"
-            )
-        )
+        raise Misuse(f"{path} has no {' and no '.join(missing)}: it holds {', '.join(names) or 'nothing'}")
     return arrays["features"], arrays["labels"]
 
 
-def _npz(path: Path) -> dict[str, npt.NDArray[Any]]:
+def checked_features(
+    path: Path, labels: Path | None = None, *, normalise: bool, classes: int = MAX_CLASSES
+) -> tuple[Features, Labels]:
+    """As `read_features`, refused at once where statistics would refuse them hours later.
+
+    Raises:
+        Misuse: also wrong shapes or types, NaN, rows not of length 1, labels out of range, no records.
+    """
+    features, y = read_features(path, labels)
+    if features.ndim != 2 or not features.shape[1]:
+        raise Misuse(f"{path}: features have shape {features.shape}, not (n, dim): one row a record")
+    if not len(features):
+        raise Misuse(f"{path} holds no records")
+    with of_file(path):
+        matrix = as_features(features, features.shape[1])
+        indices = as_labels(y, len(matrix), classes)
+        check_rows(matrix, normalise=normalise)
+    return matrix, indices
+
+
+@contextmanager
+def of_file(path: Path) -> Iterator[None]:
+    """Say of which file an error speaks."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except (ValueError, OSError) as error:
-        raise Misuse(f"{path} is not a readable .npz of plain arrays: {error}") from error
+        yield
+    except CalibrationError as error:
+        raise Misuse(f"{path}: {error}") from error
 
 
-def _npy(path: Path) -> dict[str, npt.NDArray[Any]]:
+def _read(path: Path, reader: Any) -> _Found:
+    if not path.is_file():
+        raise Misuse(f"{path} does not exist, or is not a file")
     try:
-        return {"features": np.load(path, allow_pickle=False)}
-    except (ValueError, OSError) as error:
-        raise Misuse(f"{path} is not a readable .npy of plain numbers: {error}") from error
+        found: _Found = reader(path)
+    except Misuse:
+        raise
+    except Exception as error:  # each parser fails in its own ways on a damaged file
+        raise Misuse(
+            f"{path} is not a readable {path.suffix} of plain numbers: {str(error) or type(error).__name__}"
+        ) from error
+    return found
 
 
-def _safetensors(path: Path) -> dict[str, npt.NDArray[Any]]:
-    from safetensors import SafetensorError  # noqa: PLC0415 - only this form needs it
-    from safetensors.numpy import load_file  # noqa: PLC0415 - as above
+def _npz(path: Path) -> _Found:
+    if not zipfile.is_zipfile(path):
+        raise Misuse(f"{path} is not an .npz archive: write it with numpy.savez")
+    with np.load(path, allow_pickle=False) as archive:
+        return _Found({name: archive[name] for name in _WANTED if name in archive.files}, archive.files)
 
+
+def _npy(path: Path) -> _Found:
+    with path.open("rb") as file:  # numpy.load would try pickle on what is no .npy
+        return _Found({"features": np.lib.format.read_array(file, allow_pickle=False)}, ["features"])
+
+
+def _safetensors(path: Path) -> _Found:
+    from safetensors import safe_open  # noqa: PLC0415 - only this form needs it
+
+    with safe_open(path, framework="numpy") as file:
+        names = list(file.keys())
+        return _Found({name: file.get_tensor(name) for name in _WANTED if name in names}, names)
+
+
+def _parquet(path: Path) -> _Found:
     try:
-        tensors: dict[str, npt.NDArray[Any]] = load_file(path)
-    except SafetensorError as error:
-        raise Misuse(f"{path} is not a readable .safetensors: {error}") from error
-    return tensors
-
-
-def _parquet(path: Path) -> dict[str, npt.NDArray[Any]]:
-    try:
-        from pyarrow import ArrowException, parquet  # noqa: PLC0415 - only this form needs it
+        from pyarrow import parquet  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise Misuse("reading .parquet needs pyarrow: pip install pyarrow") from error
-    try:
-        table = parquet.read_table(path)
-    except (ArrowException, OSError) as error:
-        raise Misuse(f"{path} is not a readable .parquet: {error}") from error
+        raise Misuse("reading .parquet needs its extra: pip install 'veilsum[parquet]'") from error
+    table = parquet.read_table(path)
     columns = {name: table.column(name).to_numpy() for name in table.column_names}
-    labels = columns.pop("label", None)
-    arrays = {"features": np.column_stack(list(columns.values()))} if columns else {}
-    return arrays if labels is None else {**arrays, "labels": labels}
+    found = _Found({}, list(columns))
+    if (labels := columns.pop("label", None)) is not None:
+        found.arrays["labels"] = labels
+    strange = [name for name, values in columns.items() if values.dtype.kind not in "fiu"]
+    if strange:
+        raise Misuse(f"{path}: no numbers in column {', '.join(strange)}; a feature is a column of its own")
+    if columns:
+        found.arrays["features"] = np.column_stack(list(columns.values()))
+    return found
+
+
+_READERS = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors, ".parquet": _parquet}

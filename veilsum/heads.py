@@ -1,19 +1,40 @@
 """Closed-form heads from feature files: the work behind `veilsum calibrate`."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from calibration import FFCStatistics, solve_ffc
+from calibration.rows import unit_rows
 from protocol.errors import Misuse
 from veilsum.contribute import Errand, run
-from veilsum.features import Features, read_features
+from veilsum.features import checked_features, of_file
 
 Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """Scores z @ weights + bias for features z of length 1; a class without records is never answered."""
+
+    weights: Floats
+    bias: Floats | None
+    empty_classes: tuple[int, ...]
+
+    def accuracy(self, path: Path, *, normalise: bool) -> float:
+        """Share of a file's records whose highest score is their label's."""
+        dim, classes = self.weights.shape
+        features, labels = checked_features(path, normalise=normalise, classes=classes)
+        if features.shape[1] != dim:
+            raise Misuse(f"{path}: features have shape {features.shape}, the head takes (n, {dim})")
+        scores = unit_rows(features)[0] @ self.weights + (0.0 if self.bias is None else self.bias)
+        scores[:, list(self.empty_classes)] = -np.inf  # zeros would beat every negative score
+        return float((scores.argmax(axis=1) == labels).mean())
 
 
 def local(
@@ -30,18 +51,17 @@ def local(
     """FFC on the files' pooled records; writes the weights and says how they were found."""
     if labels is not None and len(files) != 1:
         raise Misuse("--labels goes with one file of features")
-    loaded = [read_features(path, labels) for path in files]
-    count = classes or 1 + max(int(y.max(initial=0)) for _, y in loaded)
-    if loaded[0][0].ndim != 2:
-        raise Misuse(f"{files[0]}: features have shape (n, dim), not {loaded[0][0].shape}")
-    statistics = FFCStatistics(loaded[0][0].shape[1], count, bias=bias, normalise=normalise)
-    for features, y in loaded:
-        statistics.update(features, y)
+    _check_output(output, files, test)
+    loaded = [checked_features(path, labels, normalise=normalise) for path in files]
+    count = classes or 1 + max(int(y.max()) for _, y in loaded)
+    statistics = FFCStatistics(
+        loaded[0][0].shape[1], count, bias=bias, normalise=normalise, track_records=False
+    )
+    for path, (features, y) in zip(files, loaded, strict=True):
+        with of_file(path):
+            statistics.update(features, y)
     solution = solve_ffc(statistics, ridges or None)
-    tensors = {"weights": np.ascontiguousarray(solution.weights)}
-    if solution.bias is not None:
-        tensors["bias"] = np.ascontiguousarray(solution.bias)
-    save_file(tensors, output)
+    head = Head(solution.weights, solution.bias, solution.empty_classes)
     values: dict[str, Any] = {
         "records": solution.records,
         "classes": count,
@@ -54,60 +74,33 @@ def local(
         "saved": str(output),
     }
     if test is not None:
-        values["accuracy"] = accuracy(test, solution.weights, solution.bias, normalise=normalise)
+        values["accuracy"] = head.accuracy(test, normalise=normalise)
+    tensors = {"weights": solution.weights} | ({} if solution.bias is None else {"bias": solution.bias})
+    _write(output, save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}))
     return values
 
 
-def through_round(
-    files: Sequence[Path],
-    *,
-    labels: Path | None,
-    normalise: bool,
-    folder: Path | None,
-    cohort: str | None,
-    admin_key: str | None,
-    lineage: str,
-    url: str,
-    output: Path,
-    test: Path | None,
-) -> dict[str, Any]:
+def through_round(errand: Errand, *, output: Path, test: Path | None) -> dict[str, Any]:
     """The same with other members: only the sum of everybody's statistics is ever seen."""
-    if folder is None or cohort is None or admin_key is None:
-        raise Misuse("a round takes --folder, --cohort and --admin-key together")
-    if len(files) != 1:
-        raise Misuse("a member contributes one file of features: join them first")
-    errand = Errand(
-        folder=folder,
-        url=url,
-        admin_key=admin_key,
-        cohort=cohort,
-        features=files[0],
-        labels=labels,
-        lineage=lineage,
-        normalise=normalise,
-    )
-    from client_sdk import Result  # noqa: PLC0415 - a local head needs no SDK
-
-    values = run(errand, folder / "result")
-    result = Result.load(folder / "result")
-    output.write_bytes(result.weights_file)
+    _check_output(output, [errand.features], test)
+    result, values = run(errand, errand.folder / "result")
+    head = Head(result.weights, result.bias, result.record.solution.empty_classes)
+    _write(output, result.weights_file)
     values["head"] = str(output)
     if test is not None:
-        values["accuracy"] = accuracy(test, result.weights, result.bias, normalise=normalise)
+        values["accuracy"] = head.accuracy(test, normalise=errand.normalise)
     return values
 
 
-def accuracy(test: Path, weights: Floats, bias: Floats | None, *, normalise: bool) -> float:
-    """Share of a file's records whose highest score is their label's."""
-    features, y = read_features(test)
-    z = _unit(features) if normalise else np.asarray(features, np.float64)
-    if z.ndim != 2 or z.shape[1] != len(weights):
-        raise Misuse(f"{test}: features have shape {z.shape}, the head takes (n, {len(weights)})")
-    scores = z @ weights + (0.0 if bias is None else bias)
-    return float((scores.argmax(axis=1) == y).mean())
+def _check_output(output: Path, files: Sequence[Path], test: Path | None) -> None:
+    """Before the work: what would be lost by it, or lose it."""
+    inputs = [*files] if test is None else [*files, test]
+    if output.resolve() in {path.resolve() for path in inputs}:
+        raise Misuse(f"--output {output} would replace the features: choose another file")
+    if output.is_dir():
+        raise Misuse(f"--output {output} is a folder: name a file in it")
 
 
-def _unit(features: Features) -> Floats:
-    z = np.asarray(features, np.float64)
-    unit: Floats = z / np.linalg.norm(z, axis=1, keepdims=True)
-    return unit
+def _write(output: Path, content: bytes) -> None:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_bytes(content)

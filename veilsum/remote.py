@@ -1,17 +1,98 @@
-"""The operator's client as commands open it."""
+"""The coordinator as commands reach it: one address, one trust, and waits that say something once."""
 
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+from urllib.parse import urlsplit
 
+from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
 from client_sdk.progress import Progress, Step
+from protocol.errors import Misuse
+from protocol.rest import CohortView, RoundView
 from veilsum.console import note
 
+PATIENCE_S = 30.0
+POLL_MIN_S = 1.0
+"""Shortest time between two looks at a coordinator, or a proxy, that does not let one wait."""
 
-def operator(url: str, token: str | None = None, ca: Path | None = None) -> Operator:
+View = TypeVar("View", CohortView, RoundView)
+
+
+@contextmanager
+def operator(
+    url: str, token: str | None = None, ca: Path | None = None, *, patience_s: float = PATIENCE_S
+) -> Iterator[Operator]:
     """A client of the coordinator at `url`; retries are told on stderr."""
-    return Operator(url, token, progress=_retries, verify=str(ca) if ca else True)
+
+    def retries(event: Progress) -> None:
+        if event.step is Step.RETRYING:
+            note(f"No answer from {shown(url)}: {event.detail}")
+
+    with (
+        naming(url),
+        Operator(url, _token(token), progress=retries, patience_s=patience_s, verify=trust(ca)) as client,
+    ):
+        yield client
 
 
-def _retries(event: Progress) -> None:
-    if event.step is Step.RETRYING:
-        note(f"The coordinator does not answer: {event.detail}")
+@contextmanager
+def naming(url: str) -> Iterator[None]:
+    """Say of which coordinator an error speaks; Misuse for what is no address."""
+    where = shown(url)
+    try:
+        yield
+    except Unreachable as error:
+        raise Unreachable(f"{where}: {error}") from error
+
+
+def shown(url: str) -> str:
+    """An address for people, without a password in it; Misuse for what is none."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = None
+    if not host or parts.scheme not in {"http", "https"}:
+        raise Misuse("--url is not a coordinator's address: write https://HOST[:PORT]")
+    host = f"[{host}]" if ":" in host else host
+    return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+
+
+def trust(ca: Path | None) -> bool | str:
+    """What the SDK takes as `verify`: the system's authorities, or a PEM file's that can be read."""
+    if ca is None:
+        return True
+    try:
+        ssl.create_default_context(cafile=ca)
+    except OSError as error:  # ssl.SSLError is one; it names no file
+        raise Misuse(f"--ca {ca} is not a readable PEM file of certificates: {error}") from error
+    return str(ca)
+
+
+def changes(look: Callable[[int | None], View]) -> Iterator[View]:
+    """A view now, and again whenever its version has changed.
+
+    Args:
+        look: gives the view; for a version, once there is another or a long poll ends.
+    """
+    view = look(None)
+    while True:
+        yield view
+        seen = view.version
+        while view.version == seen:
+            asked_s = time.monotonic()
+            view = look(seen)
+            if view.version == seen and time.monotonic() - asked_s < POLL_MIN_S:
+                time.sleep(POLL_MIN_S)
+
+
+def _token(token: str | None) -> str | None:
+    """Stripped: a secret's file often ends in a newline, and the error about that would quote it."""
+    stripped = token.strip() if token else None
+    if stripped and not (stripped.isascii() and stripped.isprintable()):
+        raise Misuse("the operator's token holds characters that no token has: copy it again")
+    return stripped or None

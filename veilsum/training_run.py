@@ -92,7 +92,9 @@ def write_members(output: Path, classifier: Classifier, data: Dataset, partition
     """Each member's features and labels, as `veilsum join` reads them."""
     width = len(str(len(partition.members) - 1))
     for index, rows in enumerate(partition.members):
-        write_features(output / f"member-{index:0{width}}.npz", classifier, data.subset(torch.from_numpy(rows)))
+        write_features(
+            output / f"member-{index:0{width}}.npz", classifier, data.subset(torch.from_numpy(rows))
+        )
 
 
 def write_features(path: Path, classifier: Classifier, data: Dataset) -> None:

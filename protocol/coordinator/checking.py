@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from protocol.causes import Cause
@@ -22,11 +21,13 @@ class Checking(CoordinatorPhase):
     Attributes:
         uploads: the whole ones, in order of member.
         receipts: by decryptor.
+        trees: by upload digest, its Merkle trees over boxes and rows: made once, handed on from receipt to receipt.
     """
 
     name: ClassVar[str] = "checking"
     uploads: dict[str, Upload]
     receipts: dict[str, Receipt] = field(default_factory=dict)
+    trees: dict[bytes, tuple[Tree, Tree]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Upload]) -> "Checking":
@@ -58,16 +59,16 @@ class Checking(CoordinatorPhase):
                 )
                 for dealer, upload in self.uploads.items()
                 if dealer != member
-                for boxes, rows in (self._trees[dealer],)
+                for boxes, rows in (self._trees(upload),)
             ),
         )
 
-    @cached_property
-    def _trees(self) -> dict[str, tuple[Tree, Tree]]:
-        return {
-            dealer: (Tree.of(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows))
-            for dealer, upload in self.uploads.items()
-        }
+    def _trees(self, upload: Upload) -> tuple[Tree, Tree]:
+        known = self.trees.get(upload.header.digest)
+        if known is None:
+            known = Tree.of(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows)
+            self.trees[upload.header.digest] = known
+        return known
 
     def _receipt(self, receipt: Receipt, now_s: float) -> CoordinatorPhase:
         member = receipt.member

@@ -67,7 +67,7 @@ class Ready(MemberPhase):
         """Check an opening in this order, and only then move any key (protocol §4.3).
 
         1. it is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
-        2. the own card has not expired (card-expired), nor have the terms (terms-expired);
+        2. no card of the cohort has expired (card-expired), nor have the terms (terms-expired);
         3. sequence and attempt are not behind this member (wrong-sequence);
         4. the links begin with the history this member knows, leave out no attempt it uploaded to, end those that
            it saw certified as they ended, and account for every earlier attempt of the cohort (chain-broken);

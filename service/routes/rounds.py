@@ -14,8 +14,7 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Receipt, Refusal, Reveal, Upload, Vote, parse
 from service import solving
-from service.coordinator import Coordinator
-from service.problems import DECODING, declared, wrong_phase
+from service.problems import DECODING, declared
 from service.rounds import Round
 from service.routes.common import (
     After,
@@ -207,9 +206,7 @@ async def cancel(found: TheRound, request: rest.CancelRequest, here: Here) -> re
 @router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
 async def result(found: TheRound) -> rest.ResultRecord:
     """The signed record of a finished round."""
-    if found.record is None:
-        raise _no_result(found.view())
-    return found.record
+    return found.result()
 
 
 @router.get(
@@ -220,9 +217,9 @@ async def result(found: TheRound) -> rest.ResultRecord:
         **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
-async def weights(found: TheRound, here: Here) -> Response:
+async def weights(found: TheRound) -> Response:
     """The head's weights, float64, as safetensors."""
-    return await _document(here, found, solving.weights_name(found.id))
+    return await _document(found, solving.WEIGHTS)
 
 
 @router.get(
@@ -234,19 +231,13 @@ async def weights(found: TheRound, here: Here) -> Response:
         **declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
-async def sums(found: TheRound, here: Here) -> Response:
+async def sums(found: TheRound) -> Response:
     """The sum itself, as safetensors (operator)."""
-    return await _document(here, found, solving.sums_name(found.id))
+    return await _document(found, solving.SUMS)
 
 
-async def _document(here: Coordinator, found: Round, name: str) -> Response:
-    if found.record is None:
-        raise _no_result(found.view())
-    return Response(await asyncio.to_thread(here.blobs.get, name), media_type=rest.SAFETENSORS)
-
-
-def _no_result(view: rest.RoundView) -> PeerFault:
-    return wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
+async def _document(found: Round, name: str) -> Response:
+    return Response(await asyncio.to_thread(found.document, name), media_type=rest.SAFETENSORS)
 
 
 def _sha256_of(header: str) -> bytes:

@@ -101,3 +101,9 @@ def test_very_small_cohorts_come_with_a_caution() -> None:
 def test_a_manifests_quorum_is_the_one_it_was_made_for() -> None:
     federation = Federation(6, decryptors=(0, 2, 3, 5))
     assert Quorum.of(federation.manifest) == Quorum.derive(6, 4, colluders=1)
+
+
+def test_a_quorum_for_fewer_colluders_is_a_consistent_one() -> None:
+    """What `a` is, no rule can say: a member's own policy has to refuse one that is too low for it."""
+    q = Quorum.derive(50, 50, colluders=0)
+    assert (q.colluders, q.survivors_min, q.threshold) == (0, 26, 26)

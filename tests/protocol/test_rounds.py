@@ -278,7 +278,7 @@ def test_a_cohort_of_twenty() -> None:
 # Any pattern at all
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data(), members=st.integers(3, 9), seed=st.integers(0, 2**32))
 def test_any_round_gives_the_exact_sum_or_ends_with_a_cause(
     data: st.DataObject, members: int, seed: int

@@ -4,13 +4,12 @@ from typing import Annotated, Any
 
 import typer
 
-from veilsum.console import AsJson, Ca, Token, Url, clock, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, reported, say
 
 app = typer.Typer(
     help="The operator's side: members and their keys in force for a while.", no_args_is_help=True
 )
 CohortId = Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id.")]
-HOST = "http://127.0.0.1:8000"
 
 
 @app.command("open")
@@ -21,46 +20,51 @@ def open_(
     ] = 65_535,
     colluders: Annotated[
         int | None,
-        typer.Option(help="How many members may collude with the coordinator [default: a quarter]."),
+        typer.Option(
+            help="How many members may collude with the coordinator.", min=0, show_default="a quarter"
+        ),
     ] = None,
     enrol_s: Annotated[
         float, typer.Option(help="Seconds until enrolment closes with those who came.")
     ] = 86_400.0,
-    url: Url = HOST,
+    url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
     """Open a cohort; members enrol with `veilsum join`."""
     with reported(as_json=json_):
-        from protocol.rest import CohortRequest  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - `--help` stays quick
+        from protocol.rest import CohortRequest  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.names import federation_id  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         request = CohortRequest(records_cap=records_cap, colluders=colluders, enrol_s=enrol_s)
         with operator(url, token, ca) as client:
-            _show(client.open_cohort(federation, request), as_json=json_)
+            _show(client.open_cohort(federation_id(federation), request), as_json=json_)
 
 
 @app.command()
-def status(cohort: CohortId, url: Url = HOST, ca: Ca = None, json_: AsJson = False) -> None:
+def status(cohort: CohortId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
     """Show who has enrolled, and what follows from how many there are."""
     with reported(as_json=json_):
-        from veilsum.remote import operator  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.names import cohort_id  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         with operator(url, ca=ca) as client:
-            _show(client.cohort(cohort), as_json=json_)
+            _show(client.cohort(cohort_id(cohort)), as_json=json_)
 
 
 @app.command()
 def close(
-    cohort: CohortId, url: Url = HOST, token: Token = None, ca: Ca = None, json_: AsJson = False
+    cohort: CohortId, url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None, json_: AsJson = False
 ) -> None:
     """End enrolment now, with the members that came."""
     with reported(as_json=json_):
-        from veilsum.remote import operator  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.names import cohort_id  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         with operator(url, token, ca) as client:
-            _show(client.close_cohort(cohort), as_json=json_)
+            _show(client.close_cohort(cohort_id(cohort)), as_json=json_)
 
 
 def _show(view: Any, *, as_json: bool) -> None:

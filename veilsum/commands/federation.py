@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, Ca, Token, Url, note, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
 
 app = typer.Typer(help="The admin's side: who is a member, by signature.", no_args_is_help=True)
 Folder = Annotated[Path, typer.Option("--folder", help="The admin's folder.")]
@@ -52,40 +52,25 @@ def roster(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Write or change the draft of a roster; every change raises its version."""
+    """Write or change the draft of a roster; a change raises its version."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.admin import Draft  # noqa: PLC0415 - as above
+        from veilsum import admin  # noqa: PLC0415 - `--help` stays quick
 
-        if draft.exists():
-            changed = Draft.load(draft)
-            changed.version += 1
-        else:
-            changed = Draft(version=1, coordinator="")
-        if coordinator is None and url is not None and not changed.coordinator:
+        old = admin.Draft.load(draft) if draft.exists() else None
+        if coordinator is None and old is None and url is not None:
             from veilsum.remote import operator  # noqa: PLC0415 - as above
 
             with operator(url, ca=ca) as client:
                 coordinator = client.coordinator().public_key
-        changed.coordinator = coordinator or changed.coordinator
-        if not changed.coordinator:
-            raise Misuse("a roster names its coordinator's key: pass --coordinator or --url")
-        for entry in member or ():
-            name, found, key = entry.partition("=")
-            if not found:
-                raise Misuse(f"--member {entry}: write ID=PUBLICKEY")
-            changed.members[name] = key
-        for name in remove or ():
-            if changed.members.pop(name, None) is None:
-                raise Misuse(f"--remove {name}: there is no such member in {draft}")
-            changed.decryptors = [other for other in changed.decryptors if other != name]
-            changed.readers = [other for other in changed.readers if other != name]
-        for listed, added in (
-            (changed.extractors, extractor),
-            (changed.decryptors, decryptor),
-            (changed.readers, reader),
-        ):
-            listed.extend(item for item in added or () if item not in listed)
+        changed = admin.revised(
+            old,
+            coordinator=coordinator,
+            members=member or (),
+            remove=remove or (),
+            extractors=extractor or (),
+            decryptors=decryptor or (),
+            readers=reader or (),
+        )
         changed.save(draft)
         say(
             {"draft": str(draft), "version": changed.version, "members": sorted(changed.members)},
@@ -99,20 +84,23 @@ def sign(
     draft: DraftFile,
     folder: Folder,
     output: Annotated[
-        Path | None, typer.Option(help="Where the signed roster goes [default: DRAFT.bin].")
+        Path | None, typer.Option(help="Where the signed roster goes.", show_default="DRAFT with .bin")
     ] = None,
     publish: Annotated[bool, typer.Option("--publish", help="Send it to the coordinator too.")] = False,
-    url: Url = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
     """Sign a draft; with --publish also store it at the coordinator."""
     with reported(as_json=json_):
-        from veilsum.admin import Draft, load_admin  # noqa: PLC0415 - `--help` stays quick
+        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.admin import Draft, load_admin  # noqa: PLC0415 - as above
 
         signed = Draft.load(draft).sign(load_admin(folder))
         target = output or draft.with_suffix(".bin")
+        if target.resolve() == draft.resolve():
+            raise Misuse(f"{target} is the draft itself: pass another --output")
         target.write_bytes(signed.to_bytes())
         if publish:
             from veilsum.remote import operator  # noqa: PLC0415 - as above

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, Ca, Url, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 
 def join(
@@ -22,20 +22,20 @@ def join(
     ],
     labels: Annotated[Path | None, typer.Option(help="Labels, where the features are a .npy.")] = None,
     round_: Annotated[
-        str | None, typer.Option("--round", help="A round's id [default: the next one].")
+        str | None, typer.Option("--round", help="A round's id.", show_default="the next one")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Where the result goes [default: FOLDER/result].")
+        Path | None, typer.Option(help="Where the result goes.", show_default="FOLDER/result")
     ] = None,
     extractor: Annotated[
         list[str] | None,
-        typer.Option(help="Accept only this extractor digest; repeat [default: the roster's]."),
+        typer.Option(help="Accept only this extractor digest; repeat.", show_default="the roster's"),
     ] = None,
     members_min: Annotated[int, typer.Option(help="Refuse a smaller cohort.", min=3)] = 3,
     normalise: Annotated[
         bool, typer.Option("--normalise", help="Scale each feature vector to length 1.")
     ] = False,
-    url: Url = "http://127.0.0.1:8000",
+    url: Url = DEFAULT_URL,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
@@ -60,4 +60,5 @@ def join(
             members_min=members_min,
             ca=ca,
         )
-        say(run(errand, output or folder / "result"), as_json=json_, title="Result, verified")
+        _, values = run(errand, output or folder / "result")
+        say(values, as_json=json_, title="Result, verified")

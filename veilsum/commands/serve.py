@@ -1,19 +1,21 @@
 """`veilsum serve`: the coordinator, as `uvicorn service.app:app` would start it."""
 
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail
+from veilsum.console import AsJson, fail, reported, say
 
 
 def serve(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port to listen on.", min=0, max=65535)] = 8000,
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 for any.", min=0, max=65535)] = 8000,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where everything is kept [default: veilsum-data].")
+        Path | None,
+        typer.Option(
+            envvar="VEILSUM_DATA_DIR", help="Where everything is kept.", show_default="veilsum-data"
+        ),
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the server's certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
@@ -21,17 +23,16 @@ def serve(
 ) -> None:
     """Start a coordinator. At first start it prints the operator's token, once."""
     try:
-        import uvicorn  # noqa: PLC0415 - an extra
+        from veilsum import serving  # noqa: PLC0415 - an extra
     except ImportError:
         fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=json_)
-    if data_dir is not None:
-        os.environ["VEILSUM_DATA_DIR"] = str(data_dir)
-    uvicorn.run(
-        "service.app:app",
-        host=host,
-        port=port,
-        ssl_certfile=tls_cert,
-        ssl_keyfile=tls_key,
-        log_level="warning" if json_ else "info",
-        timeout_graceful_shutdown=5,
-    )
+    with reported(as_json=json_):
+        serving.run(
+            host,
+            port,
+            data_dir,
+            tls_cert,
+            tls_key,
+            quiet=json_,
+            started=lambda facts: say(facts, as_json=json_, title="Coordinator"),
+        )

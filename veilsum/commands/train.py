@@ -19,7 +19,7 @@ def train(
     participation: Annotated[
         float, typer.Option(help="Share of members in a round.", min=0.01, max=1.0)
     ] = 0.5,
-    seed: Annotated[int, typer.Option(help="Fixes partition, weights and order.")] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes partition, weights and order.", min=0)] = 0,
     workers: Annotated[int, typer.Option(help="Processes; the result is the same.", min=1)] = 1,
     output: Annotated[
         Path, typer.Option(help="A folder for the extractor and each member's features.")
@@ -28,7 +28,8 @@ def train(
 ) -> None:
     """Train a feature extractor on scikit-learn's digits, unevenly spread, and write every member's features."""
     try:
-        import torch  # noqa: F401, PLC0415 - an extra
+        import sklearn  # noqa: F401, PLC0415 - an extra
+        import torch  # noqa: F401, PLC0415 - as above
     except ImportError:
         fail("training needs its extra: pip install 'veilsum[training]'", as_json=json_)
     with reported(as_json=json_):

@@ -18,13 +18,10 @@ def verify(
     """Check signatures, certificate, record and weights of a saved result; exit code 1 if one does not hold."""
     with reported(as_json=json_):
         from client_sdk import Result  # noqa: PLC0415 - `--help` stays quick
-        from protocol.errors import Misuse  # noqa: PLC0415 - as above
+        from veilsum import names  # noqa: PLC0415 - as above
         from veilsum.contribute import summary  # noqa: PLC0415 - as above
 
-        try:
-            pinned = bytes.fromhex(admin_key) if admin_key else None
-        except ValueError as error:
-            raise Misuse("--admin-key is not hexadecimal") from error
+        pinned = None if admin_key is None else bytes.fromhex(names.admin_key(admin_key))
         result = Result.load(folder)
         result.verify(pinned)
         federation = (

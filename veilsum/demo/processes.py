@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from veilsum.demo.errors import ChildFailed, DemoError
 
@@ -110,7 +110,8 @@ class Children:
         """
         done: Future[T] = Future()
         threading.Thread(target=_fulfil, args=(done, work), daemon=True).start()
-        wait([done, self._failure], return_when=FIRST_COMPLETED)
+        either: tuple[Future[Any], ...] = (done, self._failure)
+        wait(either, return_when=FIRST_COMPLETED)
         if self._failure.done():
             self._failure.result()
         return done.result()
@@ -123,7 +124,7 @@ class Children:
             DemoError: one still runs after `timeout_s` seconds.
         """
         endings = {name: self._children[name].over for name in names}
-        _, running = self.during(lambda: wait(endings.values(), timeout_s))
+        running = self.during(lambda: wait(endings.values(), timeout_s).not_done)
         if running:
             late = ", ".join(name for name, over in endings.items() if over in running)
             raise DemoError(f"{late}: still running {timeout_s:.0f} s after the round's end")
@@ -133,7 +134,7 @@ class Children:
         with self._lock:
             for child in self._children.values():
                 child.expected = True
-        endings: list[Future[int]] = [child.over for child in self._children.values()]
+        endings = [child.over for child in self._children.values()]
         try:
             self._signal(signal.SIGTERM)
             wait(endings, STOP_S)

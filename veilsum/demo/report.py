@@ -121,16 +121,15 @@ def _chunks(count: int) -> str:
 
 
 def _classes(facts: Facts) -> Iterable[str]:
-    heads = facts.per_class
+    heads, overall = facts.per_class, facts.accuracies
     for label, values in enumerate(zip(heads.before, heads.masked, heads.plain, strict=True)):
-        cells = "".join(f'<td class="number">{percent(float(value))}</td>' for value in values)
-        yield f'<tr><th scope="row">{label}</th>{cells}</tr>'
-    heads = facts.accuracies
-    cells = "".join(
-        f'<td class="number">{percent(float(value))}</td>'
-        for value in (heads.before, heads.masked, heads.plain)
-    )
+        yield f'<tr><th scope="row">{label}</th>{_cells(*values)}</tr>'
+    cells = _cells(overall.before, overall.masked, overall.plain)
     yield f'<tr class="sum"><th scope="row">all {facts.test_records}</th>{cells}</tr>'
+
+
+def _cells(*values: float) -> str:
+    return "".join(f'<td class="number">{percent(value)}</td>' for value in values)
 
 
 def _fates(facts: Facts) -> Iterable[str]:

@@ -152,3 +152,15 @@ def test_a_second_receipt_is_a_conflict(federation: Federation) -> None:
     )
     with pytest.raises(PeerFault, match=r"^conflict: member-0 has sent another receipt before \[member-0\]$"):
         received(federation, first, second)
+
+
+def test_trees_are_made_once_whatever_receipts_come(federation: Federation) -> None:
+    federation.phase.request_for("member-5")
+    after = received(federation, receipt(federation, "member-0"))
+    assert isinstance(federation.phase, Checking)
+    assert isinstance(after, Checking)
+    made = dict(federation.phase.trees)
+    assert len(made) == 5
+    after.request_for("member-1")
+    assert all(after.trees[digest] is trees for digest, trees in made.items())
+    assert len(after.trees) == 5

@@ -67,8 +67,8 @@ def test_a_failed_put_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_files_are_their_owners_alone(tmp_path: Path) -> None:
     FileBlobs(tmp_path / "blobs").put("r/m/0", b"x")
-    for path in (tmp_path / "blobs").rglob("*"):
-        assert path.stat().st_mode & 0o077 == 0
+    assert (tmp_path / "blobs").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "blobs/r/m/0").stat().st_mode & 0o777 == 0o600
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,153 @@
+"""The real process: `uvicorn service.app:app`, stopped politely and otherwise."""
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from service import shutdown
+from service.shutdown import on_stop_signal
+from tests.service.driver import TOKEN, Party
+
+
+class Process:
+    """`uvicorn service.app:app` on a folder; looks like the driver's Server to members."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{self.port}",
+            headers={"authorization": f"Bearer {TOKEN}"},
+            timeout=30,
+            trust_env=False,
+        )
+        self.log = (folder.parent / "log").open("ab")
+
+    async def start(self) -> None:
+        environment = {
+            **os.environ,
+            "VEILSUM_DATA_DIR": str(self.folder),
+            "VEILSUM_OPERATOR_TOKEN": TOKEN,
+            "OMP_NUM_THREADS": "1",
+        }
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "uvicorn", "service.app:app", "--port", str(self.port)],
+            env=environment,
+            stdout=self.log,
+            stderr=self.log,
+        )
+        for _ in range(600):
+            try:
+                if (await self.client.get("/healthz")).status_code == 200:
+                    return
+            except httpx.TransportError:
+                assert self.process.poll() is None, (self.folder.parent / "log").read_text()
+                await asyncio.sleep(0.05)
+        raise AssertionError("it does not start")
+
+    async def kill(self) -> None:
+        self.process.kill()
+        await asyncio.to_thread(self.process.wait)
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+    async def close(self) -> None:
+        await self.client.aclose()
+        if self.process.poll() is None:
+            await self.kill()
+        self.log.close()
+
+    async def view(self, round_id: str) -> dict[str, Any]:
+        view: dict[str, Any] = (await self.client.get(f"/v1/rounds/{round_id}")).json()
+        return view
+
+
+async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path) -> None:
+    party = Party(tuple(f"m-{index}" for index in range(4)))
+    server: Any = Process(tmp_path / "data")
+    try:
+        await server.start()
+        due = ["chunk 1 of m-2", "Vote of m-2", "Reveal of m-0"]
+
+        async def on_ack(label: str) -> None:
+            if label in due:
+                due.remove(label)
+                before = [await server.view(r) for r in round_ids]
+                await server.restart()
+                assert [await server.view(r) for r in round_ids] == before
+
+        party.on_ack = on_ack
+        round_ids: list[str] = []
+        await party.begin(server)
+        round_ids.append(await party.open_round(server))
+        view = await party.play(server, round_ids[0], within_s=60)
+        assert (view["state"], due) == ("done", [])
+        record = (await server.client.get(f"/v1/rounds/{round_ids[0]}/result")).json()
+        assert len(record["survivors"]) == 4
+        await stops_promptly(server, round_ids[0])
+    finally:
+        await server.close()
+    text = (tmp_path / "log").read_text()
+    assert TOKEN not in text
+    assert "Traceback" not in text
+
+
+async def stops_promptly(server: Process, round_id: str) -> None:
+    """SIGTERM while a long-poll of 30 s is open: it is answered, and the process ends."""
+    version = (await server.view(round_id))["version"]
+    waiting = asyncio.create_task(
+        server.client.get(f"/v1/rounds/{round_id}", params={"after": version, "wait_s": 30})
+    )
+    await asyncio.sleep(0.3)
+    started = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    assert (await waiting).json()["version"] == version
+    await asyncio.to_thread(server.process.wait, 10)
+    assert time.monotonic() - started < 5
+    assert server.process.returncode in {0, -signal.SIGTERM}
+
+
+async def test_the_signal_is_heard_beside_the_servers_own_handler() -> None:
+    heard: list[str] = []
+    stopped = asyncio.Event()
+    before = signal.signal(signal.SIGTERM, lambda *_: heard.append("server"))
+    try:
+        with on_stop_signal(stopped.set):
+            signal.raise_signal(signal.SIGTERM)
+            await asyncio.wait_for(stopped.wait(), 5)
+        assert heard == ["server"]
+        signal.raise_signal(signal.SIGTERM)
+        assert heard == ["server", "server"]
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+async def test_outside_the_main_thread_signals_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed: list[Callable[..., Any]] = []
+    monkeypatch.setattr(shutdown.signal, "signal", lambda _, handler: installed.append(handler))  # type: ignore[attr-defined]
+
+    def enter() -> None:
+        with on_stop_signal(lambda: None):
+            pass
+
+    await asyncio.to_thread(enter)
+    assert installed == []
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    with on_stop_signal(lambda: None):
+        assert (
+            len(installed) == 1
+        )  # asyncio's for SIGINT; the default of SIGTERM ends the process on the spot

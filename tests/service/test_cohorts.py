@@ -1,0 +1,150 @@
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.identity import SigningKey
+from protocol.messages import Entry, Manifest
+from tests.service.driver import OCTETS, Party, Server, running
+
+
+async def put_card(server: Server, party: Party, member: str, card: bytes) -> Any:
+    return await server.client.put(f"/v1/cohorts/{party.cohort}/cards/{member}", content=card, headers=OCTETS)
+
+
+async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> None:
+    await party.found(server)
+    await party.open_cohort(server)
+    where = f"/v1/cohorts/{party.cohort}"
+    early = await server.client.get(f"{where}/manifest")
+    assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
+    early = await party.try_round(server)
+    assert (early.status_code, early.json()["detail"]) == (409, "the cohort is not formed yet")
+    waiting = asyncio.create_task(server.client.get(where, params={"after": 5, "wait_s": 20}))
+    await party.enrol(server)
+    view = (await waiting).json()
+    assert (view["state"], view["version"], view["cards"]) == ("formed", 7, list(party.ids))
+    assert view["quorum"] == {
+        "members": 6,
+        "colluders": 1,
+        "survivors_min": 4,
+        "threshold": 4,
+        "members_may_miss": 2,
+        "decryptors_may_miss": 2,
+        "caution": None,
+    }
+    manifest = Manifest.from_bytes((await server.client.get(f"{where}/manifest")).content)
+    assert manifest.members == party.ids
+
+
+async def test_a_card_twice_changes_nothing_and_another_is_a_conflict(server: Server, party: Party) -> None:
+    await party.found(server)
+    await party.open_cohort(server)
+    card = party.card_of("m-0").to_bytes()
+    first = await put_card(server, party, "m-0", card)
+    again = await put_card(server, party, "m-0", card)
+    assert (again.status_code, again.json()) == (200, first.json())
+    for member, sent, status, cause in [
+        ("m-0", party.card_of("m-0").to_bytes(), 409, "card-conflict"),
+        ("m-1", card, 400, "malformed-request"),
+        ("m-1", party.card_of("m-1", expires_in_s=-5).to_bytes(), 422, "card-expired"),
+        ("m-1", card[:-1], 400, "truncated"),
+        ("m-1", card + b"\0", 400, "left-over-bytes"),
+    ]:
+        refused = await put_card(server, party, member, sent)
+        assert (refused.status_code, refused.json()["cause"]) == (status, cause)
+    party.keys["m-1"] = SigningKey(b"x" * 32)
+    party.roster = party.make_roster(server.coordinator.key.public)
+    forged = await put_card(server, party, "m-1", party.card_of("m-1").to_bytes())
+    assert (forged.status_code, forged.json()["cause"]) == (422, "bad-signature")
+    assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 1
+
+
+async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
+    server: Server, party: Party
+) -> None:
+    await party.found(server)
+    await party.open_cohort(server)
+    await party.enrol(server, party.ids[:5])
+    closed = await server.client.post(f"/v1/cohorts/{party.cohort}/close")
+    assert (closed.json()["state"], closed.json()["version"]) == ("formed", 6)
+    assert (await server.client.post(f"/v1/cohorts/{party.cohort}/close")).json() == closed.json()
+    late = await put_card(server, party, "m-5", party.card_of("m-5").to_bytes())
+    assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
+    again = await put_card(server, party, "m-0", party.phases["m-0"].outbox()[0].to_bytes())
+    assert again.status_code == 200
+    await party.take_manifest(server)
+    round_id = await party.open_round(server)
+    assert (await party.play(server, round_id))["state"] == "done"
+
+
+async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server, party: Party) -> None:
+    await party.found(server)
+    await party.open_cohort(server, enrol_s=0.3)
+    await party.enrol(server, party.ids[:2])
+    view = (await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 2, "wait_s": 10})).json()
+    assert (view["state"], view["fault"]["cause"]) == ("failed", "cohort-too-small")
+    refused = await party.try_round(server)
+    assert refused.json()["detail"].startswith("the cohort is not formed: 2 members")
+    # The way on is another cohort.
+    await party.open_cohort(server)
+    party.phases.clear()
+    await party.enrol(server)
+    assert (await party.try_round(server)).status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("members", "request_"), [(2, {}), (6, {"colluders": 5}), (6, {"honest_min": 7}), (1001, {})]
+)
+async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(
+    server: Server, members: int, request_: dict[str, Any]
+) -> None:
+    party = Party(tuple(f"m-{index:04}" for index in range(min(members, 6))))
+    answer = (await server.client.get("/v1/coordinator")).json()
+    entries = tuple(
+        Entry(f"m-{index:04}", SigningKey(index.to_bytes(32, "big")).public) for index in range(members)
+    )
+    roster = party.make_roster(bytes.fromhex(answer["public_key"]), members=entries)
+    put = await server.client.put(
+        f"/v1/federations/{party.federation}/roster", content=roster.to_bytes(), headers=OCTETS
+    )
+    assert put.status_code == 201
+    refused = await server.client.post(
+        f"/v1/federations/{party.federation}/cohorts", json={"records_cap": 10, **request_}
+    )
+    assert (refused.status_code, refused.json()["cause"]) == (422, "cohort-too-small")
+    assert (await server.client.get(f"/v1/federations/{party.federation}")).json()["cohorts"] == []
+
+
+async def test_a_cohort_whose_cards_have_expired_opens_no_round(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = server.coordinator.now
+    monkeypatch.setattr(server.coordinator, "now", lambda: now() + 20_000)
+    refused = await formed.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (422, "card-expired")
+    assert refused.json()["parties"] == list(formed.ids)
+
+
+async def test_a_card_and_the_end_of_enrolment_are_stored_at_once(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as server:
+        await party.found(server)
+        await party.open_cohort(server)
+        await party.enrol(server, party.ids[:5])
+        card = party.card_of("m-5").to_bytes()
+        transaction = server.coordinator.database.transaction
+
+        def full() -> Any:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(server.coordinator.database, "transaction", full)
+        refused = await put_card(server, party, "m-5", card)
+        assert (refused.status_code, refused.headers["retry-after"]) == (503, "5")
+        assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["version"] == 5
+        monkeypatch.setattr(server.coordinator.database, "transaction", transaction)
+        assert (await put_card(server, party, "m-5", card)).json()["state"] == "formed"
+    async with running(tmp_path) as server:
+        assert (await server.client.get(f"/v1/cohorts/{party.cohort}")).json()["state"] == "formed"

@@ -1,0 +1,278 @@
+"""Storage that fails, many members at once, deadlines that fall into requests."""
+
+import asyncio
+import itertools
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from protocol.errors import Misuse
+from protocol.simulator import After
+from service import solving
+from service.rounds import Round
+from tests.service.driver import OCTETS, Party, Server, digest_header, running
+
+
+async def test_thirty_members_upload_side_by_side(server: Server) -> None:
+    party = Party(
+        tuple(f"m-{index:02}" for index in range(30)), decryptors=tuple(f"m-{i:02}" for i in range(7))
+    )
+    await party.begin(server, colluders=2)
+    round_id = await party.open_round(server)
+
+    async def upload(member: str) -> None:
+        party.seal(member, await server.opening(round_id, member))
+        where = f"/v1/rounds/{round_id}/uploads/{member}"
+        answer = await server.client.put(where, content=party.upload_of(member), headers=OCTETS)
+        assert answer.status_code == 200, answer.text
+        lanes = [
+            server.client.put(f"{where}/chunks/{i}", content=data, headers=digest_header(data))
+            for i, data in enumerate(party.chunks[member])
+        ]
+        assert {sent.status_code for sent in await asyncio.gather(*lanes)} == {200}
+
+    await asyncio.gather(*(upload(member) for member in party.ids))
+    assert (await party.play(server, round_id))["state"] == "done"
+    await party.check_result(server, round_id)
+
+
+async def test_a_full_disk_acknowledges_nothing_and_the_round_goes_on(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = await formed.open_round(server)
+    formed.seal("m-0", await server.opening(round_id, "m-0"))
+    where = f"/v1/rounds/{round_id}/uploads/m-0"
+    await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    data = formed.chunks["m-0"][0]
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def locked(*_: object) -> Any:
+        raise OperationalError("INSERT", {"body": data}, Exception("database or disk is full"))
+
+    for target, name, failure in (
+        (server.coordinator.blobs, "put", full),
+        (server.coordinator.database, "transaction", locked),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(target, name, failure)
+            refused = await server.client.put(f"{where}/chunks/0", content=data, headers=digest_header(data))
+            assert (refused.status_code, refused.json()["cause"]) == (503, "unavailable")
+            assert refused.headers["retry-after"] == "5"
+        assert 0 in (await server.client.get(where)).json()["missing"]
+    with monkeypatch.context() as patched:
+        patched.setattr(server.coordinator.database, "transaction", locked)
+        cohort = await server.client.post(
+            f"/v1/federations/{formed.federation}/cohorts", json={"records_cap": 1}
+        )
+        assert cohort.status_code == 503
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+
+
+async def test_a_deadline_that_storage_failed_is_passed_later(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed.drop = {"m-5": After.OPENING}
+    round_id = await formed.open_round(server, windows={"upload_s": 1.0, "grace_s": 0.1})
+    for member in formed.ids:
+        await formed.serve(server, round_id, member)
+    append, failures = server.coordinator.rounds[round_id]._journal.append, itertools.count()
+
+    async def twice_full(event: Any) -> None:
+        if next(failures) < 2:
+            raise OSError(28, "No space left on device")
+        await append(event)
+
+    monkeypatch.setattr(server.coordinator.rounds[round_id]._journal, "append", twice_full)
+    assert (await server.until(round_id, "checking"))["state"] == "checking"
+    assert (await formed.play(server, round_id))["state"] == "done"
+
+
+async def test_a_bug_in_one_round_stops_no_other(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await formed.open_round(server, windows={"upload_s": 0.3, "freeze_s": 0.2})
+    advance = Round.advance
+    other = Party(formed.ids, seed=3)
+    other.roster = formed.roster
+    await other.open_cohort(server)
+    await other.enrol(server)
+
+    async def bug(self: Round, now_s: float) -> None:
+        if self.id == first:
+            raise ZeroDivisionError
+        await advance(self, now_s)
+
+    monkeypatch.setattr(Round, "advance", bug)
+    second = await other.open_round(server, windows={"upload_s": 0.4, "freeze_s": 0.2})
+    assert (await server.until(second))["state"] == "lost"
+    assert (await server.view(first))["state"] == "collecting"
+    monkeypatch.setattr(Round, "advance", advance)
+    assert (await server.until(first))["state"] == "lost"
+
+
+async def test_two_cohorts_of_a_federation_end_in_the_same_moment(server: Server, formed: Party) -> None:
+    other = Party(formed.ids, seed=3)
+    other.roster = formed.roster
+    await other.open_cohort(server)
+    await other.enrol(server)
+    one, two = await formed.open_round(server), await other.open_round(server)
+    views = await asyncio.gather(formed.play(server, one), other.play(server, two))
+    assert [view["state"] for view in views] == ["done", "done"]
+    assert len(await server.coordinator.federations.links(formed.federation)) == 2
+    third = await formed.open_round(server)
+    assert (await formed.play(server, third))["state"] == "done"
+
+
+async def test_a_deadline_falls_into_a_request_under_way(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed.drop = {"m-5": After.ANNOUNCEMENT}
+    round_id = await formed.open_round(server, windows={"upload_s": 1.0, "grace_s": 0.1})
+    for member in formed.ids[:5]:
+        await formed.serve(server, round_id, member)
+    formed.drop = {}
+    formed.seal("m-5", await server.opening(round_id, "m-5"))
+    where = f"/v1/rounds/{round_id}/uploads/m-5"
+    await server.client.put(where, content=formed.upload_of("m-5"), headers=OCTETS)
+    put, loop = server.coordinator.blobs.put, asyncio.get_running_loop()
+
+    def slow(name: str, data: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(server.until(round_id, "checking"), loop).result()
+        put(name, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.coordinator.blobs, "put", slow)
+        data = formed.chunks["m-5"][0]
+        late = await server.client.put(f"{where}/chunks/0", content=data, headers=digest_header(data))
+    assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
+    await server.tidy(round_id)
+
+
+async def test_a_sum_that_cannot_be_computed_is_tried_again_and_may_be_given_up(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(solving, "compute", broken)
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "recovered")
+    await asyncio.sleep(0.1)
+    assert (await server.view(round_id))["state"] == "recovered"
+    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too large"})
+    assert (cancelled.json()["state"], cancelled.json()["fault"]["cause"]) == ("failed", "cancelled")
+    monkeypatch.undo()
+    await formed.play(server, round_id)
+    following = await formed.open_round(server)
+    assert (await formed.play(server, following))["sequence"] == 1
+
+
+async def test_a_result_that_comes_after_the_round_was_given_up_is_dropped(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute = solving.compute
+
+    def slow(*arguments: Any) -> Any:
+        outcome = compute(*arguments)
+        time.sleep(0.5)
+        return outcome
+
+    monkeypatch.setattr(solving, "compute", slow)
+    round_id = await formed.open_round(server)
+    await formed.play_until(server, round_id, "recovered")
+    cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no"})
+    assert cancelled.json()["state"] == "failed"
+    await asyncio.sleep(0.8)
+    assert (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).status_code == 409
+    assert server.coordinator.blobs.names("results") == ()
+
+
+async def test_a_clock_set_back_makes_no_phase_shorter_than_nothing(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = await formed.open_round(server)
+    now = server.coordinator.now
+    monkeypatch.setattr(server.coordinator, "now", lambda: now() - 5000)
+    view = await formed.play(server, round_id)
+    assert view["state"] == "done"
+    assert min(view["phase_seconds"].values()) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("lattice", ["sums", "features"])
+async def test_any_garbage_ends_the_round_one_way_or_the_other(
+    server: Server, formed: Party, seed: int, lattice: str
+) -> None:
+    rng = np.random.default_rng(seed)
+
+    def garbage(vector: Any) -> Any:
+        if seed == 0:
+            return np.zeros_like(vector)
+        scale = 1 << int(rng.integers(1, 38))
+        return rng.integers(-scale, scale, len(vector))
+
+    formed.spoil = dict.fromkeys(formed.ids, garbage)
+    round_id = await formed.open_round(server, lattice=lattice, ring_bits=48)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
+
+
+async def test_polls_and_streams_end_with_the_process(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    stream = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}/events"))
+    poll = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30}))
+    await asyncio.sleep(0.1)
+    server.coordinator.stop_waiting()
+    assert (await asyncio.wait_for(stream, 3)).text.count("data: ") == 1
+    assert (await asyncio.wait_for(poll, 3)).json()["version"] == 1
+    again = server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30})
+    assert (await asyncio.wait_for(again, 3)).status_code == 200
+
+
+async def test_a_poll_is_held_no_longer_than_the_settings_say(tmp_path: Any, party: Party) -> None:
+    async with running(tmp_path, max_wait_s=0.1) as server:
+        await party.found(server)
+        await party.open_cohort(server)
+        started = time.monotonic()
+        await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 0, "wait_s": 60})
+        assert time.monotonic() - started < 5
+
+
+async def test_what_nobody_foresaw_is_a_problem_too(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def bug(_: str) -> None:
+        raise Misuse("with words that stay here")
+
+    monkeypatch.setattr(server.coordinator, "cohort", bug)
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": f"/v1/cohorts/{formed.cohort}",
+        "raw_path": b"",
+        "query_string": b"",
+        "headers": [],
+        "http_version": "1.1",
+        "scheme": "http",
+    }
+    with pytest.raises(Misuse):
+        await server.app(scope, receive, send)
+    assert sent[0]["status"] == 500
+    assert dict(sent[0]["headers"])[b"content-type"] == b"application/problem+json"
+    assert b"words" not in sent[1]["body"]

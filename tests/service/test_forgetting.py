@@ -1,0 +1,144 @@
+"""What must not remain: after the end no box, share, seed or chunk; in the log nothing secret, ever."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from sqlalchemy import func, select
+
+from protocol.coordinator import Recovered
+from protocol.messages import Reveal, Upload
+from protocol.simulator import After
+from service.journal import Event
+from service.storage.tables import events
+from tests.service.driver import OCTETS, TOKEN, Party, Server, digest_header, running
+
+
+def anywhere(folder: Path, needle: bytes) -> list[str]:
+    return [file.name for file in folder.rglob("*") if file.is_file() and needle in file.read_bytes()]
+
+
+async def secrets_of(
+    server: Server, party: Party, round_id: str, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, bytes]:
+    """Play the round; bytes of each secret that passed through the coordinator."""
+    found: dict[str, bytes] = {}
+    round_ = server.coordinator.rounds[round_id]
+    submit = round_._submit
+
+    async def watching(event: Event) -> None:
+        if event.kind == "message" and event.body[1] == Reveal.kind:
+            found["share"] = bytes(Reveal.from_bytes(event.body).shares[:36])
+        await submit(event)
+        if isinstance(round_.phase, Recovered):
+            found["seed"] = bytes(next(iter(round_.phase.self_seeds.values())))
+            found["edge seed"] = bytes(next(iter(round_.phase.edge_seeds.values()), b"-" * 32))
+
+    monkeypatch.setattr(round_, "_submit", watching)
+    await party.play_until(server, round_id, "checking")
+    found["chunk"] = party.chunks["m-0"][0]
+    found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)
+    for name in ("chunk", "box"):
+        assert anywhere(server.folder, found[name]), name
+    await party.play(server, round_id)
+    return found
+
+
+@pytest.mark.parametrize("end", ["done", "lost"])
+async def test_nothing_of_a_round_is_left_after_its_end(
+    server: Server, formed: Party, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = {"upload_s": 1.0, "grace_s": 0.1, "reveal_s": 0.3}
+    formed.drop = {"m-5": After.OPENING}
+    if end == "lost":
+        formed.drop = {**dict.fromkeys(formed.ids[1:4], After.VOTE), "m-5": After.OPENING}
+    round_id = await formed.open_round(server, windows=windows)
+    found = await secrets_of(server, formed, round_id, monkeypatch)
+    assert (await server.view(round_id))["state"] == end
+    assert {"share", "chunk", "box"} <= set(found)
+    await server.tidy(round_id)
+    round_ = server.coordinator.rounds[round_id]
+    assert (round_.phase, server.coordinator.blobs.names("uploads")) == (None, ())
+    async with server.coordinator.database.reading() as connection:
+        assert (await connection.execute(select(func.count()).select_from(events))).scalar_one() == 0
+    for name, secret in found.items():
+        assert anywhere(server.folder, secret) == [], name
+
+
+async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its file is written while, and after, the others are deleted."""
+    round_id = await formed.open_round(server)
+    formed.seal("m-0", await server.opening(round_id, "m-0"))
+    where = f"/v1/rounds/{round_id}/uploads/m-0"
+    await server.client.put(where, content=formed.upload_of("m-0"), headers=OCTETS)
+    blobs, release = server.coordinator.blobs, asyncio.Event()
+    put, loop = blobs.put, asyncio.get_running_loop()
+
+    def slow(name: str, data: bytes) -> None:
+        asyncio.run_coroutine_threadsafe(release.wait(), loop).result()
+        put(name, data)
+
+    monkeypatch.setattr(blobs, "put", slow)
+    data = formed.chunks["m-0"][0]
+    sending = asyncio.create_task(
+        server.client.put(f"{where}/chunks/0", content=data, headers=digest_header(data))
+    )
+    await asyncio.sleep(0.05)
+    await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
+    opening = server.coordinator.rounds[round_id].attempt.opening
+    for member in formed.ids[1:]:
+        formed.seal(member, opening)
+    assert (await formed.play(server, round_id))["state"] == "voided"
+    release.set()
+    refused = await sending
+    assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+    await server.tidy(round_id)
+    assert blobs.names("uploads") == ()
+
+
+async def test_the_log_holds_no_secret(
+    tmp_path: Path,
+    party: Party,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        party.drop = {"m-5": After.OPENING}
+        round_id = await party.open_round(server, windows={"upload_s": 1.5, "grace_s": 0.1})
+        found = await secrets_of(server, party, round_id, monkeypatch)
+        # What goes wrong is logged as well: storage, and a refusal of each kind.
+        following = await party.open_round(server)
+        round_ = server.coordinator.rounds[following]
+        party.drop = {}
+        party.seal("m-0", await server.opening(following, "m-0"))
+
+        def broken(*_: object, **__: object) -> Any:
+            raise OSError(f"could not write {party.upload_of('m-0')!r} for {TOKEN}")
+
+        where = f"/v1/rounds/{following}/uploads/m-0"
+        with monkeypatch.context() as patched:
+            patched.setattr(round_._journal, "append", broken)
+            failed = await server.client.put(where, content=party.upload_of("m-0"), headers=OCTETS)
+            assert failed.status_code == 503
+            assert TOKEN not in failed.text
+        await server.client.post(where, headers={"authorization": "Bearer another-token"})
+        await server.client.put(where, content=b"chunk" + party.chunks["m-0"][0], headers=OCTETS)
+    printed = capfd.readouterr()
+    text = printed.out + printed.err + caplog.text
+    assert '"round ended"' in text
+    assert '"storage failed"' in text
+    secrets = {**found, "token": TOKEN.encode(), "operator key": server.coordinator.key.seed}
+    secrets["other token"] = b"another-token"
+    for name, secret in secrets.items():
+        for form in (secret.hex(), repr(secret)[2:-1], repr(secret[:16])[2:-1], secret.hex()[:24]):
+            assert form not in text, name
+    assert repr(Event(0.0, "message", found["share"])) == "<Event message 36 B>"
+    assert structlog.is_configured()

@@ -1,0 +1,121 @@
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+import structlog
+
+from service import keeper
+from service.keeper import Chore, Keeper
+
+
+@asynccontextmanager
+async def kept(chores: Callable[[], list[Chore]], pause_s: float = 0.05) -> AsyncIterator[Keeper]:
+    made = Keeper(chores, pause_s=pause_s)
+    task = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():
+            await asyncio.sleep(0.005)
+
+
+def chore(key: str, work: Callable[[], Awaitable[None]], due_s: float = 0.0) -> Chore:
+    return Chore(key, due_s, work)
+
+
+async def test_a_failing_chore_is_tried_again_later_and_keeps_no_other_waiting() -> None:
+    tries: list[float] = []
+    done: list[str] = []
+
+    async def failing() -> None:
+        tries.append(time.monotonic())
+        raise ZeroDivisionError("a secret value")
+
+    async def fine() -> None:
+        done.append("fine")
+
+    soon = chore("good", fine, time.time() + 0.1)
+
+    def chores() -> list[Chore]:
+        return [chore("bad", failing)] + ([] if done else [soon])
+
+    with structlog.testing.capture_logs() as logs:
+        async with kept(chores):
+            await until(lambda: len(tries) >= 4 and bool(done))
+    pauses = [after - before for before, after in zip(tries, tries[1:], strict=False)]
+    assert pauses[0] > 0.04
+    assert pauses[1] > 0.09
+    assert pauses[2] > 0.19
+    assert len(tries) < 7
+    assert logs[0]["error"] == "ZeroDivisionError"
+    assert "test_keeper.py" in logs[0]["at"]
+    assert "secret" not in str(logs)
+
+
+async def test_a_slow_chore_is_begun_once_and_holds_up_nobody() -> None:
+    begun: list[str] = []
+    release = asyncio.Event()
+
+    async def slow() -> None:
+        begun.append("slow")
+        await release.wait()
+
+    async def quick() -> None:
+        begun.append("quick")
+
+    def chores() -> list[Chore]:
+        return (
+            []
+            if release.is_set()
+            else [chore("slow", slow), *([] if "quick" in begun else [chore("q", quick)])]
+        )
+
+    async with kept(chores) as made:
+        await until(lambda: "quick" in begun)
+        made.wake()
+        await asyncio.sleep(0.05)
+        assert begun == ["slow", "quick"]
+        release.set()
+
+
+async def test_the_clock_is_looked_at_again_although_nobody_wakes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It may be set: a deadline an hour away passes soon after."""
+    monkeypatch.setattr(keeper, "LOOK_S", 0.02)
+    ahead_s, done = 0.0, asyncio.Event()
+
+    async def work() -> None:
+        done.set()
+
+    due_s = time.time() + 3600
+    made = Keeper(
+        lambda: [] if done.is_set() else [chore("a", work, due_s)], now=lambda: time.time() + ahead_s
+    )
+    task = asyncio.create_task(made.run())
+    await asyncio.sleep(0.1)
+    assert not done.is_set()
+    ahead_s = 3600.0
+    await asyncio.wait_for(done.wait(), 5)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_its_end_ends_what_it_has_begun() -> None:
+    ended = asyncio.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    async with kept(lambda: [chore("a", forever)]):
+        await asyncio.sleep(0.02)
+    assert ended.is_set()

@@ -1,0 +1,49 @@
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from veilsum.demo.comparison import Heads
+from veilsum.demo.consortium import Lost
+from veilsum.demo.facts import Facts, Identities, Rules
+
+MEMBERS = ("member-01", "member-02", "member-03", "member-04")
+
+
+@pytest.fixture
+def make_facts() -> Callable[..., Facts]:
+    """A run of four members, three of them in the sum, with any of its facts changed."""
+
+    def make(**changes: Any) -> Facts:
+        facts = Facts(
+            seed=7,
+            members=MEMBERS,
+            label_counts=np.array([[5, 0], [0, 4], [3, 3], [1, 1]]),
+            survivors=MEMBERS[1:],
+            lost=(Lost("member-01", "card"), Lost("member-03", "upload")),
+            verified=("member-02", "member-04"),
+            records=12,
+            test_records=20,
+            accuracies=Heads(0.7, 0.9, 0.9),
+            per_class=Heads(np.array([0.6, 0.8]), np.array([0.85, 0.95]), np.array([0.85, 0.95])),
+            training=(0.5, 0.7),
+            max_rel_diff=3.2e-8,
+            error_bound=4e-5,
+            ridge=0.1,
+            grid=np.array([0.01, 0.1, 1.0]),
+            gcv=np.array([np.inf, 0.2, 0.3]),
+            upload_bytes=2048,
+            elements=100,
+            ring_bits=48,
+            chunks=1,
+            bias=True,
+            seconds={"training": 12.3, "enrolment": 2.0, "collecting": 5.0, "total": 20.0},
+            rules=Rules(survivors_min=3, threshold=3, colluders=1, votes=3),
+            identities=Identities(*(f"name-{k}" for k in range(7))),
+            versions={"veilsum": "1"},
+        )
+        return replace(facts, **changes)
+
+    return make

@@ -1,0 +1,127 @@
+"""The command, and the whole demo once: real processes, real kills, a recipe of two rounds."""
+
+import json
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from training import Recipe, demo_recipe
+from veilsum.cli import app
+from veilsum.demo import coordinator
+from veilsum.demo.comparison import Heads
+from veilsum.demo.facts import Facts
+from veilsum.demo.folder import Folder
+from veilsum.demo.plan import Plan
+
+
+def two_rounds(seed: int) -> Recipe:
+    return replace(demo_recipe(seed), rounds=2, local_epochs=1)
+
+
+def demo(*arguments: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["demo", *arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = partial(Plan, recipe=two_rounds, upload_min_s=2.0, grace_s=0.5)
+    monkeypatch.setattr("veilsum.demo.plan.Plan", plan)
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_demo_end_to_end(tmp_path: Path) -> None:
+    code, printed, told = demo("--output", str(tmp_path), "--seed", "3", "--json")
+    assert code == 0, told
+    summary = json.loads(printed)
+    assert json.loads((tmp_path / "summary.json").read_text()) == summary
+    first, second = (lost["member"] for lost in summary["lost"])
+    assert [lost["after"] for lost in summary["lost"]] == ["card", "upload"]
+    assert summary["members"] == 12
+    assert len(summary["survivors"]) == 11
+    assert first not in summary["survivors"]
+    assert second in summary["survivors"]
+    assert summary["accuracy_before"] < summary["accuracy_masked"]
+    assert summary["accuracy_masked"] == summary["accuracy_plain"]
+    assert summary["weights_max_rel_diff"] < 1e-6
+    assert f"{first} killed (SIGKILL) after its card" in told
+    assert first in (tmp_path / "report.html").read_text()
+    assert not {"admin", "coordinator", "members"} & {path.name for path in tmp_path.iterdir()}
+    code, printed, _ = demo_verify(tmp_path)
+    assert code == 0
+    assert json.loads(printed)["survivors"] == summary["survivors"]
+
+
+def demo_verify(folder: Path) -> tuple[int, str, str]:
+    record = json.loads((folder / "result" / "record.json").read_text())
+    result = CliRunner().invoke(
+        app, ["verify", str(folder / "result"), "--admin-key", record["federation"], "--json"]
+    )
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_coordinator_that_does_not_start_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        monkeypatch.setattr(coordinator, "_free_port", lambda: taken.getsockname()[1])
+        code, printed, _ = demo("--output", str(tmp_path), "--json")
+    assert code == 1
+    error = json.loads(printed)["error"]
+    assert error.startswith("the coordinator ended with exit code")
+    assert "address already in use" in error
+    assert (tmp_path / "coordinator" / "log").exists()
+
+
+def test_a_folder_with_something_else_in_it_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").touch()
+    code, _, told = demo("--output", str(tmp_path))
+    assert code == 1
+    assert "no demo wrote" in told
+
+
+def test_a_missing_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    code, _, told = demo("--output", str(tmp_path / "out"))
+    assert code == 1
+    assert "pip install 'veilsum[service,training]'" in told
+    assert not (tmp_path / "out").exists()
+
+
+@contextmanager
+def found(monkeypatch: pytest.MonkeyPatch, facts: Facts) -> Iterator[None]:
+    def run(*_: Any, **__: Any) -> tuple[Facts, Folder]:
+        return facts, Folder(Path("/out"))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("veilsum.demo.run.run", run)
+        yield
+
+
+def test_without_json_it_prints_a_table(
+    make_facts: Callable[..., Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with found(monkeypatch, make_facts()):
+        code, printed, _ = demo()
+    assert code == 0
+    assert "/out/report.html" in printed
+
+
+def test_a_run_that_shows_the_wrong_thing_exits_1_and_says_so(
+    make_facts: Callable[..., Facts], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with found(monkeypatch, make_facts(max_rel_diff=1.0, accuracies=Heads(0.9, 0.8, 0.8))):
+        code, printed, told = demo("--json")
+    assert code == 1
+    assert json.loads(printed)["weights_max_rel_diff"] == 1.0
+    assert "masked and plain weights differ by 1, more than 1e-06" in told
+    assert "right on 80.00% of the test records" in told

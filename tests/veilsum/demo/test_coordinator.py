@@ -1,0 +1,42 @@
+import socket
+import threading
+
+import pytest
+
+from veilsum.demo import coordinator
+from veilsum.demo.coordinator import Address, surroundings, wait_until_healthy
+from veilsum.demo.errors import DemoError
+
+
+def test_children_get_none_of_our_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VEILSUM_OPERATOR_TOKEN", "ours")
+    monkeypatch.setenv("VEILSUM_URL", "https://elsewhere")
+    monkeypatch.setenv("NO_PROXY", "intranet")
+    given = surroundings(VEILSUM_DATA_DIR="/data")
+    assert {name for name in given if name.startswith("VEILSUM_")} == {"VEILSUM_DATA_DIR"}
+    assert given["OMP_NUM_THREADS"] == "1"
+    assert given["NO_PROXY"] == given["no_proxy"] == "intranet,127.0.0.1"
+
+
+def test_a_coordinator_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "_POLL_S", 0.01)
+    with pytest.raises(DemoError, match="no answer from"):
+        wait_until_healthy(coordinator._free_port(), 0.05)
+
+
+def test_something_else_on_the_port_is_no_coordinator() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall(b"SSH-2.0-nothing\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        assert not coordinator._healthy(server.getsockname()[1])
+        thread.join()
+
+
+def test_the_token_is_in_no_address() -> None:
+    assert Address(8123, "secret").url == "http://127.0.0.1:8123"

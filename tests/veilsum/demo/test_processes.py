@@ -1,0 +1,172 @@
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from veilsum.demo import processes
+from veilsum.demo.errors import ChildFailed, DemoError
+from veilsum.demo.processes import Children, unwinding
+
+SLEEP = "import time; print('started', flush=True); time.sleep(60)"
+
+
+class Family:
+    def __init__(self, children: Children, folder: Path) -> None:
+        self.children, self.folder = children, folder
+
+    def start(self, name: str, code: str, *, lasting: bool = False, output: Path | None = None) -> None:
+        self.children.start(
+            name,
+            [sys.executable, "-c", code],
+            log=self.folder / f"{name}.log",
+            environment=os.environ,
+            folder=self.folder,
+            output=output,
+            lasting=lasting,
+        )
+
+    def pid(self, name: str) -> int:
+        return self.children._children[name].popen.pid
+
+    def wait_for(self, name: str, text: str) -> None:
+        until = time.monotonic() + 20
+        while text not in (self.folder / f"{name}.log").read_text():
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+@pytest.fixture
+def family(tmp_path: Path) -> Iterator[Family]:
+    with Children() as children:
+        yield Family(children, tmp_path)
+
+
+def running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def forever() -> None:
+    threading.Event().wait(60)
+
+
+def test_a_child_that_dies_is_told_at_once_with_the_end_of_its_log(family: Family) -> None:
+    family.start("member-01", "import sys; print('x' * 9); sys.exit('no such folder')")
+    began = time.monotonic()
+    with pytest.raises(ChildFailed) as caught:
+        family.children.during(forever)
+    assert time.monotonic() - began < 20
+    assert "member-01 ended with exit code 1" in str(caught.value)
+    assert "    no such folder" in str(caught.value)
+
+
+def test_a_death_by_signal_is_named_and_an_empty_log_is_said_to_be(family: Family) -> None:
+    family.start("member-01", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    with pytest.raises(ChildFailed, match=r"was killed by SIGKILL(?s:.)*its log is empty"):
+        family.children.during(forever)
+
+
+def test_a_lasting_child_may_not_end_even_well(family: Family) -> None:
+    family.start("the coordinator", "pass", lasting=True)
+    with pytest.raises(ChildFailed, match="the coordinator ended with exit code 0"):
+        family.children.during(forever)
+
+
+def test_the_first_failure_is_the_one_that_is_told(family: Family) -> None:
+    for name in ("member-01", "member-02"):
+        family.start(name, "raise SystemExit(3)")
+        family.children._children[name].over.result(20)
+    with pytest.raises(ChildFailed, match="member-01"):
+        family.children.during(forever)
+
+
+def test_work_gives_its_value_or_its_error(family: Family) -> None:
+    family.start("member-01", SLEEP)
+    assert family.children.during(lambda: 42) == 42
+    with pytest.raises(ZeroDivisionError):
+        family.children.during(lambda: 1 // 0)
+
+
+def test_a_child_that_is_killed_is_gone_and_no_failure(family: Family) -> None:
+    family.start("member-01", SLEEP)
+    pid = family.pid("member-01")
+    family.children.kill("member-01")
+    assert not running(pid)
+    family.children.kill("member-01")
+    assert family.children.during(lambda: "well") == "well"
+
+
+def test_children_are_joined_and_their_output_is_apart_from_their_log(family: Family) -> None:
+    printed = family.folder / "printed"
+    family.start("member-01", "import sys; print('{}'); sys.stderr.write('note')", output=printed)
+    family.children.join(["member-01"], 20)
+    assert printed.read_text() == "{}\n"
+    assert (family.folder / "member-01.log").read_text() == "note"
+
+
+def test_a_child_that_takes_too_long_is_named(family: Family) -> None:
+    family.start("member-01", "pass")
+    family.start("member-02", SLEEP)
+    with pytest.raises(DemoError, match=r"^member-02: still running"):
+        family.children.join(["member-01", "member-02"], 0.5)
+
+
+def test_leaving_the_block_ends_every_child_even_a_stubborn_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "STOP_S", 0.3)
+    children = Children()
+    family = Family(children, tmp_path)
+
+    def interrupted() -> None:
+        with children:
+            family.start("polite", SLEEP)
+            family.start("stubborn", f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {SLEEP}")
+            family.wait_for("polite", "started")
+            family.wait_for("stubborn", "started")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    codes = [child.over.result(20) for child in children._children.values()]
+    assert codes == [-signal.SIGTERM, -signal.SIGKILL]
+    assert not any(running(family.pid(name)) for name in ("polite", "stubborn"))
+
+
+def test_a_request_to_terminate_unwinds(tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    children = Children()
+    family = Family(children, tmp_path)
+
+    def terminated() -> None:
+        with unwinding(), children:
+            family.start("member-01", SLEEP)
+            threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+            children.during(forever)
+
+    with pytest.raises(SystemExit) as caught:
+        terminated()
+    assert caught.value.code == 128 + signal.SIGTERM
+    assert not running(family.pid("member-01"))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_outside_the_main_thread_signals_are_left_alone() -> None:
+    seen = []
+
+    def look() -> None:
+        with unwinding():
+            seen.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    assert seen == [signal.getsignal(signal.SIGTERM)]

@@ -1,0 +1,109 @@
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+
+import numpy as np
+
+from veilsum.demo.comparison import Heads
+from veilsum.demo.facts import Facts
+from veilsum.demo.report import render
+
+VOID = {"meta", "img", "br", "link", "input"}
+
+
+class Page(HTMLParser):
+    """What a test asks of a page; every tag that opens must close in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+def test_the_page_is_whole_and_tells_the_run(make_facts: Callable[..., Facts]) -> None:
+    page = Page(render(make_facts()))
+    for sentence in (
+        "70.0 % became 90.0 %",
+        "No differential privacy noise was added",
+        "member-01 was killed after its key card",
+        "member-03 was killed once its upload was whole",
+        "killed after its key card: not in the sum",
+        "killed after its upload: still in the sum",
+        "3.2·10⁻⁸",
+        "fixed head with orthonormal rows, as SphereFed does",
+        "veilsum verify result --admin-key name-0",
+        "veilsum demo --seed 7",
+        "no weight is off by more than 4.0·10⁻⁵",
+        "This head has a bias too",
+    ):
+        assert sentence in page.text, sentence
+    assert "$" not in page.text
+
+
+def test_it_needs_nothing_from_outside(make_facts: Callable[..., Facts]) -> None:
+    text = render(make_facts())
+    page = Page(text)
+    for tag, attributes in page.attributes:
+        assert tag not in {"script", "link", "iframe"}
+        for name in ("src", "href"):
+            assert (attributes.get(name) or "data:").startswith("data:")
+    assert not re.search(r"@import|url\(", text)
+
+
+def test_it_can_be_read_without_seeing_it(make_facts: Callable[..., Facts]) -> None:
+    page = Page(render(make_facts()))
+    images = [attributes for tag, attributes in page.attributes if tag == "img"]
+    assert len(images) == 4
+    assert all(attributes["alt"] for attributes in images)
+    assert ("html", {"lang": "en"}) in page.attributes
+    tags = [tag for tag, _ in page.attributes]
+    assert tags.count("h1") == tags.count("main") == 1
+    assert tags.count("caption") == tags.count("table") == 4
+    ids = {attributes["id"] for _, attributes in page.attributes if "id" in attributes}
+    labelled = {attributes.get("aria-labelledby") for tag, attributes in page.attributes if tag == "section"}
+    assert labelled <= ids
+
+
+def test_names_are_escaped(make_facts: Callable[..., Facts]) -> None:
+    facts = make_facts(members=("<b>&", *make_facts().members[1:]), versions={"system": "<i>"})
+    text = render(facts)
+    assert "<b>" not in text
+    assert "<i>" not in text
+    assert "&lt;b&gt;&amp;" in text
+
+
+def test_rarer_facts_are_told_too(make_facts: Callable[..., Facts]) -> None:
+    nothing = np.array([np.nan, 0.8])
+    facts = make_facts(
+        survivors=("member-02", "member-03"),
+        per_class=Heads(nothing, nothing, nothing),
+        error_bound=None,
+        chunks=3,
+        bias=False,
+    )
+    page = Page(render(facts))
+    assert "too late: not in the sum" in page.text
+    assert "in 3 chunks" in page.text
+    assert "–" in page.text
+    assert "no weight is off" not in page.text
+    assert "has a bias" not in page.text

@@ -1,0 +1,112 @@
+"""The coordinator in this process: what `uvicorn service.app:app` starts, with errors that people can read."""
+
+import asyncio
+import copy
+import socket
+import ssl
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+import uvicorn
+from uvicorn.config import LOGGING_CONFIG
+
+from protocol.errors import Misuse
+from service.access import load_key
+from service.app import create_app
+from service.settings import Settings
+from service.storage.folder import FolderLock, make_folder
+
+GRACE_S = 5
+"""Open long polls end at once; this is for what else is under way at SIGTERM."""
+
+
+def run(
+    host: str,
+    port: int,
+    data_dir: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    *,
+    quiet: bool,
+    started: Callable[[dict[str, Any]], None],
+) -> None:
+    """Serve until SIGTERM or SIGINT; `started` is told where, once requests are answered.
+
+    Raises:
+        Misuse: the folder is in use or its key is not, the port is taken, the certificate can't be read.
+        ValidationError: a setting in the environment is out of its domain.
+        OSError: the folder can't be made.
+    """
+    settings = Settings() if data_dir is None else Settings(data_dir=data_dir)
+    _check_tls(certificate, key)
+    # The app does the same at its start, but a server shows its errors as tracebacks.
+    make_folder(settings.data_dir)
+    FolderLock(settings.data_dir).release()
+    public = load_key(settings.data_dir / "coordinator.key").public
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    with _listening(host, port) as listener:
+        config = uvicorn.Config(
+            create_app(settings),
+            ssl_certfile=certificate,
+            ssl_keyfile=key,
+            log_config=_log_config(),
+            log_level="warning" if quiet else "info",
+            timeout_graceful_shutdown=GRACE_S,
+        )
+        shown = f"[{host}]" if ":" in host else host
+        facts = {
+            "url": f"{'https' if certificate else 'http'}://{shown}:{listener.getsockname()[1]}",
+            "public_key": public.hex(),
+            "data_dir": str(settings.data_dir),
+        }
+        server = _Server(config, lambda: started(facts))
+        with suppress(KeyboardInterrupt):  # raised again by the server once it has ended well
+            asyncio.run(server.serve([listener]))
+    if not server.started:
+        raise Misuse("the coordinator did not start: see above")
+
+
+class _Server(uvicorn.Server):
+    """Tells when it has started."""
+
+    def __init__(self, config: uvicorn.Config, tell: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._tell = tell
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self._tell()
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise Misuse(
+            f"can't listen on {host} port {port}: {error.strerror}; choose another --port"
+        ) from error
+
+
+def _check_tls(certificate: Path | None, key: Path | None) -> None:
+    if certificate is None:
+        if key is not None:
+            raise Misuse("--tls-key goes with --tls-cert")
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+    except OSError as error:  # ssl.SSLError is one; it names no file
+        files = f"--tls-cert {certificate}" + (f" with --tls-key {key}" if key else "")
+        raise Misuse(f"{files} can't be used: {error}") from error
+
+
+def _log_config() -> dict[str, Any]:
+    """All logs on stderr: stdout is for the result."""
+    config = copy.deepcopy(LOGGING_CONFIG)
+    config["handlers"]["access"]["stream"] = "ext://sys.stderr"
+    return config

@@ -1,0 +1,20 @@
+"""What the packages say to whoever calls them, said to whoever types commands."""
+
+import re
+
+_SAID = {
+    r"pass normalise=True": "pass --normalise",
+    r"send 'Authorization: Bearer <token>'": "pass --token, or set VEILSUM_OPERATOR_TOKEN",
+    r"(create|make) one with Identity\.create(\(folder, member\))?": "make one with `veilsum identity new`",
+    r"load it with Identity\.load, or choose": "see it with `veilsum identity show`, or choose",
+    r"pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",
+    r"finish it by contribute\('(\w+)'\) first": r"finish it by `veilsum join --round \1` first",
+    r"pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
+}
+
+
+def for_commands(message: str) -> str:
+    """The message with options and commands in place of arguments and methods."""
+    for pattern, replacement in _SAID.items():
+        message = re.sub(pattern, replacement, message)
+    return message
