@@ -20,7 +20,8 @@ class Policy:
             admin, not from the coordinator.
         members_min: fewest members in a cohort.
         survivors_min: fewest members a sum may be certified with.
-        colluders_min: fewest colluding members that the cohort's parameters must withstand.
+        colluders_min: fewest colluding members that the cohort's parameters must withstand; None for a quarter of
+            them, which is what a cohort has unless its operator asks for another number.
         statistics: names of statistics this member sums.
         lattices: names of lattices it accepts.
         extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
@@ -35,7 +36,7 @@ class Policy:
     admin_key: bytes | str
     members_min: int = 3
     survivors_min: int = 3
-    colluders_min: int = 0
+    colluders_min: int | None = None
     statistics: frozenset[str] = frozenset({"ffc", "ffc-bias"})
     lattices: frozenset[str] = frozenset({"sums", "features"})
     extractors: frozenset[bytes | str] | None = None
@@ -49,7 +50,7 @@ class Policy:
             _set(self, field, _names(getattr(self, field), field))
         if self.extractors is not None:
             _set(self, "extractors", frozenset(_digest(value, "extractors") for value in self.extractors))
-        if self.members_min < 3 or self.survivors_min < 3 or self.colluders_min < 0:
+        if self.members_min < 3 or self.survivors_min < 3 or (self.colluders_min or 0) < 0:
             raise Misuse("members_min and survivors_min are at least 3, colluders_min at least 0")
         if not (self.lifetime_max_s > 0 and self.records_max > 0 and self.card_lifetime_s > 0):
             raise Misuse("lifetime_max_s, records_max and card_lifetime_s are above 0")
@@ -72,12 +73,13 @@ class Policy:
         Raises:
             PeerFault: policy-refused, naming the field, what it demands and what it saw.
         """
-        for field, seen in (
-            ("members_min", len(manifest.members)),
-            ("survivors_min", manifest.survivors_min),
-            ("colluders_min", manifest.colluders),
+        members = len(manifest.members)
+        colluders_min = members // 4 if self.colluders_min is None else self.colluders_min
+        for field, wanted, seen in (
+            ("members_min", self.members_min, members),
+            ("survivors_min", self.survivors_min, manifest.survivors_min),
+            ("colluders_min", colluders_min, manifest.colluders),
         ):
-            wanted = getattr(self, field)
             if seen < wanted:
                 raise refused(field, f"at least {wanted}", seen)
 

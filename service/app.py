@@ -1,7 +1,8 @@
 """The application: `uvicorn service.app:app`."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 
@@ -31,11 +32,12 @@ class Application(FastAPI):
         await super().__call__(scope, receive, problems.oversized_as_problem(send))
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, now: Callable[[], float] = time.time) -> FastAPI:
     """A coordinator over a data folder; routes, storage and the work that goes on by itself.
 
     Args:
         settings: None reads the environment when the app starts.
+        now: Unix time in seconds.
     """
 
     @asynccontextmanager
@@ -52,6 +54,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 database,
                 FileBlobs(folder / "blobs"),
                 access.load_key(folder / "coordinator.key"),
+                now=now,
                 max_wait_s=chosen.max_wait_s,
                 resume_grace_s=chosen.resume_grace_s,
             )

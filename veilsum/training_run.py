@@ -57,7 +57,10 @@ def run(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str
         participation=choices.participation,
         seed=choices.seed,
     )
+    output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     data = load_digits_dataset()
+    if choices.members > len(data.train.y):
+        raise Misuse(f"--members {choices.members}: there are {len(data.train.y)} records to share")
     partition = dirichlet_partition(
         data.train.y.numpy(),
         choices.members,
@@ -70,7 +73,6 @@ def run(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str
         tell(f"round {record.round} of {record.rounds}: accuracy {record.accuracy:.3f}")
 
     trained = train(recipe, data, partition, progress=progress, workers=choices.workers)
-    output.mkdir(parents=True, exist_ok=True)
     digest = save_checkpoint(
         trained.classifier, output / "extractor.safetensors", preprocessing=PREPROCESSING
     )

@@ -1,6 +1,7 @@
 """Every refusal names its field."""
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -154,3 +155,17 @@ def test_an_extractor_that_the_policy_names_is_accepted(federation: Federation) 
     round_id = federation.coordinator.open_round(federation.enrol())
     results = federation.together(federation.contributions(round_id))
     assert all(result.counted for result in results.values())
+
+
+def test_by_default_a_quarter_of_the_members_may_collude(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=4)
+    cohort = federation.coordinator.open_cohort(colluders=0)
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:3]}
+    trusting = Policy(federation.admin.public, colluders_min=0)
+    flows["member-3"] = federation.member("member-3", policy=trusting).enrol(cohort)
+    *refusing, accepting = federation.together(flows).values()
+    assert {fault.detail for fault in refusing} == {
+        "colluders_min: this member wants at least 1, the coordinator offers 0"
+    }
+    assert accepting.colluders == 0
+    federation.close()

@@ -60,7 +60,7 @@ class Checking:
             await send(message)
 
         await self.app(scope, receive, sent)
-        route = getattr(scope.get("route"), "path", None)
+        route = getattr(scope.get("route"), "path", "")
         if status >= 400:
             assert kind == rest.PROBLEM, f"{scope['method']} {scope['path']}: {status} {kind}"
             problem = rest.Problem.model_validate_json(body)
@@ -74,6 +74,15 @@ class Checking:
                 OBSERVED.add((scope["method"], route, status, problem.cause))
 
 
+class Clock:
+    """The real time, or what a test makes of it."""
+
+    ahead_s = 0.0
+
+    def __call__(self) -> float:
+        return time.time() + self.ahead_s
+
+
 @dataclass
 class Server:
     """A running app and an operator's client to it."""
@@ -81,6 +90,7 @@ class Server:
     folder: Path
     app: Any
     client: httpx.AsyncClient
+    clock: Clock
 
     @property
     def coordinator(self) -> Coordinator:
@@ -113,6 +123,13 @@ class Server:
         """What a member is asked while uploads come in."""
         return Opening.from_bytes((await self.client.get(f"/v1/rounds/{round_id}/requests/{member}")).content)
 
+    async def pass_time(self, view: Mapping[str, Any]) -> None:
+        """Nobody has anything to say: let the phase's deadline come, and wait for what it changes."""
+        if view["deadline_s"] is not None:
+            self.clock.ahead_s += max(0.0, view["deadline_s"] - self.clock())
+            self.coordinator.keeper.wake()
+        await self.client.get(f"/v1/rounds/{view['round']}", params={"after": view["version"], "wait_s": 5.0})
+
     async def tidy(self, round_id: str) -> None:
         """Wait until nothing of an ended round is left."""
         while self.coordinator.rounds[round_id].due_s is not None:
@@ -125,14 +142,15 @@ def client_of(app: Any, headers: Mapping[str, str]) -> httpx.AsyncClient:
 
 
 @asynccontextmanager
-async def running(folder: Path, **settings: Any) -> AsyncIterator[Server]:
+async def running(folder: Path, clock: Clock | None = None, **settings: Any) -> AsyncIterator[Server]:
     values = {"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **settings}
-    app = create_app(Settings(**values))
+    clock = clock or Clock()
+    app = create_app(Settings(**values), clock)
     async with (
         app.router.lifespan_context(app),
         client_of(app, {"authorization": f"Bearer {TOKEN}"}) as client,
     ):
-        yield Server(folder, app, client)
+        yield Server(folder, app, client, clock)
 
 
 def snapshot(folder: Path, into: Path) -> Path:
@@ -234,7 +252,7 @@ class Party:
 
     # The members' part
 
-    def card_of(self, member: str, expires_in_s: float = 9999) -> Message:
+    def card_of(self, member: str, expires_in_s: float = 10**7) -> Message:
         phase, (card,) = Enrolled.start(
             member,
             self.roster,
@@ -294,7 +312,7 @@ class Party:
     def gone(self, member: str, after: After) -> bool:
         return self.drop.get(member, After.REVEAL) < after
 
-    async def play(self, server: Server, round_id: str, *, within_s: float = 20.0) -> dict[str, Any]:
+    async def play(self, server: Server, round_id: str, *, within_s: float = 60.0) -> dict[str, Any]:
         """Serve every member in turn until the round ends, and let everybody hear of its end."""
         end = time.monotonic() + within_s
         view = await server.view(round_id)
@@ -302,9 +320,7 @@ class Party:
             moved = [await self.serve(server, round_id, member) for member in view["members"]]
             if not any(moved):
                 assert time.monotonic() < end, view
-                await server.client.get(
-                    f"/v1/rounds/{round_id}", params={"after": view["version"], "wait_s": 5.0}
-                )
+                await server.pass_time(await server.view(round_id))
             view = await server.view(round_id)
         for member in view["members"]:
             await self.serve(server, round_id, member)
@@ -312,11 +328,15 @@ class Party:
 
     async def play_until(self, server: Server, round_id: str, state: str) -> None:
         """Serve members one by one until the round is in this state."""
+        moved = True
         while True:
+            if not moved:
+                await server.pass_time(await server.view(round_id))
+            moved = False
             for member in self.ids:
                 if (await server.view(round_id))["state"] == state:
                     return
-                await self.serve(server, round_id, member)
+                moved = await self.serve(server, round_id, member) or moved
 
     async def serve(self, server: Server, round_id: str, member: str) -> bool:
         """Let one member answer what it is asked; whether anything came of it."""
@@ -349,7 +369,9 @@ class Party:
         opened = self.phases[member]
         if isinstance(opened, Opened):
             terms = opening.terms
-            vector = self.spoil.get(member, lambda v: v)(self.vector(member, terms))
+            vector = self.vector(member, terms)
+            if member in self.spoil:
+                vector = self.spoil[member](vector)
             sealing, step = opened.seal(self.random), terms.chunk_elements
             self.chunks[member] = [
                 bytes(sealing.chunk(vector[i * step : (i + 1) * step])) for i in range(opened.attempt.chunks)

@@ -78,7 +78,7 @@ async def test_a_deadline_that_storage_failed_is_passed_later(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formed.drop = {"m-5": After.OPENING}
-    round_id = await formed.open_round(server, windows={"upload_s": 1.0, "grace_s": 0.1})
+    round_id = await formed.open_round(server)
     for member in formed.ids:
         await formed.serve(server, round_id, member)
     append, failures = server.coordinator.rounds[round_id]._journal.append, itertools.count()
@@ -89,6 +89,7 @@ async def test_a_deadline_that_storage_failed_is_passed_later(
         await append(event)
 
     monkeypatch.setattr(server.coordinator.rounds[round_id]._journal, "append", twice_full)
+    await server.pass_time(await server.view(round_id))
     assert (await server.until(round_id, "checking"))["state"] == "checking"
     assert (await formed.play(server, round_id))["state"] == "done"
 
@@ -96,7 +97,7 @@ async def test_a_deadline_that_storage_failed_is_passed_later(
 async def test_a_bug_in_one_round_stops_no_other(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = await formed.open_round(server, windows={"upload_s": 0.3, "freeze_s": 0.2})
+    first = await formed.open_round(server)
     advance = Round.advance
     other = Party(formed.ids, seed=3)
     other.roster = formed.roster
@@ -109,8 +110,10 @@ async def test_a_bug_in_one_round_stops_no_other(
         await advance(self, now_s)
 
     monkeypatch.setattr(Round, "advance", bug)
-    second = await other.open_round(server, windows={"upload_s": 0.4, "freeze_s": 0.2})
-    assert (await server.until(second))["state"] == "lost"
+    second = await other.open_round(server)
+    for state in ("voiding", "lost"):
+        await server.pass_time(await server.view(second))
+        assert (await server.until(second, state))["state"] == state
     assert (await server.view(first))["state"] == "collecting"
     monkeypatch.setattr(Round, "advance", advance)
     assert (await server.until(first))["state"] == "lost"
@@ -133,7 +136,7 @@ async def test_a_deadline_falls_into_a_request_under_way(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formed.drop = {"m-5": After.ANNOUNCEMENT}
-    round_id = await formed.open_round(server, windows={"upload_s": 1.0, "grace_s": 0.1})
+    round_id = await formed.open_round(server)
     for member in formed.ids[:5]:
         await formed.serve(server, round_id, member)
     formed.drop = {}
@@ -142,8 +145,11 @@ async def test_a_deadline_falls_into_a_request_under_way(
     await server.client.put(where, content=formed.upload_of("m-5"), headers=OCTETS)
     put, loop = server.coordinator.blobs.put, asyncio.get_running_loop()
 
+    async def expired() -> None:
+        await server.pass_time(await server.view(round_id))
+
     def slow(name: str, data: bytes) -> None:
-        asyncio.run_coroutine_threadsafe(server.until(round_id, "checking"), loop).result()
+        asyncio.run_coroutine_threadsafe(expired(), loop).result()
         put(name, data)
 
     with monkeypatch.context() as patched:

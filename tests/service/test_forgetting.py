@@ -51,11 +51,10 @@ async def secrets_of(
 async def test_nothing_of_a_round_is_left_after_its_end(
     server: Server, formed: Party, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    windows = {"upload_s": 1.0, "grace_s": 0.1, "reveal_s": 0.3}
     formed.drop = {"m-5": After.OPENING}
     if end == "lost":
         formed.drop = {**dict.fromkeys(formed.ids[1:4], After.VOTE), "m-5": After.OPENING}
-    round_id = await formed.open_round(server, windows=windows)
+    round_id = await formed.open_round(server)
     found = await secrets_of(server, formed, round_id, monkeypatch)
     assert (await server.view(round_id))["state"] == end
     assert {"share", "chunk", "box"} <= set(found)
@@ -112,7 +111,7 @@ async def test_the_log_holds_no_secret(
     async with running(tmp_path) as server:
         await party.begin(server)
         party.drop = {"m-5": After.OPENING}
-        round_id = await party.open_round(server, windows={"upload_s": 1.5, "grace_s": 0.1})
+        round_id = await party.open_round(server)
         found = await secrets_of(server, party, round_id, monkeypatch)
         # What goes wrong is logged as well: storage, and a refusal of each kind.
         following = await party.open_round(server)

@@ -12,7 +12,7 @@ from protocol.coordinator import Recovered
 from protocol.simulator import After
 from service import solving
 from service.storage.tables import events
-from tests.service.driver import Party, Server, running, snapshot
+from tests.service.driver import Clock, Party, Server, running, snapshot
 
 Saved = tuple[str, Path, Party, dict[str, Any]]
 
@@ -60,10 +60,14 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
     labels = [label for label, *_ in saved]
     for kind in ("roster", "cohort", "card", "round", "announcement", "chunk", "Receipt", "Vote", "Reveal"):
         assert any(label.startswith(kind) for label in labels), (kind, labels)
-    for label, folder, then, seen in saved:
+    finished: set[str] = set()
+    for number, (label, folder, then, seen) in enumerate(saved):
         async with running(folder) as again:
             assert await see(again, then) == seen, label
-            await finish(again, then)
+            # From the first of each kind, and from every fourth.
+            if label.split()[0] not in finished or number % 4 == 0:
+                finished.add(label.split()[0])
+                await finish(again, then)
 
 
 async def finish(server: Server, party: Party) -> None:
@@ -218,24 +222,21 @@ async def test_deadlines_that_passed_while_nobody_ran_wait_for_the_members(
     async with running(tmp_path / "data") as server:
         await party.begin(server)
         formed = party.cohort
-        late = await party.open_cohort(server, enrol_s=0.4)
+        late = await party.open_cohort(server)
         party.cohort = formed
-        round_id = await party.open_round(server, windows={"upload_s": 0.3})
+        round_id = await party.open_round(server)
         snapshot(server.folder, tmp_path / "crash")
-    await asyncio.sleep(0.5)
-    async with running(tmp_path / "crash", resume_grace_s=30.0) as server:
+    later = Clock()
+    later.ahead_s = 100_000.0
+    async with running(tmp_path / "crash", later, resume_grace_s=30.0) as server:
         view = await server.view(round_id)
         assert view["state"] == "collecting"
-        assert view["deadline_s"] > server.coordinator.now() + 20
+        assert view["deadline_s"] > later() + 20
         assert (await server.client.get(f"/v1/cohorts/{late}")).json()["state"] == "enrolling"
         assert (await party.play(server, round_id))["state"] == "done"
-    async with running(tmp_path / "crash") as server:
-        for _ in range(100):
-            cohort = (await server.client.get(f"/v1/cohorts/{late}")).json()
-            if cohort["state"] == "failed":
-                break
-            await asyncio.sleep(0.02)
-        assert cohort["fault"]["cause"] == "cohort-too-small"
+    async with running(tmp_path / "crash", later) as server:
+        waited = await server.client.get(f"/v1/cohorts/{late}", params={"after": 0, "wait_s": 10})
+        assert waited.json()["fault"]["cause"] == "cohort-too-small"
 
 
 async def test_the_database_holds_no_event_twice(server: Server, formed: Party) -> None:

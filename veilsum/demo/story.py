@@ -134,7 +134,7 @@ def exactness(facts: Facts) -> str:
     bound = (
         ""
         if facts.error_bound is None
-        else f" The signed record bounds it without looking at anybody's data: no weight is off by more than {power(facts.error_bound)}."
+        else f" The signed record holds an upper bound for it: no weight is off by more than {power(facts.error_bound)}."
     )
     return (
         f"The same fit was made in the clear, on the pooled records of the same {len(facts.survivors)} survivors over the "

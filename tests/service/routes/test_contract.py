@@ -218,7 +218,7 @@ async def test_a_digest_header_that_is_none_is_refused(
     answer = await server.client.put(
         f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
         content=b"x",
-        headers=[("content-type", rest.OCTETS), ("content-digest", header.encode("latin-1"))],  # type: ignore[list-item]
+        headers={b"content-digest": header.encode("latin-1")},
     )
     assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request")
 

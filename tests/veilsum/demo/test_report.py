@@ -45,6 +45,7 @@ def test_the_page_is_whole_and_tells_the_run(make_facts: Callable[..., Facts]) -
     for sentence in (
         "70.0 % became 90.0 %",
         "No differential privacy noise was added",
+        "The training before the round was simulated in one process",
         "member-01 was killed after its key card",
         "member-03 was killed once its upload was whole",
         "killed after its key card: not in the sum",
