@@ -179,7 +179,8 @@ class Attempt(Struct):
     def check_certificate(self, certificate: Certificate) -> None:
         """Accept only t valid votes of different decryptors on the outcome that the certificate spells out."""
         self.check_context(certificate.context, "coordinator")
-        if any(vote.outcome != certificate.outcome for vote in certificate.votes):
+        outcome = certificate.outcome
+        if any(vote.outcome != outcome for vote in certificate.votes):
             raise PeerFault(Cause.CERTIFICATE_INVALID, "a vote in the certificate is for another outcome")
         for vote in certificate.votes:
             self.check_context(vote.context, vote.member)

@@ -14,6 +14,7 @@ from math import gcd
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from protocol.errors import Misuse
 from protocol.ring import Ring, Words
@@ -23,7 +24,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 # Measured at 64 KiB, 256 KiB, 1 MiB and 16 MiB: smaller blocks cost the widths of long period numpy's overhead a call
 # (63 bits: 22, 8, 5 ms), larger ones leave the cache and hold more memory.
 _BLOCK_BYTES = 1 << 20
-_BYTE_WIDTHS = (8, 16, 32, 64)
 
 
 class PackingError(ValueError):
@@ -57,6 +57,31 @@ class _Frame:
         self.packed_bytes = self.packed.view(np.uint8).reshape(-1)
 
 
+def _units(memory: npt.NDArray[np.unsignedinteger], ring: Ring, bits: int) -> npt.NDArray[np.unsignedinteger]:
+    """View memory as rows of `bits` bits, in the widest units that fill both an element and its word: 2 B at 48 bits."""
+    unit = gcd(ring.bits, 8 * ring.itemsize)
+    return memory.view(f"<u{unit // 8}").reshape(-1, bits // unit)
+
+
+def _pack_bytes(words: Words, ring: Ring, packed: npt.NDArray[np.uint8]) -> None:
+    """Drop the words' high bytes, column by column: for whole bytes there is nothing to shift."""
+    source = _units(np.ascontiguousarray(words, ring.dtype.newbyteorder("<")), ring, 8 * ring.itemsize)
+    target = _units(packed, ring, ring.bits)
+    for i in range(target.shape[1]):
+        target[:, i] = source[:, i]
+
+
+def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, out: Words) -> Words:
+    little = np.ascontiguousarray(out, ring.dtype.newbyteorder("<"))  # `out` itself wherever it can be
+    source, target = _units(packed, ring, ring.bits), _units(little, ring, 8 * ring.itemsize)
+    for i in range(source.shape[1]):
+        target[:, i] = source[:, i]
+    target[:, source.shape[1] :] = 0
+    if little is not out:
+        out[:] = little
+    return out
+
+
 def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> memoryview:
     """Encode the low `bits` bits of each word.
 
@@ -78,8 +103,8 @@ def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> 
     if packed.size < size or not packed.flags.writeable:
         raise Misuse(f"{words.size} elements of {bits} bits take {size} writable bytes")
     packed = packed[:size]
-    if bits in _BYTE_WIDTHS:
-        packed.view(f"<u{bits // 8}")[:] = words
+    if bits % 8 == 0:
+        _pack_bytes(words, ring, packed)
         return packed.data
 
     frame = _Frame(ring, words.size)
@@ -105,7 +130,7 @@ def pack(words: Words, bits: int, out: bytearray | memoryview | None = None) -> 
     return packed.data
 
 
-def unpack(data: Buffer, bits: int, elements: int, out: Words | None = None) -> Words:
+def unpack(data: Buffer | npt.NDArray[np.uint8], bits: int, elements: int, out: Words | None = None) -> Words:
     """Decode `elements` elements: the inverse of `pack`, for exactly the bytes that it writes.
 
     Args:
@@ -124,23 +149,14 @@ def unpack(data: Buffer, bits: int, elements: int, out: Words | None = None) -> 
         Misuse: a width that no ring has, or an `out` of another dtype or shape.
     """
     ring = Ring(bits)
-    size = ring.packed_bytes(elements)
-    packed = np.frombuffer(data, np.uint8)
-    if packed.size < size:
-        raise TruncatedError(f"{elements} elements of {bits} bits take {size} bytes, not {packed.size}")
-    if packed.size > size:
-        raise LeftOverBytesError(f"{elements} elements of {bits} bits take {size} bytes, not {packed.size}")
-    padding = 8 * size - elements * bits
-    if padding and int(packed[-1]) >> (8 - padding):
-        raise PaddingError(f"the last {padding} bits of the last byte must be zero")
+    packed = _checked(data, ring, elements)
     if out is None:
         out = np.empty(elements, ring.dtype)
     ring.check(out)
     if out.size != elements:
         raise Misuse(f"{elements} elements don't fit an output of {out.size}")
-    if bits in _BYTE_WIDTHS:
-        out[:] = packed.view(f"<u{bits // 8}")
-        return out
+    if bits % 8 == 0:
+        return _unpack_bytes(packed, ring, out)
 
     frame = _Frame(ring, elements)
     flat, column = frame.elements.reshape(-1), frame.column
@@ -158,3 +174,41 @@ def unpack(data: Buffer, bits: int, elements: int, out: Words | None = None) -> 
         block = out[start : start + flat.size]
         np.bitwise_and(flat[: block.size], ring.mask, out=block)
     return out
+
+
+def add_packed(total: Words, data: Buffer, bits: int) -> None:
+    """Add the elements of `data` to `total` mod 2^bits, in place; above the low `bits` bits it leaves anything.
+
+    At whole bytes nothing is decoded: element i is read as the word that begins where it begins, and what the next
+    elements put into its high bits is above 2^bits. At 48 bits 0.4 ms a vector of 947,940, where `unpack` takes 1.2.
+
+    Raises:
+        TruncatedError, LeftOverBytesError, PaddingError, Misuse: as `unpack`.
+    """
+    ring = Ring(bits)
+    ring.check(total)
+    packed = _checked(data, ring, total.size)
+    stride = bits // 8
+    # The last element has no bytes after it, and in a word of more than two elements neither have those before.
+    if bits % 8 or 2 * stride < ring.itemsize or total.size < 2:
+        np.add(total, unpack(data, bits, total.size), out=total)
+        return
+    words = np.ndarray((total.size - 1,), ring.dtype.newbyteorder("<"), packed, 0, (stride,))
+    np.add(total[:-1], words, out=total[:-1])
+    total[-1:] += unpack(packed[-stride:], bits, 1)
+
+
+def _checked(data: Buffer | npt.NDArray[np.uint8], ring: Ring, elements: int) -> npt.NDArray[np.uint8]:
+    """View `data` as bytes if they are as many as `elements` elements fill, padded with zeros."""
+    size = ring.packed_bytes(elements)
+    packed = np.frombuffer(data, np.uint8)
+    if packed.size < size:
+        raise TruncatedError(f"{elements} elements of {ring.bits} bits take {size} bytes, not {packed.size}")
+    if packed.size > size:
+        raise LeftOverBytesError(
+            f"{elements} elements of {ring.bits} bits take {size} bytes, not {packed.size}"
+        )
+    padding = 8 * size - elements * ring.bits
+    if padding and int(packed[-1]) >> (8 - padding):
+        raise PaddingError(f"the last {padding} bits of the last byte must be zero")
+    return packed

@@ -16,7 +16,7 @@ from protocol.identity import SigningKey
 from protocol.keys import Pair, PairKeys
 from protocol.keystream import Masks
 from protocol.merkle import Tree
-from protocol.messages import Upload, UploadHeader, edge_commitment, self_commitment, share_commitment
+from protocol.messages import Upload, UploadHeader, edge_commitment, self_commitment, share_commitments
 from protocol.packing import pack
 from protocol.shamir import SHARE_BYTES, share_secrets
 
@@ -123,10 +123,7 @@ class Sealing:
 
 def commit_row(context: bytes, dealer: str, decryptor: str, shares: bytes) -> bytes:
     """16 bytes for each of a dealer's shares for one decryptor, in the order of its secrets."""
-    return b"".join(
-        share_commitment(context, dealer, decryptor, index, shares[start : start + SHARE_BYTES])
-        for index, start in enumerate(range(0, len(shares), SHARE_BYTES))
-    )
+    return share_commitments(context, dealer, decryptor, range(-(-len(shares) // SHARE_BYTES)), shares)
 
 
 def commitment_tree(

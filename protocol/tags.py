@@ -45,13 +45,9 @@ class Tag(bytes, Enum):
 
 def hash_fields(tag: Tag, *fields: bytes) -> bytes:
     """H(tag, f1…fm): SHA-256 over the tag and each field behind its 8-byte little-endian length."""
-    digest = hashlib.sha256(tag.value)
-    for field in fields:
-        digest.update(len(field).to_bytes(8, "little"))
-        digest.update(field)
-    return digest.digest()
+    return hashlib.sha256(info(tag, *fields)).digest()
 
 
 def info(tag: Tag, *fields: bytes) -> bytes:
-    """The `info` of a key derivation: the tag and its fields, unambiguous without hashing."""
-    return tag.value + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+    """The `info` of a key derivation: the tag and its fields, unambiguous without hashing; `hash_fields` hashes it."""
+    return tag + b"".join([len(f).to_bytes(8, "little") + f for f in fields])

@@ -9,7 +9,7 @@ from protocol.causes import Cause
 from protocol.coordinator.ended import Recovered
 from protocol.errors import Misuse, PeerFault
 from protocol.keystream import Masks
-from protocol.packing import PackingError, unpack
+from protocol.packing import PackingError, add_packed
 
 
 class Unmasking:
@@ -42,16 +42,15 @@ class Unmasking:
         """
         ring = self._attempt.ring
         elements = self._attempt.chunk_elements(index)
-        total, words = np.zeros(elements, ring.dtype), np.empty(elements, ring.dtype)
+        total = np.zeros(elements, ring.dtype)
         seen = []
         for member, data in packed:
             try:
-                unpack(data, ring.bits, elements, out=words)
+                add_packed(total, data, ring.bits)
             except PackingError as error:
                 raise PeerFault(
                     Cause.CHUNK_MISMATCH, f"{member}'s chunk {index}: {error}", [member]
                 ) from error
-            np.add(total, words, out=total)
             seen.append(member)
         if sorted(seen) != sorted(self.survivors):
             raise Misuse("a sum takes one chunk of each survivor and no other")

@@ -34,7 +34,6 @@ from service.preflight import PROMISED_BITS
 from service.rounds import Round
 from service.storage.blobs import FileBlobs
 
-
 WEIGHTS, SUMS = "weights", "sums"
 
 

@@ -42,7 +42,7 @@ class Collecting(CoordinatorPhase):
 
     def request_for(self, member: str) -> Message | None:
         """The opening, until the member's upload is whole."""
-        return self.attempt.opening if member in self.waiting_for() else None
+        return self.attempt.opening if member in self.attempt.members and not self.whole(member) else None
 
     def waiting_for(self) -> tuple[str, ...]:
         """Members whose upload is not whole."""
@@ -72,7 +72,9 @@ class Collecting(CoordinatorPhase):
         """A chunk that passed `check_chunk` is durably stored; again without effect."""
         self._announced(member, index)
         stored = {**self.stored, member: self.stored[member] | {index}}
-        return _moved_on(replace(self, stored=stored), now_s)
+        phase = replace(self, stored=stored)
+        # Only a last chunk can be the one that everybody waited for.
+        return phase.expire(now_s) if phase.whole(member) and not phase.waiting_for() else phase
 
     def _announced(self, member: str, index: int) -> None:
         if member not in self.uploads:
@@ -86,7 +88,7 @@ class Collecting(CoordinatorPhase):
                 [member],
             )
 
-    def _upload(self, upload: Upload, now_s: float) -> CoordinatorPhase:
+    def _upload(self, upload: Upload, _now_s: float) -> CoordinatorPhase:
         """Admit an announcement, in this order (protocol §4.4).
 
         1. its header is a cohort member's, of this context, and signed (check_header);
@@ -122,7 +124,7 @@ class Collecting(CoordinatorPhase):
         if uploads is None:
             return self
         stored = {**self.stored, header.member: frozenset[int]()}
-        return _moved_on(replace(self, uploads=uploads, stored=stored), now_s)
+        return replace(self, uploads=uploads, stored=stored)
 
     def expire(self, now_s: float) -> CoordinatorPhase:
         """Go on with the uploads that are whole: too few of them, or two ends that disagree, end the attempt."""
@@ -140,10 +142,6 @@ class Collecting(CoordinatorPhase):
                     self.setting, now_s, PeerFault(Cause.EDGE_DISAGREEMENT, parties=(low, high))
                 )
         return Checking.begin(self.setting, now_s, uploads)
-
-
-def _moved_on(phase: Collecting, now_s: float) -> CoordinatorPhase:
-    return phase if phase.waiting_for() else phase.expire(now_s)
 
 
 def _edge(attempt: Attempt, upload: Upload, peer: str) -> bytes:

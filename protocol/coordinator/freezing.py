@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, ClassVar
 
 from protocol.causes import Cause
@@ -30,6 +29,8 @@ class Freezing(CoordinatorPhase):
 
     Attributes:
         uploads: the survivors' announcements, in order.
+        survivors: the proposed set: those same uploads, as votes and certificate name them.
+        outcome: its hash, which every vote must carry.
         checkers: decryptors who sent a receipt: only they hold shares.
         votes: by decryptor.
         refusals: by decryptor.
@@ -38,6 +39,8 @@ class Freezing(CoordinatorPhase):
     name: ClassVar[str] = "freezing"
     late: ClassVar[tuple[type[Message], ...]] = (Receipt,)
     uploads: dict[str, Upload]
+    survivors: tuple[Survivor, ...]
+    outcome: bytes
     checkers: tuple[str, ...]
     votes: dict[str, Vote] = field(default_factory=dict)
     refusals: dict[str, Refusal] = field(default_factory=dict)
@@ -47,12 +50,9 @@ class Freezing(CoordinatorPhase):
         cls, setting: Setting, now_s: float, uploads: dict[str, Upload], checkers: tuple[str, ...]
     ) -> "Freezing":
         """Propose the survivors."""
-        return cls(setting, now_s + setting.windows.freeze_s, uploads, checkers)
-
-    @cached_property
-    def survivors(self) -> tuple[Survivor, ...]:
-        """The proposed set."""
-        return tuple(Survivor.of(upload.header) for upload in self.uploads.values())
+        survivors = tuple(Survivor.of(upload.header) for upload in uploads.values())
+        outcome = survivors_hash(setting.attempt.context, survivors)
+        return cls(setting, now_s + setting.windows.freeze_s, uploads, survivors, outcome, checkers)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Votes and refusals."""
@@ -74,7 +74,7 @@ class Freezing(CoordinatorPhase):
         votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
         if votes is None:
             return self
-        if vote.outcome != survivors_hash(self.attempt.context, self.survivors):
+        if vote.outcome != self.outcome:
             raise PeerFault(
                 Cause.SURVIVORS_INVALID, f"{vote.member} signed another set than the one shown", [vote.member]
             )

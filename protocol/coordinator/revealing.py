@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, ClassVar
 
 from protocol.attempt import Attempt
@@ -24,7 +25,7 @@ from protocol.messages import (
     Vote,
     edge_commitment,
     self_commitment,
-    share_commitment,
+    share_commitments,
 )
 from protocol.shamir import ShareError, recover_secrets
 
@@ -70,6 +71,7 @@ class Revealing(CoordinatorPhase):
         certificate: the certified survivors.
         uploads: their announcements, whose commitments every share is checked against.
         holders: decryptors who hold shares.
+        due: what is to be rebuilt.
         reveals: by decryptor, in order of arrival.
     """
 
@@ -78,6 +80,7 @@ class Revealing(CoordinatorPhase):
     certificate: Certificate
     uploads: dict[str, Upload]
     holders: tuple[str, ...]
+    due: tuple[Due, ...]
     reveals: dict[str, Reveal] = field(default_factory=dict)
 
     @classmethod
@@ -90,12 +93,8 @@ class Revealing(CoordinatorPhase):
         holders: tuple[str, ...],
     ) -> "Revealing":
         """Show the certificate."""
-        return cls(setting, now_s + setting.windows.reveal_s, certificate, uploads, holders)
-
-    @cached_property
-    def due(self) -> tuple[Due, ...]:
-        """What is to be rebuilt."""
-        return due_secrets(self.attempt, tuple(s.member for s in self.certificate.survivors))
+        due = due_secrets(setting.attempt, tuple(s.member for s in certificate.survivors))
+        return cls(setting, now_s + setting.windows.reveal_s, certificate, uploads, holders, due)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Reveals."""
@@ -124,12 +123,16 @@ class Revealing(CoordinatorPhase):
                 Cause.REVEAL_MISSHAPEN, f"{member}'s reveal does not fit the certificate", [member]
             )
         place = attempt.decryptors.index(member)
-        for number, due in enumerate(self.due):
-            share = reveal.shares[number * SHARE_BYTES : (number + 1) * SHARE_BYTES]
-            row = self.uploads[due.dealer].share_rows[place]
-            committed = row[due.index * COMMITMENT_BYTES : (due.index + 1) * COMMITMENT_BYTES]
-            if share_commitment(attempt.context, due.dealer, member, due.index, share) != committed:
-                raise PeerFault(Cause.SHARE_INVALID, f"{member}'s share of {due.dealer}'s secret", [member])
+        start = 0
+        for dealer, of_dealer in groupby(self.due, key=attrgetter("dealer")):
+            indices = [due.index for due in of_dealer]
+            stop = start + SHARE_BYTES * len(indices)
+            row = self.uploads[dealer].share_rows[place]
+            committed = [row[i * COMMITMENT_BYTES : (i + 1) * COMMITMENT_BYTES] for i in indices]
+            shares = reveal.shares[start:stop]
+            if share_commitments(attempt.context, dealer, member, indices, shares) != b"".join(committed):
+                raise PeerFault(Cause.SHARE_INVALID, f"{member}'s share of {dealer}'s secret", [member])
+            start = stop
         reveals = added(self.reveals, member, reveal, Cause.CONFLICT)
         if reveals is None:
             return self

@@ -7,6 +7,7 @@ from protocol.causes import Cause
 from protocol.codec import SecretBytes
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
+from protocol.keys import PairKeys
 from protocol.member.attempting import Attempting, Dealt
 from protocol.member.base import Step
 from protocol.merkle import verify
@@ -50,10 +51,13 @@ class Receiving(Attempting):
                 raise PeerFault(Cause.MALFORMED, "a decryptor is sent a box of its own", ["coordinator"])
             attempt.check_header(delivery.header)
             self._check_paths(delivery)
+        pairs = {pair.peer: pair for pair in self.ready.pairs}
         dealt, complaints = [], []
         for delivery in message.deliveries:
             try:
-                dealt.append(Dealt(Survivor.of(delivery.header), self._open(delivery)))
+                dealt.append(
+                    Dealt(Survivor.of(delivery.header), self._open(delivery, pairs[delivery.member]))
+                )
             except PeerFault:
                 complaints.append(delivery.member)
         receipt = Receipt.make(
@@ -82,9 +86,8 @@ class Receiving(Attempting):
                 ["coordinator"],
             )
 
-    def _open(self, delivery: Delivery) -> SecretBytes:
+    def _open(self, delivery: Delivery, pair: PairKeys) -> SecretBytes:
         context, dealer = self.attempt.context, delivery.member
-        pair = next(pair for pair in self.ready.pairs if pair.peer == dealer)
         key = pair.box_key(dealer, self.member, context, delivery.header.salt)
         shares = unseal(key, delivery.box, context, dealer)
         try:

@@ -1,12 +1,11 @@
 """Every message of the protocol, its bytes, and the causes of refusing it."""
 
 from protocol.causes import Cause
-from protocol.messages.base import Kind, Message, Signed
+from protocol.messages.base import SHARE_BYTES, Kind, Message, Signed
 from protocol.messages.cohort import KeyCard, Manifest
 from protocol.messages.opening import EMPTY_CHAIN, Link, Opening, Terms, extend_chain
 from protocol.messages.outcome import (
     NO_REASON,
-    SHARE_BYTES,
     Certificate,
     Freeze,
     Refusal,
@@ -29,6 +28,7 @@ from protocol.messages.upload import (
     edge_commitment,
     self_commitment,
     share_commitment,
+    share_commitments,
 )
 
 __all__ = [
@@ -65,6 +65,7 @@ __all__ = [
     "parse",
     "self_commitment",
     "share_commitment",
+    "share_commitments",
     "survivors_hash",
     "void_hash",
 ]

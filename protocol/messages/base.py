@@ -10,6 +10,9 @@ from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 MAX_MEMBERS = 1_000
 """Members in one cohort on the complete graph (protocol §5)."""
 
+SHARE_BYTES = 36
+"""One Shamir share of a 32-byte secret (protocol §6.3)."""
+
 
 class Kind(IntEnum):
     """The second byte of every message."""

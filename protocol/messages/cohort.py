@@ -1,5 +1,6 @@
 """M0: key cards and the manifest that lists them (protocol §4.2)."""
 
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
@@ -69,12 +70,12 @@ class Manifest(Message):
         if not set(self.decryptors) <= set(self.members):
             raise PeerFault(Cause.MALFORMED, "a decryptor has no card")
 
-    @property
+    @cached_property
     def members(self) -> tuple[str, ...]:
         """Member ids in order; a member's place here is its index in masks and shares."""
         return tuple(card.member for card in self.cards)
 
-    @property
+    @cached_property
     def hash(self) -> bytes:
         """Names the cohort as this manifest shows it."""
         return hash_fields(Tag.MANIFEST, self.to_bytes())

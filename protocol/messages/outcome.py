@@ -1,15 +1,15 @@
 """M2 and M3: freezing the survivors, certificates, and the reveal (protocol §4.6, §4.7)."""
 
+from functools import cached_property
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
 from protocol.codec import Bytes, Digest, Id, Many, Nested, Signature, Struct
 from protocol.errors import PeerFault
-from protocol.messages.base import MAX_MEMBERS, Kind, Message, Signed
+from protocol.messages.base import MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
 from protocol.messages.upload import Tag8, UploadHeader
 from protocol.tags import Tag, hash_fields
 
-SHARE_BYTES = 36
 NO_REASON = "none"
 
 
@@ -110,7 +110,7 @@ class Certificate(Message):
         """Whether the attempt ends without a sum."""
         return not self.survivors
 
-    @property
+    @cached_property
     def outcome(self) -> bytes:
         """The hash that every vote must carry."""
         if self.void:

@@ -1,11 +1,13 @@
 """M1 and M1b: masked uploads, what decryptors get of them, and their receipts (protocol §4.4, §4.5)."""
 
+from collections.abc import Iterable
+from hashlib import sha256
 from typing import Annotated, ClassVar
 
 from protocol.codec import Bytes, Commitment, Digest, Fixed, Id, Many, Name, Nested, Signature, Struct
 from protocol.identity import SigningKey, verify_signature
-from protocol.messages.base import MAX_MEMBERS, Kind, Message, Signed
-from protocol.tags import Tag, hash_fields
+from protocol.messages.base import MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
+from protocol.tags import Tag, hash_fields, info
 
 Tag8 = Annotated[bytes, Fixed(8)]
 Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
@@ -130,6 +132,20 @@ def share_commitment(context: bytes, dealer: str, decryptor: str, index: int, sh
     return hash_fields(
         Tag.COMMIT_SHARE, context, dealer.encode(), decryptor.encode(), index.to_bytes(4, "little"), share
     )[:COMMITMENT_BYTES]
+
+
+def share_commitments(
+    context: bytes, dealer: str, decryptor: str, indices: Iterable[int], shares: bytes
+) -> bytes:
+    """`share_commitment` of each of a dealer's shares for one decryptor, one after the other."""
+    # What they have in common is encoded once: a member commits to n² shares and opens as many.
+    head = info(Tag.COMMIT_SHARE, context, dealer.encode(), decryptor.encode()) + (4).to_bytes(8, "little")
+    digests = []
+    for at, index in zip(range(0, len(shares), SHARE_BYTES), indices, strict=True):
+        share = shares[at : at + SHARE_BYTES]
+        tail = index.to_bytes(4, "little") + len(share).to_bytes(8, "little") + share
+        digests.append(sha256(head + tail).digest()[:COMMITMENT_BYTES])
+    return b"".join(digests)
 
 
 def self_commitment(context: bytes, member: str, seed: bytes) -> Commitment:

@@ -42,7 +42,7 @@ class Process:
             "VEILSUM_OPERATOR_TOKEN": TOKEN,
             "OMP_NUM_THREADS": "1",
         }
-        self.process = subprocess.Popen(
+        self.process = subprocess.Popen(  # noqa: ASYNC220 - it is not waited for
             [sys.executable, "-m", "uvicorn", "service.app:app", "--port", str(self.port)],
             env=environment,
             stdout=self.log,

@@ -121,7 +121,7 @@ async def test_a_cohort_whose_cards_have_expired_opens_no_round(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = server.coordinator.now
-    monkeypatch.setattr(server.coordinator, "now", lambda: now() + 20_000)
+    monkeypatch.setattr(server.coordinator, "now", lambda: now() + 2 * 10**7)
     refused = await formed.try_round(server)
     assert (refused.status_code, refused.json()["cause"]) == (422, "card-expired")
     assert refused.json()["parties"] == list(formed.ids)

@@ -116,6 +116,8 @@ async def test_a_bug_in_one_round_stops_no_other(
         assert (await server.until(second, state))["state"] == state
     assert (await server.view(first))["state"] == "collecting"
     monkeypatch.setattr(Round, "advance", advance)
+    assert (await server.until(first, "voiding"))["state"] == "voiding"
+    await server.pass_time(await server.view(first))
     assert (await server.until(first))["state"] == "lost"
 
 

@@ -11,7 +11,7 @@ import pytest
 from protocol import rest
 from protocol.causes import Cause
 from service.problems import status_of
-from tests.service.driver import OCTETS, OBSERVED, Party, Server, digest_header
+from tests.service.driver import OBSERVED, OCTETS, Party, Server, digest_header
 
 BINARY = [
     ("put", "/v1/federations/{f}/roster"),

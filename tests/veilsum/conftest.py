@@ -1,0 +1,79 @@
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from tests.veilsum.cli import TOKEN, Cli, Consortium, Outcome, run, streams
+from veilsum import serving
+
+
+@pytest.fixture(scope="session")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A coordinator that `veilsum serve` runs in a thread of this process."""
+    ready, servers, ends = threading.Event(), list[Any](), list[Outcome]()
+    data, config = tmp_path_factory.mktemp("coordinator") / "data", structlog.get_config()
+
+    class Stoppable(serving._Server):
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            servers.append(self)
+            ready.set()
+
+    def serve() -> None:
+        try:
+            ends.append(run("serve", "--port", 0, "--data-dir", data, "--json"))
+        finally:
+            ready.set()
+
+    with pytest.MonkeyPatch.context() as patch, streams():
+        patch.setattr(serving, "_Server", Stoppable)
+        patch.setattr(os, "fsync", lambda _descriptor: None)
+        patch.setenv("VEILSUM_OPERATOR_TOKEN", TOKEN)
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert ready.wait(30)
+    [server] = servers
+    port = server.servers[0].sockets[0].getsockname()[1]
+    yield f"http://127.0.0.1:{port}"
+    server.should_exit = True
+    thread.join(15)
+    structlog.configure(**config)
+    [end] = ends
+    assert end.code == 0
+    assert end.values["url"] == f"http://127.0.0.1:{port}"
+    assert TOKEN not in end.out + end.err
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """`veilsum` in a folder of its own, with no settings from outside."""
+    for name in [name for name in os.environ if name.startswith("VEILSUM_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+    monkeypatch.chdir(tmp_path)
+    return Cli(tmp_path)
+
+
+@pytest.fixture
+def remote(cli: Cli, url: str) -> Cli:
+    """`veilsum` that knows a running coordinator."""
+    cli.url = url
+    return cli
+
+
+@pytest.fixture
+def consortium(remote: Cli) -> Iterator[Callable[..., Consortium]]:
+    """Makes a consortium."""
+    made: list[Consortium] = []
+
+    def make(members: int = 3, **options: Any) -> Consortium:
+        made.append(Consortium(remote, members, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()

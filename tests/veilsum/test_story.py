@@ -1,0 +1,254 @@
+"""From `federation new` to `verify`, by commands alone."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from tests.veilsum.cli import CLASSES, DIM, TOKEN, Cli, Consortium
+
+Make = Callable[..., Consortium]
+
+
+def test_the_whole_story(consortium: Make, remote: Cli) -> None:
+    c = consortium(5)
+    home, head = c.folder / "m0", c.folder / "made" / "head.safetensors"
+    calibrating = c.later(
+        *remote.at("calibrate", c.files[0], "--folder", home, "--cohort", c.cohort, "--admin-key", c.admin),
+        *("--lineage", "x", "--test", c.test, "--output", head, "--json"),
+    )
+    joining = [c.join(member, "--json") for member in c.members[1:]]
+    c.formed()
+    assert remote.json(*remote.at("cohort", "status", c.cohort))["quorum"]["members"] == 5
+    round_id = c.open()
+    watched = remote("round", "watch", round_id, "--url", remote.url, "--json")
+    assert watched.code == 0
+    assert watched.values["state"] == "done"
+    assert "of 5 uploaded, waiting for m" in watched.err
+    outcomes = [calibrating.result(60), *(future.result(60) for future in joining)]
+    for member, outcome in zip(c.members, outcomes, strict=True):
+        assert outcome.code == 0, outcome
+        assert outcome.values["round"] == round_id
+        assert outcome.values["counted"] is True
+        assert outcome.values["survivors"] == list(c.members)
+        assert outcome.values["records"] == 200
+        assert outcome.values["weights"] == [DIM, CLASSES]
+        checked = remote.json("verify", c.folder / member / "result", "--admin-key", c.admin)
+        assert checked["verified_against"] == "the pinned admin key"
+
+    # The same head as from everybody's files in one place.
+    local = remote.json("calibrate", *c.files, "--test", c.test, "--output", c.folder / "local.safetensors")
+    pooled, masked = load_file(c.folder / "local.safetensors"), load_file(head)
+    np.testing.assert_allclose(masked["weights"], pooled["weights"], rtol=0, atol=1e-6)
+    assert outcomes[0].values["ridge"] == local["ridge"]
+    assert outcomes[0].values["accuracy"] == local["accuracy"] > 0.9
+
+    # A round that is over is told again, and nobody has printed a secret.
+    assert "done" in remote("round", "status", round_id, "--url", remote.url).out
+    assert remote("round", "watch", round_id, "--url", remote.url).code == 0
+    again = remote(*c.words("m1", "--round", round_id))
+    assert again.code == 0
+    assert "an exact sum, without differential privacy" in again.out
+    printed = "".join(outcome.out + outcome.err for outcome in remote.said)
+    assert not [secret for secret in c.secrets() if secret in printed]
+
+
+def test_with_bias_on_a_features_lattice(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    round_id = c.open("--bias", "--lattice", "features", "--ridge", 0.5)
+    assert remote("round", "watch", round_id, "--url", remote.url).code == 0
+    outcomes = [future.result(60) for future in joining]
+    assert [outcome.code for outcome in outcomes] == [0, 0, 0]
+    assert "Enrolled with 3 members; 3 must stay for a sum." in outcomes[0].err
+    assert "enrolling" in outcomes[0].err + outcomes[1].err
+    assert "waiting for" in "".join(outcome.err for outcome in outcomes)
+    assert "bias" in load_file(c.folder / "m0" / "result" / "weights.safetensors")
+
+
+def test_joined_again_after_the_round_ended_it_collects_the_result(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    c = consortium()
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    round_id = c.open()
+    assert [future.result(60).code for future in joining] == [0, 0, 0]
+    kept = c.folder / "m0" / "state" / "results" / round_id / "record.json"
+    kept.unlink()  # as if m0 had been killed before it heard of the result
+    again = remote(*c.words("m0", "--output", c.folder / "again", "--json"))
+    assert again.code == 0
+    assert again.values["round"] == round_id
+    assert kept.exists()
+
+
+def test_a_member_waits_for_a_round_and_says_so_once(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    c.open()
+    for future in joining:
+        outcome = future.result(60)
+        assert outcome.code == 0
+        assert outcome.err.count("Waiting for the operator") <= 1
+
+
+def test_cancelled(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    joining = [c.join(member) for member in c.members[:2]]  # the third enrols, and stays away
+    from client_sdk import Identity, Member, Policy
+
+    with Member(remote.url, Identity.load(c.folder / "m2"), None, Policy(admin_key=c.admin)) as member:
+        member.enrol(c.cohort)
+    round_id = c.open()
+    shown = remote("round", "status", round_id, "--url", remote.url)
+    assert "waiting for" in shown.out
+    cancelled = remote("round", "cancel", round_id, "--reason", "a test", "--url", remote.url, "--token", TOKEN)
+    assert cancelled.code == 0, cancelled
+    third = c.join("m2")
+    watched = remote("round", "watch", round_id, "--url", remote.url)
+    assert watched.code == 1
+    assert "voided" in watched.out
+    assert "cancelled" in watched.out
+    for future in (*joining, third):
+        assert future.result(60).error.startswith(f"cancelled: round {round_id} ended without a sum")
+    assert "rounds" in remote("cohort", "status", c.cohort, "--url", remote.url).out
+
+
+def test_closed_early(consortium: Make, remote: Cli) -> None:
+    c = consortium(4)
+    joining = [c.join(member, "--json") for member in c.members[:2]]
+    assert f"0 of 4\nmissing   {', '.join(c.members)}" in remote(
+        "cohort", "status", c.cohort, "--url", remote.url
+    ).out or remote.said[-1].out.count("of 4")
+    closed = remote.at("cohort", "close", c.cohort)
+    outcome = remote(*closed, "--token", TOKEN)
+    assert outcome.code == 0
+    assert "failed" in outcome.out
+    for future in joining:
+        ended = future.result(60)
+        assert ended.code == 1
+        assert ended.values["cause"] == "cohort-too-small"
+
+
+def test_features_that_do_not_fit_the_terms(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    c.files[0] = c.write("other", np.eye(4), np.arange(4) % 3)
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    round_id = c.open()
+    assert f"{c.files[0]}: features have shape (4, 4); pass (n, 6)" in joining[0].result(60).error
+    remote.operate("round", "cancel", round_id, "--reason", "a test")
+    c.files[0] = c.files[1]
+    assert "cancelled" in remote(*c.words("m0")).error  # with its own round, it helps to end it
+    for future in joining[1:]:
+        assert future.result(60).code == 1
+
+
+def test_another_cohorts_round(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    other = remote.operate("cohort", "open", c.admin)["cohort"]
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    round_id = c.open()
+    assert all(future.result(60).code == 0 for future in joining)
+    words = [other if word == c.cohort else word for word in c.words("m0", "--round", round_id)]
+    extra = [c.later(*[other if w == c.cohort else w for w in c.words(m)]) for m in c.members[1:]]
+    assert f"round {round_id} is of another cohort: pass --cohort {c.cohort}" in remote(*words).error
+    terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", "AB" * 32)
+    second = remote.operate("round", "open", other, *terms)["round"]
+    remote.operate("round", "cancel", second, "--reason", "a test")
+    words[words.index(round_id)] = second
+    assert "cancelled" in remote(*words).error
+    assert all(future.result(60).code == 1 for future in extra)
+
+
+def test_a_round_shown_without_terms_is_refused(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from client_sdk.operator import Operator
+
+    original = Operator.round
+
+    def bare(self: Operator, *args: Any) -> Any:
+        return original(self, *args).model_copy(update={"terms": None})
+
+    c = consortium()
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    monkeypatch.setattr(Operator, "round", bare)
+    round_id = c.open()
+    for future in joining:
+        assert future.result(60).error.startswith(f"malformed: round {round_id} is shown without its terms")
+    monkeypatch.undo()
+
+
+@pytest.mark.parametrize("damage", ["weights.safetensors", "record.json", "certificate.bin"])
+def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli, damage: str) -> None:
+    c = consortium()
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    c.open()
+    assert all(future.result(60).code == 0 for future in joining)
+    folder = c.folder / "m0" / "result"
+    shown = remote("verify", folder)
+    assert "pass --admin-key to pin it" in shown.out
+    assert remote("verify", folder, "--admin-key", "00" * 32).error.startswith("wrong-federation")
+    for empty in ("", "zz", "00" * 31):
+        assert "is not an admin's public key" in remote("verify", folder, "--admin-key", empty).error
+    path = folder / damage
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+    assert remote("verify", folder, "--admin-key", c.admin).error
+    path.unlink()
+    refused = remote("verify", folder, "--json")
+    assert refused.code == 1
+    assert set(json.loads(refused.out)) == {"error", "cause"}
+
+
+def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path) -> None:
+    c = consortium()
+    assert "pass --token, or set VEILSUM_OPERATOR_TOKEN" in remote(*remote.at("cohort", "open", c.admin)).error
+    wrong = remote(*remote.at("cohort", "open", c.admin), "--token", "wrong", "--json")
+    assert wrong.values["cause"] == "unauthorised"
+    assert "is not a federation's id" in remote(*remote.at("cohort", "open", "zz"), "--token", TOKEN).error
+    assert "not-found" in remote(*remote.at("cohort", "open", "00" * 32), "--token", TOKEN).error
+    assert "is not a cohort's id" in remote(*remote.at("cohort", "status", "../../healthz")).error
+    assert "not-found" in remote(*remote.at("round", "status", "00" * 8)).error
+    for command in ("status", "watch"):
+        assert "is not a round's id" in remote(*remote.at("round", command, "x?y")).error
+    assert "is not a round's id" in remote(*remote.at("round", "cancel", "", "--reason", "x")).error
+    terms = ("--dim", DIM, "--classes", CLASSES, "--token", TOKEN)
+    opened = remote.at("round", "open", c.cohort, *terms)
+    assert "is not an extractor's digest" in remote(*opened, "--extractor", "ab").error
+    assert "wrong-phase: the cohort is not formed yet" in remote(*opened, "--extractor", "ab" * 32).error
+    assert remote(*opened, "--extractor", "ab" * 32, "--ridge", 0).error.startswith("ridges.0: ")
+    assert remote(*opened, "--extractor", "ab" * 32, "--lattice", "x").error.startswith("lattice: ")
+    for name, value, expected in (
+        ("--admin-key", "abc", "is not an admin's public key"),
+        ("--admin-key", "00" * 32, "not-found"),
+        ("--cohort", "abc", "is not a cohort's id"),
+        ("--round", "abc", "is not a round's id"),
+        ("--extractor", "abc", "is not an extractor's digest"),
+        ("--features", "nowhere.npz", "nowhere.npz does not exist"),
+        ("--members-min", 4, "policy-refused"),
+        ("--output", c.files[0], "File exists"),
+    ):
+        if name == "--members-min":
+            joining = [c.join(member) for member in c.members[1:]]
+        outcome = remote(*c.words("m0", name, value))
+        assert expected in outcome.error, (name, outcome)
+    for future in joining:
+        assert not future.done()
+    round_id = c.open()
+    remote.operate("round", "cancel", round_id, "--reason", "a test")
+    assert "cancelled" in remote(*c.words("m0")).error
+    assert all(future.result(60).code == 1 for future in joining)
+    missing = remote(*[tmp_path / "nobody" if w == c.folder / "m0" else w for w in c.words("m0")])
+    assert "make one with `veilsum identity new`" in missing.error
