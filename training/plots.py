@@ -172,15 +172,16 @@ def phase_timeline(seconds: Mapping[str, float], *, image: Format = "svg") -> st
         return _uri(figure, image)
 
 
-def ridge_curve(ridges: FloatArray, gcv: FloatArray, *, image: Format = "svg") -> str:
-    """The generalised cross-validation score over λ, its minimum marked.
+def ridge_curve(ridges: FloatArray, gcv: FloatArray, chosen: float, *, image: Format = "svg") -> str:
+    """The generalised cross-validation score over λ, the chosen one marked.
 
     Args:
         ridges: the grid of λ > 0, ascending, of shape (m,).
         gcv: the score at each, of shape (m,).
+        chosen: the λ that was taken, one of `ridges`: of scores that tie the largest.
         image: the format.
     """
-    best = int(np.argmin(gcv))
+    best = int(np.argmin(np.abs(ridges - chosen)))
     with _figure((7.2, 3.4)) as (figure, (axes,)):
         axes.plot(ridges, gcv, color=BLUE, linewidth=2)
         axes.axvline(ridges[best], color=ORANGE, linewidth=1, linestyle=(0, (4, 3)))

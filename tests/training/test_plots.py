@@ -20,7 +20,7 @@ FIGURES: dict[str, Callable[[Format], str]] = {
         RNG.random(2), RNG.random(2), class_names=["cat", "dog"], image=image
     ),
     "phases": lambda image: plots.phase_timeline({"setup": 0.2, "upload": 3.0}, image=image),
-    "ridge": lambda image: plots.ridge_curve(np.logspace(-3, 3, 9), RNG.random(9), image=image),
+    "ridge": lambda image: plots.ridge_curve(np.logspace(-3, 3, 9), RNG.random(9), 1.0, image=image),
     "rounds": lambda image: plots.accuracy_over_rounds({"FedAvg": [0.1, 0.5, 0.8]}, image=image),
     "levels": lambda image: plots.accuracy_over_rounds({"a": [0.1]}, levels={"calibrated": 0.9}, image=image),
 }

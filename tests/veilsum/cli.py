@@ -69,7 +69,8 @@ class Outcome:
 
 def run(*words: object) -> Outcome:
     """One command, where `streams` are in place."""
-    OUT.begin(), ERR.begin()
+    OUT.begin()
+    ERR.begin()
     code: object = None
     try:
         COMMAND([str(word) for word in words], prog_name="veilsum")

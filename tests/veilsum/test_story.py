@@ -71,9 +71,7 @@ def test_with_bias_on_a_features_lattice(consortium: Make, remote: Cli) -> None:
     assert "bias" in load_file(c.folder / "m0" / "result" / "weights.safetensors")
 
 
-def test_joined_again_after_the_round_ended_it_collects_the_result(
-    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_joined_again_after_the_round_ended_it_collects_the_result(consortium: Make, remote: Cli) -> None:
     c = consortium()
     joining = [c.join(member) for member in c.members]
     c.formed()
@@ -85,17 +83,6 @@ def test_joined_again_after_the_round_ended_it_collects_the_result(
     assert again.code == 0
     assert again.values["round"] == round_id
     assert kept.exists()
-
-
-def test_a_member_waits_for_a_round_and_says_so_once(consortium: Make, remote: Cli) -> None:
-    c = consortium()
-    joining = [c.join(member) for member in c.members]
-    c.formed()
-    c.open()
-    for future in joining:
-        outcome = future.result(60)
-        assert outcome.code == 0
-        assert outcome.err.count("Waiting for the operator") <= 1
 
 
 def test_cancelled(consortium: Make, remote: Cli) -> None:
@@ -123,11 +110,8 @@ def test_cancelled(consortium: Make, remote: Cli) -> None:
 def test_closed_early(consortium: Make, remote: Cli) -> None:
     c = consortium(4)
     joining = [c.join(member, "--json") for member in c.members[:2]]
-    assert f"0 of 4\nmissing   {', '.join(c.members)}" in remote(
-        "cohort", "status", c.cohort, "--url", remote.url
-    ).out or remote.said[-1].out.count("of 4")
-    closed = remote.at("cohort", "close", c.cohort)
-    outcome = remote(*closed, "--token", TOKEN)
+    assert "of 4\nmissing" in remote(*remote.at("cohort", "status", c.cohort)).out
+    outcome = remote(*remote.at("cohort", "close", c.cohort), "--token", TOKEN)
     assert outcome.code == 0
     assert "failed" in outcome.out
     for future in joining:
@@ -188,28 +172,30 @@ def test_a_round_shown_without_terms_is_refused(
     monkeypatch.undo()
 
 
-@pytest.mark.parametrize("damage", ["weights.safetensors", "record.json", "certificate.bin"])
-def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli, damage: str) -> None:
+def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None:
     c = consortium()
     joining = [c.join(member) for member in c.members]
     c.formed()
     c.open()
     assert all(future.result(60).code == 0 for future in joining)
     folder = c.folder / "m0" / "result"
-    shown = remote("verify", folder)
-    assert "pass --admin-key to pin it" in shown.out
+    assert "pass --admin-key to pin it" in remote("verify", folder).out
     assert remote("verify", folder, "--admin-key", "00" * 32).error.startswith("wrong-federation")
     for empty in ("", "zz", "00" * 31):
         assert "is not an admin's public key" in remote("verify", folder, "--admin-key", empty).error
-    path = folder / damage
-    raw = bytearray(path.read_bytes())
-    raw[len(raw) // 2] ^= 1
-    path.write_bytes(raw)
-    assert remote("verify", folder, "--admin-key", c.admin).error
-    path.unlink()
-    refused = remote("verify", folder, "--json")
-    assert refused.code == 1
-    assert set(json.loads(refused.out)) == {"error", "cause"}
+    for path in sorted(folder.iterdir()):
+        raw = path.read_bytes()
+        if path.name != "member.json":  # what the member says of itself; nobody signed it
+            changed = bytearray(raw)
+            changed[len(raw) // 2] ^= 1
+            path.write_bytes(changed)
+            assert remote("verify", folder, "--admin-key", c.admin).error, path
+        path.unlink()
+        refused = remote("verify", folder, "--json")
+        assert refused.code == 1
+        assert set(json.loads(refused.out)) == {"error", "cause"}
+        path.write_bytes(raw)
+    assert remote("verify", folder, "--admin-key", c.admin).code == 0
 
 
 def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path) -> None:

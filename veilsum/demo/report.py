@@ -161,12 +161,9 @@ def _plot_classes(facts: Facts) -> str:
 
 def _plot_ridge(facts: Facts) -> str:
     shown = np.isfinite(facts.gcv)
-    grid, gcv = facts.grid[shown], facts.gcv[shown].copy()
-    chosen = int(np.argmin(np.abs(grid - facts.ridge)))
-    # Of errors within 0.01 % the solver takes the largest λ; the plot marks the least error, so it is made the least.
-    gcv[chosen] = gcv.min() * (1 - 1e-12)
+    grid, gcv = facts.grid[shown], facts.gcv[shown]
     return _figure(
-        plots.ridge_curve(grid, gcv),
+        plots.ridge_curve(grid, gcv, facts.ridge),
         f"Generalised cross-validation error over {len(grid)} ridges, smallest near λ = {facts.ridge:.3g}.",
         "The error of generalised cross-validation follows from the sums alone, so nobody has to hold out records. "
         "Of ridges that tie within 0.01 % the largest is taken.",
