@@ -38,9 +38,9 @@ class Errand:
     ca: Path | None = None
 
     def __post_init__(self) -> None:
-        names.cohort_id(self.cohort)
+        object.__setattr__(self, "cohort", names.cohort_id(self.cohort))
         if self.round_id is not None:
-            names.round_id(self.round_id)
+            object.__setattr__(self, "round_id", names.round_id(self.round_id))
 
     @property
     def policy(self) -> Policy:
@@ -67,12 +67,15 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
         naming(errand.url),
         Member(errand.url, identity, None, policy, progress=teller(), verify=trust(errand.ca)) as member,
     ):
+        view = _named_round(errand)
         quorum = member.enrol(errand.cohort)
         note(f"Enrolled with {quorum.members} members; {quorum.survivors_min} must stay for a sum.")
-        round_id, terms = _round_of(errand, identity)
+        view = view or _next_round(errand, identity)
+        if view.terms is None:
+            raise PeerFault(Cause.MALFORMED, f"round {view.round} is shown without terms", ["coordinator"])
         with of_file(errand.features):
-            statistics = summarise(features, labels, terms, normalise=errand.normalise)
-        result = member.contribute(round_id, statistics, lineage=errand.lineage)
+            statistics = summarise(features, labels, view.terms, normalise=errand.normalise)
+        result = member.contribute(view.round, statistics, lineage=errand.lineage)
     result.save(output)
     return result, summary(result, output)
 
@@ -107,20 +110,25 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
     }
 
 
-def _round_of(errand: Errand, identity: Identity) -> tuple[str, TermsView]:
-    """The round asked for; else the cohort's newest, if it is still to finish or to collect; else the next."""
+def _named_round(errand: Errand) -> RoundView | None:
+    if errand.round_id is None:
+        return None
     with operator(errand.url, ca=errand.ca, patience_s=PATIENCE_S) as client:
-        if errand.round_id is not None:
-            view = client.round(errand.round_id)
-            if view.cohort != errand.cohort.lower():
-                raise Misuse(f"round {view.round} is of another cohort: pass --cohort {view.cohort}")
-            return view.round, _terms(view)
+        view = client.round(errand.round_id)
+    if view.cohort != errand.cohort:
+        raise Misuse(f"round {view.round} is of another cohort: pass --cohort {view.cohort}")
+    return view
+
+
+def _next_round(errand: Errand, identity: Identity) -> RoundView:
+    """The cohort's newest, if it is still to finish or to collect; else the next, waited for."""
+    with operator(errand.url, ca=errand.ca, patience_s=PATIENCE_S) as client:
         cohorts = changes(lambda after: client.cohort(errand.cohort, after))
         while True:
             rounds = next(cohorts).rounds
             newest = client.round(rounds[-1]) if rounds else None
             if newest is not None and (not newest.ended or _uncollected(newest, identity)):
-                return newest.round, _terms(newest)
+                return newest
             note("Waiting for the operator to open a round.")
 
 
@@ -128,12 +136,6 @@ def _uncollected(view: RoundView, identity: Identity) -> bool:
     """Whether it ended well while this member, which is in its sum, was away."""
     folder = Store(identity.folder).results(view.round)
     return view.state == "done" and identity.member in view.survivors and not Result.saved_in(folder)
-
-
-def _terms(view: RoundView) -> TermsView:
-    if view.terms is None:
-        raise PeerFault(Cause.MALFORMED, f"round {view.round} is shown without its terms", ["coordinator"])
-    return view.terms
 
 
 def teller() -> Callable[[Progress], None]:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import copy
+import functools
 import hashlib
 import json
 import shutil
@@ -40,12 +41,19 @@ OBSERVED: set[tuple[str, str, int, str]] = set()
 """Every problem that the suite has seen: method, route, status, cause."""
 
 
+@functools.cache
+def declared_paths() -> dict[str, Any]:
+    """Every app's API document is the same, and takes a while."""
+    paths: dict[str, Any] = create_app(Settings()).openapi()["paths"]
+    return paths
+
+
 class Checking:
     """The app, with every answer held against what its route declares."""
 
     def __init__(self, app: Any) -> None:
         self.app = app
-        self.declared = app.openapi()["paths"]
+        self.declared = declared_paths()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         status, kind, body = 0, "", b""

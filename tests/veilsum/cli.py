@@ -16,6 +16,7 @@ import pytest
 from typer.main import get_command
 
 from veilsum.cli import app
+from veilsum.remote import changes, operator
 
 EXTRACTOR = "ab" * 32
 TOKEN = "token-of-the-operator"
@@ -167,12 +168,7 @@ class Consortium:
 
     def formed(self) -> None:
         """Return when every card is in."""
-        from veilsum.remote import changes, operator
-
-        with operator(self.cli.url) as client:
-            views = changes(lambda after: client.cohort(self.cohort, after))
-            while next(views).state == "enrolling":
-                pass
+        enrolled(self.cli.url, self.cohort, len(self.members))
 
     def open(self, *more: object) -> str:
         terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
@@ -189,9 +185,16 @@ class Consortium:
         self._pool.shutdown()
 
 
+def enrolled(url: str, cohort: str, cards: int) -> None:
+    """Return when so many cards are in."""
+    with operator(url) as client:
+        views = changes(lambda after: client.cohort(cohort, after))
+        while len(next(views).cards) < cards:
+            pass
+
+
 def records(rng: np.random.Generator, count: int) -> tuple[Any, Any]:
     """Features of length 1 that cluster by label."""
     labels = np.arange(count) % CLASSES
     features = rng.normal(size=(count, DIM)) + 3 * np.eye(CLASSES, DIM)[labels]
     return features / np.linalg.norm(features, axis=1, keepdims=True), labels
-

@@ -106,7 +106,18 @@ def test_a_draft_that_does_not_exist(cli: Cli) -> None:
 
 def test_signing(cli: Cli) -> None:
     admin = cli.json("federation", "new", "admin")["federation"]
-    cli("federation", "roster", "r.json", *NEW, "--extractor", EXTRACTOR, "--decryptor", "b", "--decryptor", "a")
+    cli(
+        "federation",
+        "roster",
+        "r.json",
+        *NEW,
+        "--extractor",
+        EXTRACTOR,
+        "--decryptor",
+        "b",
+        "--decryptor",
+        "a",
+    )
     said = cli("federation", "sign", "r.json", "--folder", "admin")
     assert "Not published: run again with --publish" in said.err
     signed = Roster.from_bytes(Path("r.bin").read_bytes())

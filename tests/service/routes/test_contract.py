@@ -136,43 +136,42 @@ async def test_json_that_is_none_is_refused(server: Server, paths: dict[str, str
     assert (large.status_code, large.json()["cause"]) == (413, "oversized")
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/v1/rounds/..%2f..%2fetc/requests/m-0",
-        "/v1/rounds/{r}/requests/..%2f..%2fcoordinator.key",
-        "/v1/rounds/{r}/requests/M-0",
-        "/v1/rounds/{r}/requests/m%000",
-        "/v1/rounds/{r}/requests/m%0a",
-        "/v1/rounds/{r}/requests/%ff",
-        "/v1/rounds/{r}/requests/" + "m" * 65,
-        "/v1/rounds/{r}%0a/requests/m-0",
-        "/v1/rounds/{R}/requests/m-0",
-        "/v1/rounds/{r}00/result",
-        "/v1/rounds/" + "f" * 5000,
-        "/v1/cohorts/{C}",
-        "/v1/cohorts/{c}%00",
-        "/v1/federations/..%2f",
-        "/v1/federations/%F0%9F%92%A9/roster",
-        "/v1/rounds/{r}?after=-2",
-        "/v1/rounds/{r}?after=" + "9" * 5000,
-        "/v1/rounds/{r}?after=1.5",
-        "/v1/rounds/{r}?wait_s=nan",
-        "/v1/rounds/{r}?wait_s=inf",
-        "/v1/rounds/{r}?wait_s=-1",
-        "/v1/rounds/{r}?wait_s=61",
-        "/v1/rounds/{r}/uploads/m-0/chunks/x",
-        "/nothing",
-        "//",
-        "/v1/rounds/",
-    ],
-)
-async def test_no_path_leads_astray(server: Server, paths: dict[str, str], path: str) -> None:
-    upper = {key.upper(): value.upper() for key, value in paths.items()}
-    if "R}" in path or "C}" in path:
-        upper["R"] = upper["R"][:-1] + "A"
-    answer = await server.client.get(path.format(**paths, **upper))
-    assert answer.status_code in {400, 404, 405}, answer.text
+ASTRAY = [
+    "/v1/rounds/..%2f..%2fetc/requests/m-0",
+    "/v1/rounds/{r}/requests/..%2f..%2fcoordinator.key",
+    "/v1/rounds/{r}/requests/M-0",
+    "/v1/rounds/{r}/requests/m%000",
+    "/v1/rounds/{r}/requests/m%0a",
+    "/v1/rounds/{r}/requests/%ff",
+    "/v1/rounds/{r}/requests/" + "m" * 65,
+    "/v1/rounds/{r}%0a/requests/m-0",
+    "/v1/rounds/{R}/requests/m-0",
+    "/v1/rounds/{r}00/result",
+    "/v1/rounds/" + "f" * 5000,
+    "/v1/cohorts/{C}",
+    "/v1/cohorts/{c}%00",
+    "/v1/federations/..%2f",
+    "/v1/federations/%F0%9F%92%A9/roster",
+    "/v1/rounds/{r}?after=-2",
+    "/v1/rounds/{r}?after=" + "9" * 5000,
+    "/v1/rounds/{r}?after=1.5",
+    "/v1/rounds/{r}?wait_s=nan",
+    "/v1/rounds/{r}?wait_s=inf",
+    "/v1/rounds/{r}?wait_s=-1",
+    "/v1/rounds/{r}?wait_s=61",
+    "/v1/rounds/{r}/uploads/m-0/chunks/x",
+    "/nothing",
+    "//",
+    "/v1/rounds/",
+]
+
+
+async def test_no_path_leads_astray(server: Server, paths: dict[str, str]) -> None:
+    # Upper case where it makes a difference: an id may be all digits.
+    upper = {key.upper(): "A" + value.upper()[1:] for key, value in paths.items()}
+    for path in ASTRAY:
+        answer = await server.client.get(path.format(**paths, **upper))
+        assert answer.status_code in {400, 404, 405}, (path, answer.text)
 
 
 async def test_chunk_indices_have_their_bounds(server: Server, paths: dict[str, str]) -> None:
@@ -197,30 +196,28 @@ async def test_other_methods_are_problems_too(server: Server, paths: dict[str, s
             assert "allow" in answer.headers
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        "",
-        "sha-256",
-        "sha-256=",
-        "sha-256=::",
-        "sha-256=:!!!!:",
-        "sha-256=:é:",
-        "sha-512=:AAAA:",
-        "md5=:AAAA:",
-        "sha-256=AAAA",
-        "sha-256=:AAA:",
-    ],
-)
-async def test_a_digest_header_that_is_none_is_refused(
-    server: Server, paths: dict[str, str], header: str
-) -> None:
-    answer = await server.client.put(
-        f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
-        content=b"x",
-        headers={b"content-digest": header.encode("latin-1")},
-    )
-    assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request")
+HEADERS = [
+    "",
+    "sha-256",
+    "sha-256=",
+    "sha-256=::",
+    "sha-256=:!!!!:",
+    "sha-256=:é:",
+    "sha-512=:AAAA:",
+    "md5=:AAAA:",
+    "sha-256=AAAA",
+    "sha-256=:AAA:",
+]
+
+
+async def test_a_digest_header_that_is_none_is_refused(server: Server, paths: dict[str, str]) -> None:
+    for header in HEADERS:
+        answer = await server.client.put(
+            f"/v1/rounds/{paths['r']}/uploads/m-0/chunks/0",
+            content=b"x",
+            headers={b"content-digest": header.encode("latin-1")},
+        )
+        assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request"), header
 
 
 async def test_a_raw_body_has_its_type_and_its_limit(server: Server, paths: dict[str, str]) -> None:

@@ -1,0 +1,126 @@
+"""The house's own rules, and that what it promises on paper is there (see also the contracts in pyproject.toml)."""
+
+import ast
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from statistics import median, quantiles
+
+import pytest
+from typer.main import get_command
+
+from protocol.causes import Cause
+from veilsum.cli import app
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("protocol", "calibration", "client_sdk", "service", "training", "veilsum")
+MODULES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+BESIDE = ("tests", "benchmarks", "examples", "docs", "deploy")
+TEXTS = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md", "Makefile", "pyproject.toml")]
+SUFFIXES = {".py", ".md", ".html", ".toml", ".svg", ".service", ".yml", ".yaml", ".json"}
+UNFINISHED = re.compile(rf"\b({'TO' + 'DO'}|{'FIX' + 'ME'}|{'X' * 3})\b")
+
+
+def sources() -> list[Path]:
+    inside = [
+        path
+        for name in (*PACKAGES, *BESIDE)
+        for path in (ROOT / name).rglob("*")
+        if path.suffix in SUFFIXES and ".venv" not in path.parts
+    ]
+    return [*inside, *TEXTS]
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "wheel", "--quiet", "--no-deps"]
+    built = subprocess.run(
+        [*pip, "--wheel-dir", str(folder), str(ROOT)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    if built.returncode and re.search(
+        r"hatchling|connection|Temporary failure|No module named pip", built.stderr
+    ):
+        pytest.skip(f"the build backend can't be fetched: {built.stderr.strip().splitlines()[-1]}")
+    assert built.returncode == 0, built.stderr
+    [path] = folder.glob("*.whl")
+    return zipfile.Path(path)
+
+
+def test_the_wheel_installs_our_packages_and_nothing_else(wheel: zipfile.Path) -> None:
+    tops = {entry.name for entry in wheel.iterdir()}
+    [metadata] = [name for name in tops if name.endswith(".dist-info")]
+    assert tops - {metadata} == set(PACKAGES)
+    assert "veilsum = veilsum.cli:main" in (wheel / metadata / "entry_points.txt").read_text()
+    names = set(wheel.root.namelist())
+    assert {str(path.relative_to(ROOT)) for path in MODULES} <= names
+    assert {name for name in names if Path(name).suffix in {".pyc", ".key", ".sqlite3"}} == set()
+    assert "veilsum/demo/report.html" in names
+
+
+def test_httpx_stays_behind_one_door() -> None:
+    doors = [
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Import) and any(name.name.split(".")[0] == "httpx" for name in node.names))
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "httpx")
+    ]
+    assert doors == ["client_sdk/transport.py"]
+
+
+def test_modules_are_small() -> None:
+    lines = {path: len(path.read_text().splitlines()) for path in MODULES}
+    assert median(lines.values()) <= 150
+    assert quantiles(lines.values(), n=10)[-1] <= 350
+    assert [str(path) for path, count in lines.items() if count > 500] == []
+
+
+def test_the_readme_s_two_commands_are_targets() -> None:
+    readme, makefile = (ROOT / "README.md").read_text(), (ROOT / "Makefile").read_text()
+    for command in ("demo", "test"):
+        assert f"make {command}" in readme
+        assert re.search(rf"^{command}:", makefile, re.MULTILINE)
+
+
+def test_the_readme_s_commands_and_options_exist() -> None:
+    said = re.findall(r"`veilsum ([^`]+)`", (ROOT / "README.md").read_text())
+    assert len(said) > 8
+    for words in said:
+        command, path = get_command(app), list[str]()
+        for word in words.split():
+            inner = getattr(command, "commands", {}).get(word)
+            if inner is None:
+                break
+            command, path = inner, [*path, word]
+        assert path, words
+        options = {option for parameter in command.params for option in parameter.opts}
+        assert set(re.findall(r"--[a-z-]+", words)) <= options, words
+
+
+def test_nothing_is_left_unfinished_or_bound_to_one_machine() -> None:
+    own = "/wo" + "rk/"
+    bad = [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in sources()
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if UNFINISHED.search(line) or own in line
+    ]
+    assert bad == []
+
+
+def test_every_cause_has_its_heading_and_every_heading_its_cause() -> None:
+    page = (ROOT / "docs" / "causes.md").read_text()
+    headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
+    assert headings == [cause.value for cause in Cause]
+    sections = re.split(r"^## .+$", page, flags=re.MULTILINE)[1:]
+    for cause, section in zip(Cause, sections, strict=True):
+        first, _, advice = section.strip().partition("\n\n")
+        assert first == f"{cause.summary[0].upper()}{cause.summary[1:]}."
+        assert advice.startswith("**What to do.** ")

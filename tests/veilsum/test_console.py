@@ -1,0 +1,125 @@
+import json
+import time
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from client_sdk.progress import Progress, Step
+from protocol.errors import Misuse
+from protocol.rest import CohortRequest
+from veilsum.console import clock, fail, note, reported, say
+from veilsum.contribute import teller
+from veilsum.wording import for_commands
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_a_result_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"a_name": 1.23456789, "list": [1, None], "empty": (), "inner": {"x": 0.5}, "long": "z" * 200}
+    say(values, as_json=False, title="Title")
+    assert capsys.readouterr().out.splitlines() == [
+        "Title",
+        "a name  1.23457",
+        "list    1, –",
+        "empty   –",
+        "inner   x 0.5",
+        f"long    {'z' * 200}",
+    ]
+    say({}, as_json=False)
+    assert capsys.readouterr().out == ""
+
+
+def test_a_result_for_scripts(capsys: pytest.CaptureFixture[str]) -> None:
+    note("beside it")
+    say({"a_name": [1]}, as_json=True, title="Title")
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"a_name": [1]}
+    assert captured.err == "beside it\n"
+
+
+def test_an_interrupted_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for as_json in (False, True):
+        with pytest.raises(typer.Exit) as ended, reported(as_json=as_json):
+            raise KeyboardInterrupt
+        assert ended.value.exit_code == 130
+    assert capsys.readouterr() == ('{"error": "stopped", "cause": null}\n', "veilsum: stopped\n")
+
+
+def test_errors_of_our_own_are_not_hidden() -> None:
+    with pytest.raises(ZeroDivisionError), reported(as_json=False):
+        _ = 1 / 0
+
+
+def test_fail_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as ended:
+        fail("why", as_json=False)
+    assert ended.value.exit_code == 1
+    assert capsys.readouterr().err == "veilsum: why\n"
+
+
+def test_clock() -> None:
+    now = datetime.now().astimezone()
+    tomorrow = now + timedelta(days=1)
+    assert clock(None) == "–"
+    assert clock(now.timestamp()) in {now.strftime(form) for form in ("%H:%M:%S", "%Y-%m-%d %H:%M:%S")}
+    assert clock(tomorrow.timestamp()) == tomorrow.strftime("%Y-%m-%d %H:%M:%S")
+
+
+def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None:
+    tell, until_s = teller(), time.time()
+    waiting: dict[str, Any] = {"phase": "collecting", "total": 3, "until_s": until_s}
+    for event in (
+        Progress(Step.MASKING, done=1, total=2),
+        Progress(Step.MASKING, done=2, total=2),
+        Progress(Step.WAITING, done=1, waiting_for=("a", "b"), **waiting),
+        Progress(Step.WAITING, done=1, waiting_for=("a", "b"), **waiting),
+        Progress(Step.WAITING, done=2, waiting_for=("b",), **waiting),
+        Progress(Step.ANSWERING, detail="vote"),
+    ):
+        tell(event)
+    assert capsys.readouterr().err.splitlines() == [
+        "masking, 2 of 2",
+        f"waiting (collecting), 1 of 3, waiting for a, b, until {clock(until_s)}",
+        f"waiting (collecting), 2 of 3, waiting for b, until {clock(until_s)}",
+        "answering, vote",
+    ]
+
+
+SAID = {
+    "pass normalise=True": "pass --normalise",
+    "send 'Authorization: Bearer <token>'": "pass --token, or set VEILSUM_OPERATOR_TOKEN",
+    "create one with Identity.create(folder, member)": "make one with `veilsum identity new`",
+    "make one with Identity.create": "make one with `veilsum identity new`",
+    "load it with Identity.load, or choose": "see it with `veilsum identity show`, or choose",
+    "pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",
+    "finish it by contribute({earlier.round_id!r}) first": "",
+    "pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
+}
+
+
+@pytest.mark.parametrize("said", SAID)
+def test_what_the_packages_say_is_still_what_we_reword(said: str) -> None:
+    sources = [
+        path for name in ("calibration", "client_sdk", "service") for path in ROOT.glob(f"{name}/**/*.py")
+    ]
+    joined = "".join(path.read_text().replace('"\n', "").replace("\n", "") for path in sources)
+    assert said.replace(" ", "") in joined.replace(' f"', "").replace(' "', "").replace(" ", "")
+    if SAID[said]:
+        assert for_commands(f"x: {said}; y") == f"x: {SAID[said]}; y"
+
+
+def test_an_unfinished_round_is_finished_by_a_command() -> None:
+    said = f"finish it by contribute({'ab' * 8!r}) first"
+    assert for_commands(said) == f"finish it by `veilsum join --round {'ab' * 8}` first"
+
+
+def test_a_validation_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit), reported(as_json=False):
+        CohortRequest(records_cap=0)
+    assert capsys.readouterr().err == "veilsum: records_cap: Input should be greater than or equal to 1\n"
+    with pytest.raises(typer.Exit), reported(as_json=False):
+        raise Misuse("said")
+    assert capsys.readouterr().err == "veilsum: said\n"

@@ -1,0 +1,111 @@
+"""`--help` of every command, and what a member's machine need not have."""
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.veilsum.cli import COMMAND, Cli
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("torch", "fastapi", "uvicorn", "sqlalchemy", "scipy", "sklearn", "matplotlib")
+
+
+def commands(group: Any = COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, group
+    for name, command in getattr(group, "commands", {}).items():
+        yield from commands(command, (*path, name))
+
+
+PATHS = dict(commands())
+
+
+def test_the_commands_are_those_that_are_promised() -> None:
+    assert {" ".join(path) for path, command in PATHS.items() if not hasattr(command, "commands")} == {
+        *("demo", "serve", "join", "verify", "calibrate", "train"),
+        *("federation new", "federation roster", "federation sign", "identity new", "identity show"),
+        *("cohort open", "cohort status", "cohort close"),
+        *("round open", "round status", "round watch", "round cancel"),
+    }
+
+
+@pytest.mark.parametrize("path", PATHS, ids=" ".join)
+def test_help_names_every_option_in_words(
+    path: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    outcome = cli(*path, "--help")
+    assert outcome.code == 0
+    command = PATHS[path]
+    assert command.help
+    assert cli(*path, "-h").out == outcome.out
+    for parameter in command.params:
+        if path or parameter.name not in {"install_completion", "show_completion"}:
+            assert parameter.help, parameter.name
+            assert parameter.help.rstrip(".").split(";")[0][:40] in outcome.out, parameter.name
+        for option in parameter.opts if parameter.param_type_name == "option" else ():
+            assert option in outcome.out
+    if not hasattr(command, "commands"):
+        assert "--json" in outcome.out
+    assert not re.search(r"\s\.( |$)", outcome.out), "a default in square brackets was taken for markup"
+
+
+def test_defaults_that_are_words_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    assert "[default: (the next one)]" in cli("join", "--help").out
+    assert "[default: (the highest label + 1)]" in cli("calibrate", "--help").out
+
+
+def modules(code: str) -> tuple[set[str], float]:
+    """Top-level names in sys.modules after some code in a fresh process, and how long that took."""
+    report = (
+        "; import json, sys; sys.stderr.write(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    began = time.perf_counter()
+    run = subprocess.run(
+        [sys.executable, "-c", code + report], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    return set(json.loads(run.stderr.splitlines()[-1])), time.perf_counter() - began
+
+
+def helped(*words: str) -> str:
+    return f"from typer.main import get_command; from veilsum.cli import app; get_command(app)({[*words, '--help']!r}, standalone_mode=False)"
+
+
+def test_help_answers_at_once() -> None:
+    runs = [modules(helped()) for _ in range(3)]
+    assert not runs[0][0] & {*HEAVY, "numpy", "pydantic", "httpx", "cryptography", "protocol"}
+    # 0.3 s on an idle machine; the bound is for a busy one.
+    assert min(seconds for _, seconds in runs) < 1.0
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        helped("join"),
+        "from client_sdk import Identity, Member, Policy, Result",
+        "import calibration",
+        "import client_sdk.operator, veilsum.contribute, veilsum.heads, veilsum.remote, veilsum.admin",
+    ],
+)
+def test_a_member_needs_none_of_the_extras(code: str) -> None:
+    assert not modules(code)[0] & {*HEAVY, "pyarrow", "aiosqlite", "structlog"}
+
+
+def test_the_bare_package_costs_nothing() -> None:
+    assert not modules("import client_sdk")[0] & {*HEAVY, "numpy", "httpx", "pydantic", "cryptography"}
+
+
+def test_no_command_is_help() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "veilsum"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 2
+    assert "Usage: " in run.stdout + run.stderr

@@ -1,0 +1,127 @@
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.errors import Misuse
+from protocol.rest import CohortView
+from tests.veilsum.cli import TOKEN, Cli
+from veilsum import remote
+from veilsum.remote import changes, shown, trust
+
+COHORT = "ab" * 32
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [
+        ("http://127.0.0.1:8000", "http://127.0.0.1:8000"),
+        ("https://sum.example.org/", "https://sum.example.org"),
+        ("https://user:secret@sum.example.org:1", "https://sum.example.org:1"),
+        ("http://[::1]:80", "http://[::1]:80"),
+    ],
+)
+def test_addresses(url: str, address: str) -> None:
+    assert shown(url) == address
+
+
+@pytest.mark.parametrize(
+    "url", ["", "sum.example.org", "ftp://x", "http://", "http://[::1", "http://x:99999", "http://x:port"]
+)
+def test_what_is_no_address(url: str, cli: Cli) -> None:
+    expected = "--url is not a coordinator's address: write https://HOST[:PORT]"
+    assert cli("round", "status", "ab" * 8, "--url", url).error == expected
+    assert cli("cohort", "status", COHORT, "--url", url).error == expected
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(remote, "PATIENCE_S", 0.05)
+    monkeypatch.setattr(remote.operator.__wrapped__, "__kwdefaults__", {"patience_s": 0.05})  # type: ignore[attr-defined]  # contextmanager keeps it
+    address = f"http://127.0.0.1:{free_port()}"
+    said = cli("cohort", "status", COHORT, "--url", address)
+    assert said.err.startswith(f"No answer from {address}: ConnectError: ")
+    assert said.error.startswith(f"{address}: GET /v1/cohorts/")
+    assert "check the address and the network" in said.error
+    as_json = cli("cohort", "status", COHORT, "--url", address, "--json").values
+    assert as_json["cause"] is None
+    assert address in as_json["error"]
+
+
+def test_no_coordinator_at_that_address(cli: Cli, url: str) -> None:
+    outcome = cli("round", "status", "ab" * 8, "--url", f"{url}/elsewhere")
+    assert outcome.code == 1
+
+
+def test_authorities(cli: Cli) -> None:
+    assert trust(None) is True
+    assert (
+        "--ca nowhere.pem is not a readable PEM file"
+        in cli("cohort", "status", COHORT, "--ca", "nowhere.pem").error
+    )
+    Path("junk.pem").write_text("junk")
+    assert (
+        "--ca junk.pem is not a readable PEM file"
+        in cli("cohort", "status", COHORT, "--ca", "junk.pem").error
+    )
+
+
+def test_a_token_s_newline_is_not_quoted_in_an_error(cli: Cli, url: str) -> None:
+    words = ("cohort", "open", COHORT, "--url", url, "--token")
+    assert "not-found" in cli(*words, f" {TOKEN}\r\n").error  # it was taken
+    for damaged in (f"{TOKEN}\nx", f"{TOKEN}ä"):
+        outcome = cli(*words, damaged)
+        assert "copy it again" in outcome.error
+        assert TOKEN not in outcome.err
+    assert "unauthorised" in cli(*words, " ").error
+
+
+def view(version: int) -> CohortView:
+    return CohortView(
+        cohort=COHORT,
+        federation=COHORT,
+        state="enrolling",
+        version=version,
+        members=(),
+        cards=(),
+        deadline_s=None,
+        quorum=None,
+        fault=None,
+    )
+
+
+def test_changes_are_seen_once_and_without_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept.append)
+    versions, asked = iter([1, 1, 1, 2, 0]), list[Any]()
+
+    def look(after: int | None) -> CohortView:
+        asked.append(after)
+        return view(next(versions))
+
+    seen = changes(look)
+    assert [next(seen).version for _ in range(3)] == [1, 2, 0]
+    assert asked == [None, 1, 1, 1, 2]
+    assert slept == [remote.POLL_MIN_S] * 2
+
+
+def test_a_long_poll_that_waited_is_followed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = iter(range(0, 1000, 30))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: pytest.fail("nobody hurries"))
+    versions = iter([1, 1, 2])
+    seen = changes(lambda _after: view(next(versions)))
+    assert [next(seen).version for _ in range(2)] == [1, 2]
+
+
+def test_misuse_of_an_address_is_found_before_it_is_used() -> None:
+    with pytest.raises(Misuse), remote.naming("nowhere"):
+        pytest.fail("it was entered")

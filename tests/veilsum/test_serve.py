@@ -1,0 +1,171 @@
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn  # noqa: F401 - it looks for torch while it is imported
+import structlog
+
+from service.storage.folder import FolderLock
+from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, Cli, enrolled, records
+from veilsum import serving
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_errors_before_anything_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve = ("serve", "--port", 0, "--data-dir", "data")
+    assert cli(*serve, "--tls-key", "x").error == "--tls-key goes with --tls-cert"
+    assert "--tls-cert x can't be used: " in cli(*serve, "--tls-cert", "x").error
+    assert "--tls-cert x with --tls-key y" in cli(*serve, "--tls-cert", "x", "--tls-key", "y").error
+    assert not Path("data").exists()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        error = cli("serve", "--port", port, "--data-dir", "data").error
+    assert error.startswith(f"can't listen on 127.0.0.1 port {port}: ")
+    assert error.endswith("choose another --port")
+    assert "can't listen on ::ffff:999 port 0" in cli(*serve, "--host", "::ffff:999").error
+    lock = FolderLock(Path("data"))
+    assert f"another coordinator (process {os.getpid()}) runs on" in cli(*serve).error
+    lock.release()
+    Path("data/coordinator.key").chmod(0o644)
+    assert "chmod 600 data/coordinator.key" in cli(*serve).error
+    Path("file").touch()
+    assert "file" in cli("serve", "--data-dir", "file").error
+    monkeypatch.setenv("VEILSUM_MAX_WAIT_S", "soon")
+    refused = cli(*serve, "--json")
+    assert refused.code == 1
+    assert refused.values["error"].startswith("max_wait_s: ")
+
+
+def test_a_start_that_fails_later_is_said_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(server: serving._Server, sockets: Any = None) -> None:
+        server.should_exit = True
+
+    monkeypatch.setattr("uvicorn.Server.startup", broken)
+    monkeypatch.setattr(structlog, "configure", lambda **_: None)
+    assert cli("serve", "--port", 0, "--json").values["error"] == "the coordinator did not start: see above"
+    assert Path("veilsum-data").is_dir()
+
+
+def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for missing, command, extra in (
+        ("uvicorn", ("serve",), "service"),
+        ("service.app", ("serve",), "service"),
+        ("torch", ("train",), "training"),
+        ("sklearn", ("train",), "training"),
+        ("pyarrow", ("calibrate", "x.parquet"), "parquet"),
+    ):
+        with monkeypatch.context() as patch:
+            patch.delitem(sys.modules, "veilsum.serving", raising=False)
+            patch.delattr("veilsum.serving", raising=False)
+            patch.setitem(sys.modules, missing, None)
+            Path("x.parquet").touch()
+            assert cli(*command).error.endswith(f"pip install 'veilsum[{extra}]'"), missing
+
+
+class Process:
+    """`python -m veilsum` as anybody would run it."""
+
+    def __init__(self, folder: Path, *words: object, **environment: str) -> None:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("VEILSUM_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "veilsum", *map(str, words), "--json"],
+            cwd=folder,
+            env={**kept, "PYTHONPATH": str(ROOT), **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def end(self) -> dict[str, Any]:
+        out, err = self.process.communicate(timeout=60)
+        assert self.process.returncode == 0, err
+        values: dict[str, Any] = json.loads(out)
+        return values
+
+
+class Server(Process):
+    """A coordinator; `facts` is what it printed once it answered."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "serve", "--port", 0)
+        assert self.process.stdout is not None
+        lines = iter(self.process.stdout.readline, "")
+        text = ""
+        for line in lines:
+            text += line
+            if line == "}\n":
+                break
+        self.facts: dict[str, Any] = json.loads(text)
+
+    def stop(self) -> tuple[str, str]:
+        """What it printed beside the facts."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.communicate(timeout=20)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    started = Server(tmp_path)
+    yield started
+    if started.process.poll() is None:
+        started.process.kill()
+        started.process.communicate()
+
+
+def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
+    """One coordinator, three members, a round, and an end by SIGTERM while somebody waits."""
+    url, folder = server.facts["url"], cli.folder
+    assert (folder / "veilsum-data").is_dir()
+    assert server.process.stderr is not None
+    shown = server.process.stderr.readline()
+    assert shown.startswith("Operator token (shown only this once): ")
+    token = shown.split(": ")[1].strip()
+
+    admin = cli.json("federation", "new", "admin")["federation"]
+    keys: list[str] = []
+    for member in ("a", "b", "c"):
+        identity = cli.json("identity", "new", member, "--member", member)
+        keys += ["--member", f"{member}={identity['public_key']}"]
+        np.savez(
+            f"{member}.npz",
+            **dict(zip(("features", "labels"), records(np.random.default_rng(1), 30), strict=True)),
+        )
+    cli.json("federation", "roster", "r.json", *keys, "--extractor", EXTRACTOR, "--url", url)
+    assert json.loads(Path("r.json").read_text())["coordinator"] == server.facts["public_key"]
+    operator = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token}
+    Process(folder, "federation", "sign", "r.json", "--folder", "admin", "--publish", **operator).end()
+    cohort = cli.json("cohort", "open", admin, "--url", url, "--token", token)["cohort"]
+    words = ("--cohort", cohort, "--lineage", "x")
+    joining = [
+        Process(folder, "join", m, "--features", f"{m}.npz", *words, VEILSUM_URL=url, VEILSUM_ADMIN_KEY=admin)
+        for m in ("a", "b", "c")
+    ]
+    enrolled(url, cohort, 3)
+    terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
+    round_id = cli.json("round", "open", cohort, *terms, "--url", url, "--token", token)["round"]
+    assert Process(folder, "round", "watch", round_id, VEILSUM_URL=url).end()["state"] == "done"
+    for process in joining:
+        assert process.end()["counted"] is True
+    checked = Process(folder, "verify", "a/result", "--admin-key", admin).end()
+    assert checked["records"] == 90
+
+    waiting = Process(folder, "join", "a", "--features", "a.npz", *words, "--admin-key", admin, "--url", url)
+    assert waiting.process.stderr is not None
+    assert any("Waiting for the operator" in line for line in waiting.process.stderr)
+    out, err = server.stop()
+    assert server.process.returncode == -signal.SIGTERM
+    assert out == ""
+    assert token not in err
+    waiting.process.send_signal(signal.SIGINT)
+    said, _ = waiting.process.communicate(timeout=20)
+    assert waiting.process.returncode == 130
+    assert json.loads(said) == {"error": "stopped", "cause": None}
