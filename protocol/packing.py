@@ -77,7 +77,7 @@ def _unpack_bytes(packed: npt.NDArray[np.uint8], ring: Ring, out: Words) -> Word
     for i in range(source.shape[1]):
         target[:, i] = source[:, i]
     target[:, source.shape[1] :] = 0
-    if little is not out:
+    if not np.may_share_memory(little, out):
         out[:] = little
     return out
 

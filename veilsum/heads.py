@@ -83,6 +83,8 @@ def local(
 def through_round(errand: Errand, *, output: Path, test: Path | None) -> dict[str, Any]:
     """The same with other members: only the sum of everybody's statistics is ever seen."""
     _check_output(output, [errand.features], test)
+    if test is not None:
+        checked_features(test, normalise=errand.normalise)  # not only once the round is over
     result, values = run(errand, errand.folder / "result")
     head = Head(result.weights, result.bias, result.record.solution.empty_classes)
     _write(output, result.weights_file)

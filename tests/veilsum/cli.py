@@ -185,9 +185,9 @@ class Consortium:
         self._pool.shutdown()
 
 
-def enrolled(url: str, cohort: str, cards: int) -> None:
+def enrolled(url: str, cohort: str, cards: int, ca: Path | None = None) -> None:
     """Return when so many cards are in."""
-    with operator(url) as client:
+    with operator(url, ca=ca) as client:
         views = changes(lambda after: client.cohort(cohort, after))
         while len(next(views).cards) < cards:
             pass

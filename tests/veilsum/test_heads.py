@@ -111,3 +111,4 @@ def test_a_round_s_terms_are_not_ones_own(given: tuple[object, ...], cli: Cli, f
     error = cli("calibrate", files[0], *words, *given).error
     assert error == f"the round's terms fix {given[0]}: leave that out"
     assert "one file" in cli("calibrate", *files, *words).error
+    assert "no.npz does not exist" in cli("calibrate", files[0], *words, "--test", "no.npz").error

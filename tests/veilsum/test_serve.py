@@ -5,6 +5,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,11 @@ import numpy as np
 import pytest
 import sklearn  # noqa: F401 - it looks for torch while it is imported
 import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from service.storage.folder import FolderLock
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, Cli, enrolled, records
@@ -71,6 +78,19 @@ def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.M
             assert cli(*command).error.endswith(f"pip install 'veilsum[{extra}]'"), missing
 
 
+def certificate(folder: Path) -> None:
+    """A certificate for 127.0.0.1 that nobody but its own file vouches for."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
+    address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).add_extension(address, critical=False)
+    dated = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
+    (folder / "c.pem").write_bytes(dated.sign(key, SHA256()).public_bytes(Encoding.PEM))
+    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "k.pem").write_bytes(secret)
+
+
 class Process:
     """`python -m veilsum` as anybody would run it."""
 
@@ -96,7 +116,8 @@ class Server(Process):
     """A coordinator; `facts` is what it printed once it answered."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder, "serve", "--port", 0)
+        certificate(folder)
+        super().__init__(folder, "serve", "--port", 0, "--tls-cert", "c.pem", "--tls-key", "k.pem")
         assert self.process.stdout is not None
         lines = iter(self.process.stdout.readline, "")
         text = ""
@@ -122,8 +143,12 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
-    """One coordinator, three members, a round, and an end by SIGTERM while somebody waits."""
-    url, folder = server.facts["url"], cli.folder
+    """One coordinator behind TLS, three members, a round, and an end by SIGTERM while somebody waits."""
+    folder, url = cli.folder, server.facts["url"]
+    ca = ("--ca", folder / "c.pem")
+    refused = cli("round", "status", "ab" * 8, "--url", url).error
+    assert "certificate is not trusted" in refused
+    assert refused.endswith("pass --ca with your authority's PEM file")
     assert (folder / "veilsum-data").is_dir()
     assert server.process.stderr is not None
     shown = server.process.stderr.readline()
@@ -139,20 +164,20 @@ def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
             f"{member}.npz",
             **dict(zip(("features", "labels"), records(np.random.default_rng(1), 30), strict=True)),
         )
-    cli.json("federation", "roster", "r.json", *keys, "--extractor", EXTRACTOR, "--url", url)
+    cli.json("federation", "roster", "r.json", *keys, "--extractor", EXTRACTOR, "--url", url, *ca)
     assert json.loads(Path("r.json").read_text())["coordinator"] == server.facts["public_key"]
     operator = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token}
-    Process(folder, "federation", "sign", "r.json", "--folder", "admin", "--publish", **operator).end()
-    cohort = cli.json("cohort", "open", admin, "--url", url, "--token", token)["cohort"]
-    words = ("--cohort", cohort, "--lineage", "x")
+    Process(folder, "federation", "sign", "r.json", "--folder", "admin", "--publish", *ca, **operator).end()
+    cohort = cli.json("cohort", "open", admin, "--url", url, "--token", token, *ca)["cohort"]
+    words = ("--cohort", cohort, "--lineage", "x", *ca)
     joining = [
         Process(folder, "join", m, "--features", f"{m}.npz", *words, VEILSUM_URL=url, VEILSUM_ADMIN_KEY=admin)
         for m in ("a", "b", "c")
     ]
-    enrolled(url, cohort, 3)
+    enrolled(url, cohort, 3, Path("c.pem"))
     terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
-    round_id = cli.json("round", "open", cohort, *terms, "--url", url, "--token", token)["round"]
-    assert Process(folder, "round", "watch", round_id, VEILSUM_URL=url).end()["state"] == "done"
+    round_id = cli.json("round", "open", cohort, *terms, "--url", url, "--token", token, *ca)["round"]
+    assert Process(folder, "round", "watch", round_id, *ca, VEILSUM_URL=url).end()["state"] == "done"
     for process in joining:
         assert process.end()["counted"] is True
     checked = Process(folder, "verify", "a/result", "--admin-key", admin).end()

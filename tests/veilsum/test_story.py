@@ -26,6 +26,7 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
     joining = [c.join(member, "--json") for member in c.members[1:]]
     c.formed()
     assert remote.json(*remote.at("cohort", "status", c.cohort))["quorum"]["members"] == 5
+    assert "members may miss" in remote(*remote.at("cohort", "status", c.cohort)).out
     round_id = c.open()
     watched = remote("round", "watch", round_id, "--url", remote.url, "--json")
     assert watched.code == 0
