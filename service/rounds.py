@@ -14,7 +14,7 @@ from sqlalchemy import Row, delete, func, insert, select, update
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator import Collecting, CoordinatorPhase, Lost, Recovered, Voided, Windows
+from protocol.coordinator import Collecting, CoordinatorPhase, Lost, Recovered, Voided, Voiding, Windows
 from protocol.coordinator.base import cancelled
 from protocol.coordinator.ended import Certified
 from protocol.errors import PeerFault
@@ -290,7 +290,8 @@ class Round:
             self.id,
             self.attempt,
             self.live,
-            state=end or self.live.name,
+            # An end is shown once it is kept; until then the round is on its way there.
+            state=end or (Voiding.name if isinstance(self.live, Voided | Lost) else self.live.name),
             ended=end is not None,
             version=self.version + (end is not None),
             deadline_s=None if end else self.deadline_s,

@@ -193,6 +193,14 @@ def enrolled(url: str, cohort: str, cards: int, ca: Path | None = None) -> None:
             pass
 
 
+def uploaded(url: str, round_id: str, uploads: int) -> None:
+    """Return when so many members have uploaded: those are in the round, whatever becomes of it."""
+    with operator(url) as client:
+        views = changes(lambda after: client.round(round_id, after))
+        while len(next(views).uploaded) < uploads:
+            pass
+
+
 def records(rng: np.random.Generator, count: int) -> tuple[Any, Any]:
     """Features of length 1 that cluster by label."""
     labels = np.arange(count) % CLASSES

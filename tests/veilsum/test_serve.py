@@ -143,7 +143,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 
 def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
-    """One coordinator behind TLS, three members, a round, and an end by SIGTERM while somebody waits."""
+    """One coordinator behind TLS, three members, a round, and an end by SIGTERM."""
     folder, url = cli.folder, server.facts["url"]
     ca = ("--ca", folder / "c.pem")
     refused = cli("round", "status", "ab" * 8, "--url", url).error
@@ -186,11 +186,11 @@ def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
     waiting = Process(folder, "join", "a", "--features", "a.npz", *words, "--admin-key", admin, "--url", url)
     assert waiting.process.stderr is not None
     assert any("Waiting for the operator" in line for line in waiting.process.stderr)
-    out, err = server.stop()
-    assert server.process.returncode == -signal.SIGTERM
-    assert out == ""
-    assert token not in err
     waiting.process.send_signal(signal.SIGINT)
     said, _ = waiting.process.communicate(timeout=20)
     assert waiting.process.returncode == 130
     assert json.loads(said) == {"error": "stopped", "cause": None}
+    out, err = server.stop()
+    assert server.process.returncode == -signal.SIGTERM
+    assert out == ""
+    assert token not in err

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file
 
 from client_sdk import Identity, Member, Policy
 from client_sdk.operator import Operator
-from tests.veilsum.cli import CLASSES, DIM, TOKEN, Cli, Consortium, enrolled
+from tests.veilsum.cli import CLASSES, DIM, TOKEN, Cli, Consortium, enrolled, uploaded
 
 Make = Callable[..., Consortium]
 
@@ -97,13 +97,14 @@ def test_cancelled(consortium: Make, remote: Cli) -> None:
     with Member(remote.url, Identity.load(c.folder / "m2"), None, Policy(admin_key=c.admin)) as member:
         member.enrol(c.cohort)
     round_id = c.open()
+    uploaded(remote.url, round_id, 2)
     shown = remote("round", "status", round_id, "--url", remote.url)
     assert "waiting for" in shown.out
     cancelled = remote(
         "round", "cancel", round_id, "--reason", "a test", "--url", remote.url, "--token", TOKEN
     )
     assert cancelled.code == 0, cancelled
-    third = c.join("m2")
+    third = c.join("m2", "--round", round_id)
     watched = remote("round", "watch", round_id, "--url", remote.url)
     assert watched.code == 1
     assert "voided" in watched.out
@@ -136,9 +137,12 @@ def test_features_that_do_not_fit_the_terms(consortium: Make, remote: Cli) -> No
     c.formed()
     round_id = c.open()
     assert f"{c.files[0]}: features have shape (4, 4); pass (n, 6)" in joining[0].result(60).error
+    uploaded(remote.url, round_id, 2)
     remote.operate("round", "cancel", round_id, "--reason", "a test")
     c.files[0] = c.files[1]
-    assert "cancelled" in remote(*c.words("m0")).error  # with its own round, it helps to end it
+    assert (
+        "cancelled" in remote(*c.words("m0", "--round", round_id)).error
+    )  # with its own round, it helps to end it
     for future in joining[1:]:
         assert future.result(60).code == 1
 
@@ -224,8 +228,9 @@ def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path) -> None:
     for future in joining:
         assert not future.done()
     round_id = c.open()
+    uploaded(remote.url, round_id, 2)
     remote.operate("round", "cancel", round_id, "--reason", "a test")
-    assert "cancelled" in remote(*c.words("m0")).error
+    assert "cancelled" in remote(*c.words("m0", "--round", round_id)).error
     assert all(future.result(60).code == 1 for future in joining)
     missing = remote(*[tmp_path / "nobody" if w == c.folder / "m0" else w for w in c.words("m0")])
     assert "make one with `veilsum identity new`" in missing.error
