@@ -46,8 +46,9 @@ def contribute(session: Session, round_id: str, offer: Offer | None) -> Flow[Res
         result.verify(session.policy.federation)
         return result
     yield from session.roster()
-    view = yield from session.coordinator.round(round_id)
-    cohort = session.check_view(view, round_id)
+    view = yield from session.round(round_id)
+    cohort = bytes.fromhex(view.cohort)
+    session.store.lapse_others(cohort, session.surroundings.now_s())
     attendance = yield from _attend(session, round_id, cohort, offer)
     if not (attendance.taking_part or Evidence.saved_in(folder)):
         yield from attendance.close_earlier()
@@ -107,7 +108,7 @@ class Attendance:
                 yield from self.session.unhurried(asked_s)
             if message is not None:
                 yield from self._answer(message, view)
-            view = yield from self.session.coordinator.round(self.round_id)
+            view = yield from self.session.round(self.round_id)
         return view
 
     def close(self, view: RoundView) -> Flow[None]:
@@ -147,7 +148,7 @@ class Attendance:
         if not isinstance(self.phase, Attempting):
             return
         earlier = replace(self, round_id=self.phase_round, offer=None)
-        view = yield from self.session.coordinator.round(earlier.round_id)
+        view = yield from self.session.round(earlier.round_id)
         if not view.ended:
             if self._lapsed():
                 return
@@ -200,11 +201,18 @@ class Attendance:
     def _open(self, opening: Opening, view: RoundView) -> None:
         """Check an opening: signature and history, the roster's age, the policy, the terms; then store it."""
         session, now_s = self.session, self.session.surroundings.now_s()
+        if self.phase_round == self.round_id or Evidence.saved_in(session.store.results(self.round_id)):
+            # One call is one attempt: two sums over the same records, a member apart, show that member's vector.
+            raise PeerFault(
+                Cause.WRONG_CONTEXT,
+                "this round is over for this member: it opens no other one",
+                ["coordinator"],
+            )
         opened, _ = self.phase.receive(opening, session.key, now_s)
         assert isinstance(opened, Opened)
         attempt = opened.attempt
         session.check_current(attempt.roster)
-        session.policy.check_manifest(attempt.manifest)
+        session.policy.check_manifest(attempt.roster, attempt.manifest)
         session.policy.check_terms(attempt, now_s)
         check_consistent(attempt)
         if self.offer is not None:
@@ -245,9 +253,6 @@ class Attendance:
         """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
         now_s = self.session.surroundings.now_s()
         before, following = self.phase, self.phase.lapse(now_s)
-        if isinstance(before, Closed) and now_s >= before.opening.terms.latest_end_s:
-            self._forget_reveals()
-            following = self.phase.lapse(now_s)
         if following is not self.phase:
             self.session.store.hold(self.cohort, following, self.phase_round)
             self.session.store.spool(self.cohort).clear()

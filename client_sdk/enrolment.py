@@ -78,7 +78,7 @@ def _formed(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberP
     session.check_current(phase.roster)
     manifest = yield from session.coordinator.manifest(cohort)
     following, _ = phase.receive(manifest, session.key, session.surroundings.now_s())
-    session.policy.check_manifest(manifest)
+    session.policy.check_manifest(phase.roster, manifest)
     # The pair secrets replace the private keys in one atomic write (protocol §4.2).
     session.store.hold(cohort, following, "")
     return following

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from client_sdk.errors import Misuse, PeerFault
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, colluders_assumed
 from protocol.causes import Cause
 from protocol.messages import Manifest, Roster
 
@@ -21,7 +21,8 @@ class Policy:
         members_min: fewest members in a cohort.
         survivors_min: fewest members a sum may be certified with.
         colluders_min: fewest colluding members that the cohort's parameters must withstand; None for a quarter of
-            them, which is what a cohort has unless its operator asks for another number.
+            the roster, which is what a cohort has unless its operator asks for another number. Not of the cohort:
+            the coordinator chooses whose cards it shows, and could show few beside those that collude.
         statistics: names of statistics this member sums.
         lattices: names of lattices it accepts.
         extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
@@ -65,7 +66,7 @@ class Policy:
         """Refuse a roster of another federation (wrong-federation), or not the admin's (bad-signature)."""
         roster.verify_admin(self.federation)
 
-    def check_manifest(self, manifest: Manifest) -> None:
+    def check_manifest(self, roster: Roster, manifest: Manifest) -> None:
         """Refuse a cohort, whose manifest has passed `protocol.attempt.check_manifest`, in this order.
 
         1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. a ≥ colluders_min.
@@ -73,12 +74,15 @@ class Policy:
         Raises:
             PeerFault: policy-refused, naming the field, what it demands and what it saw.
         """
-        members = len(manifest.members)
-        colluders_min = members // 4 if self.colluders_min is None else self.colluders_min
+        quarter = colluders_assumed(roster)
         for field, wanted, seen in (
-            ("members_min", self.members_min, members),
+            ("members_min", self.members_min, len(manifest.members)),
             ("survivors_min", self.survivors_min, manifest.survivors_min),
-            ("colluders_min", colluders_min, manifest.colluders),
+            (
+                "colluders_min",
+                quarter if self.colluders_min is None else self.colluders_min,
+                manifest.colluders,
+            ),
         ):
             if seen < wanted:
                 raise refused(field, f"at least {wanted}", seen)

@@ -150,7 +150,7 @@ class Result:
     def _tensors(self) -> dict[str, Floats]:
         try:
             tensors: dict[str, Floats] = load(self.weights_file)
-        except SafetensorError as error:
+        except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
             raise _mismatch(f"the weights are no safetensors file: {error}") from error
         return tensors
 

@@ -19,6 +19,9 @@ from protocol.rest import RoundView
 POLL_MIN_S = 1.0
 """Between two polls that bring no news."""
 
+ENDINGS = frozenset({"done", "failed", "voided", "lost"})
+"""The states of a round that has ended."""
+
 
 @dataclass(frozen=True, repr=False)
 class Session:
@@ -67,19 +70,24 @@ class Session:
                 f"{seen.version_number} is in force: enrol in a new cohort",
             )
 
-    def check_view(self, view: RoundView, round_id: str) -> bytes:
-        """The cohort of a round that the coordinator shows; a view is a guide, never a proof.
+    def round(self, round_id: str) -> Flow[RoundView]:
+        """A round as the coordinator shows it; a view is a guide, never a proof.
 
         Raises:
-            PeerFault: another round (malformed), or another federation's (wrong-federation).
+            PeerFault: another round, or an end that is none (malformed); another federation's (wrong-federation).
         """
+        view = yield from self.coordinator.round(round_id)
         if view.round != round_id:
             raise PeerFault(
                 Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"]
             )
+        if view.ended != (view.state in ENDINGS):
+            raise PeerFault(
+                Cause.MALFORMED, f"round {round_id} is {view.state}, and ended: {view.ended}", ["coordinator"]
+            )
         if view.federation != self.policy.federation.hex():
             raise PeerFault(Cause.WRONG_FEDERATION, f"round {round_id} belongs to {view.federation}")
-        return bytes.fromhex(view.cohort)
+        return view
 
 
 def ready_of(phase: MemberPhase) -> Ready:

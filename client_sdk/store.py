@@ -14,6 +14,7 @@ Every file but the spool's and the results' is sealed by a checksum: a damaged o
 import hashlib
 import json
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,6 +57,17 @@ class Store:
         self._state = make_private(folder / "state")
         for name in ("phases", "retired", "spool", "results"):
             make_private(self._state / name)
+        self._finish_erasing()
+
+    def _finish_erasing(self) -> None:
+        """Erase what a crash kept: keys in a half-replaced file, and those of a cohort that was being retired."""
+        phases = self._state / "phases"
+        for fresh in phases.glob(".*.new"):
+            remove_durably(fresh)
+        for tombstone in (self._state / "retired").glob("[!.]*"):
+            if (phases / tombstone.name).exists():
+                remove_durably(phases / tombstone.name)
+            self.spool(bytes.fromhex(tombstone.name)).clear()
 
     def held(self, cohort: bytes) -> Held | None:
         """What this member holds of a cohort; None before it enrolled.
@@ -83,6 +95,16 @@ class Store:
         """Store a phase durably; only then may its messages leave."""
         path = self._state / "phases" / cohort.hex()
         write_durably(path, _sealed(round_id.encode("ascii") + b"\n" + phase.to_bytes()))
+
+    def lapse_others(self, cohort: bytes, now_s: float) -> None:
+        """Erase what every other cohort still holds of a round past its terms' latest end."""
+        for path in (self._state / "phases").iterdir():
+            other = bytes.fromhex(path.name)
+            with suppress(StateError):  # a damaged one is refused where it is used
+                held = self.held(other) if other != cohort else None
+                if held is not None and (following := held.phase.lapse(now_s)) is not held.phase:
+                    self.hold(other, following, held.round_id)
+                    self.spool(other).clear()
 
     def retire(self, cohort: bytes, round_id: str, state: str, fault: PeerFault) -> None:
         """Erase a cohort's keys for good and remember why."""

@@ -49,7 +49,7 @@ def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | Non
         raw = _solved(result, pooled.constant)
         ridge = result.record.solution.ridge
         check_solution(pooled.V, pooled.U, ridge, raw, rng or np.random.default_rng())
-    except (SafetensorError, KeyError, CalibrationError) as error:
+    except (SafetensorError, KeyError, ValueError, CalibrationError) as error:
         raise _mismatch(f"{type(error).__name__}: {error}") from error
     return pooled
 

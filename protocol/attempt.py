@@ -26,6 +26,11 @@ def decryptors_of(roster: Roster, members: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(m for m in members if m in roster.decryptors) if roster.decryptors else members
 
 
+def colluders_assumed(roster: Roster) -> int:
+    """`a` unless somebody says otherwise: a quarter of the roster, however few of it the coordinator lets in."""
+    return len(roster.members) // 4
+
+
 def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
     """Check everything in a manifest that follows from roster and cards, in this order.
 

@@ -84,7 +84,7 @@ class CohortRequest(Model):
 
     Attributes:
         records_cap: most records that each member may contribute to a round.
-        colluders: `a`; None for ⌊n/4⌋.
+        colluders: `a`; None for a quarter of the roster.
         enrol_s: seconds until enrolment closes with the cards that came; it closes at once when all are in.
     """
 

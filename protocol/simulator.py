@@ -119,7 +119,7 @@ class Federation:
         seed: fixes every random byte.
         tamper: sees every message on its way.
         restart: store and reload a member's phase before each message it receives.
-        colluders: `a`; None for ⌊n/4⌋.
+        colluders: `a`; None for a quarter of the roster.
         decryptors: indices of nominated decryptors; none means everyone.
         cap: most records of a member.
         now_s: the simulated clock, Unix time in seconds.

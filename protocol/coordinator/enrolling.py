@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from protocol.attempt import decryptors_of
+from protocol.attempt import colluders_assumed, decryptors_of
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.keys import PROBE, canonical
@@ -17,7 +17,7 @@ class Enrolling:
     Attributes:
         roster: who may send one.
         counter: tells this cohort of the roster from others.
-        colluders: `a`; None for ⌊n/4⌋ of those who come.
+        colluders: `a`; None for a quarter of the roster.
         honest_min: `h_min`.
         cap: most records each member may contribute to a round.
         cards: by member.
@@ -71,9 +71,8 @@ class Enrolling:
         """Close the cohort with the cards that came; PeerFault(cohort-too-small) where they are too few."""
         members = tuple(sorted(self.cards))
         decryptors = decryptors_of(self.roster, members)
-        quorum = Quorum.derive(
-            len(members), len(decryptors), colluders=self.colluders, honest_min=self.honest_min
-        )
+        colluders = colluders_assumed(self.roster) if self.colluders is None else self.colluders
+        quorum = Quorum.derive(len(members), len(decryptors), colluders=colluders, honest_min=self.honest_min)
         return Manifest(
             cohort=self.cohort,
             roster_hash=self.roster.hash,

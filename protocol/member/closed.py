@@ -42,11 +42,12 @@ class Closed(MemberPhase):
         return bool(self.own) and self.own[0] in self.certificate.survivors
 
     def lapse(self, now_s: float) -> MemberPhase:
-        """After VOID the keys wait for a retry, no longer than to the terms' latest end."""
+        """After VOID the keys wait for a retry, and the reveal is sent again, no longer than to the terms' latest end."""
         following = self.opening.sequence + 1
-        if now_s < self.opening.terms.latest_end_s or self.ready.sequence == following:
+        moved = self.ready.sequence == following
+        if now_s < self.opening.terms.latest_end_s or (moved and not self.reveals):
             return self
-        return replace(self, ready=self.ready.advanced(following, 0))
+        return replace(self, ready=self.ready if moved else self.ready.advanced(following, 0), reveals=())
 
     def outbox(self) -> tuple[Message, ...]:
         """The reveal, if there is one."""

@@ -1,6 +1,7 @@
 """Members' folders, an admin and a coordinator; flows run step by step, and may be killed at any of them."""
 
 import hashlib
+import json
 from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +22,13 @@ from tests.client_sdk.local_coordinator import CLASSES, DIM, LocalCoordinator
 T = TypeVar("T")
 
 EXTRACTOR = hashlib.sha256(b"an extractor").digest()
+
+
+def tensor(dtype: str, shape: Sequence[int], size: int) -> bytes:
+    """A safetensors file of zeros, also of a type or shape that numpy has not."""
+    described = {"dtype": dtype, "shape": list(shape), "data_offsets": [0, size]}
+    head = json.dumps({"weights": described, "sum": described | {"data_offsets": [size, 2 * size]}}).encode()
+    return len(head).to_bytes(8, "little") + head + bytes(2 * size)
 
 
 class Clock:

@@ -15,10 +15,11 @@ from client_sdk.progress import Step
 from client_sdk.result import Result
 from client_sdk.session import ready_of
 from protocol.causes import Cause
+from protocol.coordinator import Collecting, Recovered
 from protocol.member import Closed, MemberPhase, Ready
 from protocol.messages import parse
 from tests.client_sdk.federation import FEATURES, Federation, Kill
-from tests.client_sdk.local_coordinator import refusal
+from tests.client_sdk.local_coordinator import Round, refusal
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(federation: Federation) -> None:
@@ -586,3 +587,73 @@ def test_statistics_whose_vector_is_not_their_layouts_are_misuse(
     monkeypatch.setattr(statistics, "vector", lambda _lattice: np.zeros(13, np.int64))
     with pytest.raises(Misuse, match="layout says otherwise"):
         federation.alone(federation.member("member-0").contribute(round_id, statistics, "main"))
+
+
+def test_one_call_takes_part_in_one_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two sums over the same records, one of them without a member, would show that member's vector.
+    federation = Federation(tmp_path, members=5)
+    coordinator, cohort = federation.coordinator, federation.enrol()
+    first = coordinator.open_round(cohort)
+    solve = coordinator._solve
+
+    def go_on(entry: Round, phase: Recovered) -> None:
+        solve(entry, phase)
+        following = coordinator.rounds[coordinator.open_round(cohort)]
+        following.version = entry.version + 1
+        coordinator.rounds[first] = following
+
+    monkeypatch.setattr(coordinator, "_solve", go_on)
+    results = federation.together(federation.contributions(first))
+    assert {fault.cause for fault in results.values()} == {Cause.WRONG_CONTEXT}
+    following = coordinator.rounds[first].phase
+    assert isinstance(following, Collecting)
+    assert following.attempt.opening.place == (1, 0)
+    assert following.uploads == {}
+    again = federation.together(federation.contributions(first))
+    assert {fault.cause for fault in again.values()} == {Cause.WRONG_CONTEXT}
+    federation.close()
+
+
+def test_a_round_that_lapsed_is_not_opened_again(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "chunks/1")
+    federation.clock.now_s += 2 * 86_400
+    with pytest.raises(NoResult, match="past its latest end"):
+        federation.alone(federation.contributions(first, ["member-0"])["member-0"])
+    federation.coordinator.links = (federation.coordinator.rounds[first].phase.attempt.link(bytes(32)),)
+    federation.coordinator.cohorts[cohort].place = (1, 0)
+    other = federation.coordinator.open_round(cohort)
+    federation.coordinator.rounds[first] = federation.coordinator.rounds[other]
+    with pytest.raises(PeerFault, match="this round is over for this member"):
+        federation.alone(federation.contributions(first, ["member-0"])["member-0"])
+
+
+@pytest.mark.parametrize(("state", "ended"), [("collecting", True), ("done", False)])
+def test_an_end_that_is_none_is_refused(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, state: str, *, ended: bool
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    true = federation.coordinator.view
+    lie = {"state": state, "ended": ended}
+    monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=lie))
+    with pytest.raises(PeerFault, match=f"is {state}, and ended: {ended}") as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.cause is Cause.MALFORMED
+
+
+def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federation) -> None:
+    cohort = federation.enrol()
+    abandoned = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(abandoned, ["member-0"])["member-0"], "chunks/1")
+    state = federation.folder / "member-0/state"
+    held = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
+    assert held is not None
+    keys = [bytes(key) for pair in ready_of(held.phase).pairs for key in (pair.mask, pair.box)]
+    assert len(list((state / "spool" / cohort).iterdir())) == 2
+    federation.clock.now_s += 2 * 86_400
+    round_id = federation.coordinator.open_round(federation.enrol())
+    assert isinstance(federation.together(federation.contributions(round_id))["member-0"], Result)
+    stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
+    assert not any(key in stored for key in keys)
+    assert list((state / "spool").iterdir()) == []

@@ -80,9 +80,9 @@ def test_a_cohort_that_fails_says_why(tmp_path: Path) -> None:
 
 
 def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> None:
-    federation = Federation(tmp_path, members=4)
+    federation = Federation(tmp_path, members=5)
     cohort = federation.coordinator.open_cohort()
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:3]}
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:4]}
 
     def stuck() -> bool:
         federation.coordinator.close_cohort(cohort)
@@ -90,10 +90,10 @@ def test_a_cohort_that_formed_without_this_member_is_refused(tmp_path: Path) -> 
 
     federation.together(flows, stuck=stuck)
     with pytest.raises(PeerFault) as caught:
-        federation.alone(federation.member("member-3").enrol(cohort))
+        federation.alone(federation.member("member-4").enrol(cohort))
     assert caught.value.cause is Cause.WRONG_PHASE
     with pytest.raises(PeerFault) as caught:
-        federation.alone(federation.member("member-3").enrol(cohort))
+        federation.alone(federation.member("member-4").enrol(cohort))
     assert caught.value.cause is Cause.MANIFEST_MISMATCH
     federation.close()
 

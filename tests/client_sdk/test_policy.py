@@ -65,6 +65,23 @@ def test_a_cohort_is_refused_by_its_field(
         assert fault.detail == f"{field}: this member wants {wanted}, the coordinator offers {seen}"
 
 
+def test_a_cohort_shrunk_to_the_victim_and_colluders_is_refused(tmp_path: Path) -> None:
+    # A quarter of three is nobody: two colluders of the nine would subtract their own vectors from the sum.
+    federation = Federation(tmp_path, members=9)
+    cohort = federation.coordinator.open_cohort(colluders=0)
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:3]}
+
+    def stuck() -> bool:
+        federation.coordinator.close_cohort(cohort)
+        return True
+
+    fault = federation.together(flows, stuck=stuck)["member-0"]
+    assert isinstance(fault, PeerFault)
+    assert fault.cause is Cause.POLICY_REFUSED
+    assert fault.detail == "colluders_min: this member wants at least 2, the coordinator offers 0"
+    federation.close()
+
+
 def refusal(
     federation: Federation, terms: dict[str, Any], policy: dict[str, Any], statistics: FFCStatistics | None
 ) -> PeerFault:

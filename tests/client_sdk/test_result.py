@@ -21,7 +21,7 @@ from protocol.member import Closed
 from protocol.messages import Certificate, Opening, Survivor, Vote, void_hash
 from protocol.record import sign_record
 from protocol.rest import SurvivorView
-from tests.client_sdk.federation import Federation
+from tests.client_sdk.federation import Federation, tensor
 
 
 @pytest.fixture(scope="module")
@@ -146,6 +146,8 @@ def test_a_record_that_the_coordinator_did_not_sign_is_refused(
         ({"weights": np.full((3, 2), np.nan)}, "not finite float64"),
         ({"weights": np.zeros((3, 2), np.float32)}, "not finite float64"),
         (b"no safetensors", "no safetensors file"),
+        (tensor("BF16", [1], 2), "no safetensors file"),
+        (tensor("F64", [0, 1 << 62], 0), "no safetensors file"),
     ],
 )
 def test_weights_that_are_none_are_refused_even_where_signed(

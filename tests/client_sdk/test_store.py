@@ -60,6 +60,52 @@ def test_a_retired_cohort_says_why(store: Store) -> None:
     assert "2 of 3" in str(caught.value)
 
 
+def test_a_retirement_cut_short_is_finished(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    cohort = bytes.fromhex(federation.enrol())
+    store = federation.open["member-0"].session.store
+    store.spool(cohort).begin()
+    store.spool(cohort).write(0, b"masked")
+    monkeypatch.setattr("client_sdk.store.remove_durably", stop)
+    with pytest.raises(KeyboardInterrupt):
+        store.retire(cohort, "0011223344556677", "lost", PeerFault(Cause.QUORUM_LOST))
+    monkeypatch.undo()
+    state = federation.folder / "member-0/state"
+    assert (state / "phases" / cohort.hex()).exists()
+    again = federation.member("member-0").session.store
+    assert [list((state / name).iterdir()) for name in ("phases", "spool")] == [[], []]
+    with pytest.raises(NoResult):
+        again.held(cohort)
+
+
+def test_a_phase_half_replaced_when_the_machine_stopped_is_erased(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = federation.enrol()
+    cohort, store = bytes.fromhex(name), federation.open["member-0"].session.store
+    held = store.held(cohort)
+    assert held is not None
+    monkeypatch.setattr(Path, "replace", stop)
+    with pytest.raises(KeyboardInterrupt):
+        store.hold(cohort, held.phase, "")
+    monkeypatch.undo()
+    phases = federation.folder / "member-0/state/phases"
+    assert {path.name for path in phases.iterdir()} == {name, f".{name}.new"}
+    federation.member("member-0")
+    assert [path.name for path in phases.iterdir()] == [name]
+
+
+def test_a_damaged_cohort_keeps_no_other_from_lapsing(federation: Federation) -> None:
+    name = federation.enrol()
+    path = federation.folder / "member-0/state/phases" / name
+    path.write_bytes(b"damaged")
+    federation.open["member-0"].session.store.lapse_others(b"c" * 32, federation.clock.now_s)
+    assert path.read_bytes() == b"damaged"
+
+
+def stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
 def test_a_write_replaces_the_file_whole_and_closes_it_to_others(tmp_path: Path) -> None:
     path = tmp_path / "file"
     left_over = tmp_path / ".file.new"

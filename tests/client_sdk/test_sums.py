@@ -14,7 +14,7 @@ from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from client_sdk.sums import verify_sums
 from protocol.causes import Cause
-from tests.client_sdk.federation import FEATURES, Federation
+from tests.client_sdk.federation import FEATURES, Federation, tensor
 
 FEATURE_TERMS = {"lattice": "features", "lattice_bits": 12, "ring_bits": 42}
 
@@ -62,6 +62,7 @@ FALSE_SUMS: dict[str, Callable[[bytes], bytes]] = {
     "another name": lambda sums: save({"total": load(sums)["sum"]}),
     "another length": lambda sums: save({"sum": load(sums)["sum"][:-1]}),
     "no file": lambda _: b"",
+    "a shape beyond numpy's": lambda _: tensor("I64", [0, 1 << 62], 0),
 }
 
 

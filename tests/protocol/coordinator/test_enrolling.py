@@ -51,6 +51,13 @@ def test_a_cohort_closes_without_those_who_did_not_come(enrolling: Enrolling) ->
     check_manifest(FEDERATION.roster, manifest)
 
 
+def test_who_stays_away_makes_no_colluder_fewer(enrolling: Enrolling) -> None:
+    # a is a quarter of the roster's five, not of the three who came
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: with n=3 members, L=3 decryptors and a=1 "):
+        full(enrolling, 3).manifest()
+    assert full(replace(enrolling, colluders=0), 3).manifest().colluders == 0
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_too_few_cards_make_no_cohort(enrolling: Enrolling, count: int) -> None:
     with pytest.raises(PeerFault, match=rf"^cohort-too-small: {count} members"):

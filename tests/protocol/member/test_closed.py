@@ -74,4 +74,8 @@ def test_after_void_the_keys_wait_for_a_retry_no_longer_than_the_terms_last() ->
 
 def test_after_a_sum_nothing_is_left_to_lapse(federation: Federation) -> None:
     phase = closed(federation)
-    assert phase.lapse(phase.opening.terms.latest_end_s) is phase
+    end = phase.opening.terms.latest_end_s
+    assert phase.lapse(end - 1) is phase
+    lapsed = phase.lapse(end)
+    assert lapsed == replace(phase, reveals=())
+    assert lapsed.lapse(end) is lapsed
