@@ -20,7 +20,8 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.secure_sum import RECORDS_MAX, ROOT, Case, Encode, Round, terms_for
+from benchmarks.metered_round import RECORDS_MAX, Case, Encode, Round, terms_for
+from benchmarks.secure_sum import ROOT
 from calibration import (
     FeaturesLattice,
     FFCStatistics,

@@ -36,7 +36,7 @@ class Quorum:
     def derive(
         cls, members: int, decryptors: int, *, colluders: int | None = None, honest_min: int = HONEST_MIN
     ) -> "Quorum":
-        """Compute the quorum; `colluders` defaults to ⌊n/4⌋.
+        """Compute the quorum; `colluders` defaults to ⌊n/4⌋, right where the cohort is the roster.
 
         Raises:
             Misuse: h_min < 3, a < 0, or more decryptors than members.

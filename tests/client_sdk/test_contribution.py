@@ -1,7 +1,6 @@
 """Whole rounds, and members that die at every effect of theirs."""
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -9,17 +8,14 @@ import numpy as np
 import pytest
 
 from calibration import solve_ffc
-from client_sdk.effects import Flow, Request, Response
+from client_sdk.effects import Flow
 from client_sdk.errors import Misuse, NoResult, NotEnrolled, PeerFault, StateError
 from client_sdk.progress import Step
 from client_sdk.result import Result
 from client_sdk.session import ready_of
 from protocol.causes import Cause
-from protocol.coordinator import Collecting, Recovered
 from protocol.member import Closed, MemberPhase, Ready
-from protocol.messages import parse
 from tests.client_sdk.federation import FEATURES, Federation, Kill
-from tests.client_sdk.local_coordinator import Round, refusal
 
 
 def test_a_round_gives_every_member_the_verified_weights_of_the_exact_sum(federation: Federation) -> None:
@@ -475,185 +471,3 @@ def test_every_wait_says_for_whom_how_many_and_until_when(federation: Federation
 
 
 # A coordinator that lies
-
-
-def test_another_opening_for_the_same_round_is_refused(federation: Federation) -> None:
-    cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "PUT")
-    other = federation.coordinator.open_round(cohort, ridges=(0.7,))
-    rounds = federation.coordinator.rounds
-    rounds[round_id].phase = rounds[other].phase
-    with pytest.raises(PeerFault, match="another opening"):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-
-
-@pytest.mark.parametrize(
-    ("changes", "cause"),
-    [
-        ({"federation": "ab" * 32}, Cause.WRONG_FEDERATION),
-        ({"round": "0123456789abcdef"}, Cause.MALFORMED),
-        ({"context": "ab" * 32}, Cause.WRONG_CONTEXT),
-    ],
-)
-def test_a_view_that_is_not_of_this_round_is_refused(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], cause: Cause
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true = federation.coordinator.view
-    monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=changes))
-    with pytest.raises(PeerFault) as caught:
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert caught.value.cause is cause
-
-
-def test_an_end_without_a_certificate_is_refused(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
-    true = federation.coordinator.view
-    lie = {"state": "done", "ended": True}
-    monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=lie))
-    with pytest.raises(PeerFault, match="shows no certificate"):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-
-
-@pytest.mark.parametrize("path", ["PUT .*/uploads/member-0$", "POST .*/answers"])
-def test_a_refusal_by_the_coordinator_reaches_the_caller(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true = federation.coordinator.handle
-
-    def handle(request: Request) -> Response:
-        member = parse(request.body).member if "answers" in request.path else "member-0"  # type: ignore[attr-defined]  # answers have one
-        if re.match(path, f"{request.method} {request.path}") and member == "member-0":
-            return refusal(PeerFault(Cause.CONFLICT, "no", ["member-0"]))
-        return true(request)
-
-    monkeypatch.setattr(federation.coordinator, "handle", handle)
-    results = federation.together(federation.contributions(round_id))
-    fault = results["member-0"]
-    assert isinstance(fault, PeerFault)
-    assert fault.cause is Cause.CONFLICT
-
-
-def test_an_answer_that_comes_after_its_phase_is_no_failure(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true, refused = federation.coordinator.handle, list[Request]()
-
-    def handle(request: Request) -> Response:
-        if "answers" in request.path and not refused:
-            refused.append(request)
-            true(request)
-            return refusal(PeerFault(Cause.WRONG_PHASE))
-        return true(request)
-
-    monkeypatch.setattr(federation.coordinator, "handle", handle)
-    results = federation.together(federation.contributions(round_id))
-    assert refused
-    assert all(isinstance(result, Result) for result in results.values()), results
-
-
-def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    cohort = federation.coordinator.open_cohort()
-    monkeypatch.setattr(federation.coordinator, "has_news", lambda _request: True)
-    steps = federation.steps(federation.member("member-0").enrol(cohort))
-    while len(federation.clock.pauses) < 3:
-        next(steps)
-    steps.close()
-    assert federation.clock.pauses == [1.0, 1.0, 1.0]
-    for member in federation.ids[1:]:
-        federation.until(federation.member(member).enrol(cohort), "PUT").close()
-    federation.together({m: federation.member(m).enrol(cohort) for m in federation.ids})
-    round_id = federation.coordinator.open_round(cohort)
-    federation.clock.pauses.clear()
-    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
-    while len(federation.clock.pauses) < 3:
-        next(steps)
-    assert federation.clock.pauses == [1.0, 1.0, 1.0]
-
-
-def test_statistics_whose_vector_is_not_their_layouts_are_misuse(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    statistics = federation.statistics("member-0")
-    monkeypatch.setattr(statistics, "vector", lambda _lattice: np.zeros(13, np.int64))
-    with pytest.raises(Misuse, match="layout says otherwise"):
-        federation.alone(federation.member("member-0").contribute(round_id, statistics, "main"))
-
-
-def test_one_call_takes_part_in_one_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Two sums over the same records, one of them without a member, would show that member's vector.
-    federation = Federation(tmp_path, members=5)
-    coordinator, cohort = federation.coordinator, federation.enrol()
-    first = coordinator.open_round(cohort)
-    solve = coordinator._solve
-
-    def go_on(entry: Round, phase: Recovered) -> None:
-        solve(entry, phase)
-        following = coordinator.rounds[coordinator.open_round(cohort)]
-        following.version = entry.version + 1
-        coordinator.rounds[first] = following
-
-    monkeypatch.setattr(coordinator, "_solve", go_on)
-    results = federation.together(federation.contributions(first))
-    assert {fault.cause for fault in results.values()} == {Cause.WRONG_CONTEXT}
-    following = coordinator.rounds[first].phase
-    assert isinstance(following, Collecting)
-    assert following.attempt.opening.place == (1, 0)
-    assert following.uploads == {}
-    again = federation.together(federation.contributions(first))
-    assert {fault.cause for fault in again.values()} == {Cause.WRONG_CONTEXT}
-    federation.close()
-
-
-def test_a_round_that_lapsed_is_not_opened_again(federation: Federation) -> None:
-    cohort = federation.enrol()
-    first = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "chunks/1")
-    federation.clock.now_s += 2 * 86_400
-    with pytest.raises(NoResult, match="past its latest end"):
-        federation.alone(federation.contributions(first, ["member-0"])["member-0"])
-    federation.coordinator.links = (federation.coordinator.rounds[first].phase.attempt.link(bytes(32)),)
-    federation.coordinator.cohorts[cohort].place = (1, 0)
-    other = federation.coordinator.open_round(cohort)
-    federation.coordinator.rounds[first] = federation.coordinator.rounds[other]
-    with pytest.raises(PeerFault, match="this round is over for this member"):
-        federation.alone(federation.contributions(first, ["member-0"])["member-0"])
-
-
-@pytest.mark.parametrize(("state", "ended"), [("collecting", True), ("done", False)])
-def test_an_end_that_is_none_is_refused(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch, state: str, *, ended: bool
-) -> None:
-    round_id = federation.coordinator.open_round(federation.enrol())
-    true = federation.coordinator.view
-    lie = {"state": state, "ended": ended}
-    monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=lie))
-    with pytest.raises(PeerFault, match=f"is {state}, and ended: {ended}") as caught:
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert caught.value.cause is Cause.MALFORMED
-
-
-def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federation) -> None:
-    cohort = federation.enrol()
-    abandoned = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(abandoned, ["member-0"])["member-0"], "chunks/1")
-    state = federation.folder / "member-0/state"
-    held = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
-    assert held is not None
-    keys = [bytes(key) for pair in ready_of(held.phase).pairs for key in (pair.mask, pair.box)]
-    assert len(list((state / "spool" / cohort).iterdir())) == 2
-    federation.clock.now_s += 2 * 86_400
-    round_id = federation.coordinator.open_round(federation.enrol())
-    assert isinstance(federation.together(federation.contributions(round_id))["member-0"], Result)
-    stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
-    assert not any(key in stored for key in keys)
-    assert list((state / "spool").iterdir()) == []
