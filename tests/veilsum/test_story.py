@@ -24,8 +24,9 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
         *("--lineage", "x", "--test", c.test, "--output", head, "--json"),
     )
     joining = [c.join(member, "--json") for member in c.members[1:]]
-    c.formed()
-    assert remote.json(*remote.at("cohort", "status", c.cohort))["quorum"]["members"] == 5
+    watched = remote(*remote.at("cohort", "watch", c.cohort, "--json"))
+    assert watched.code == 0
+    assert watched.values["quorum"]["members"] == 5
     assert "members may miss" in remote(*remote.at("cohort", "status", c.cohort)).out
     round_id = c.open()
     watched = remote("round", "watch", round_id, "--url", remote.url, "--json")
@@ -121,8 +122,10 @@ def test_closed_early(consortium: Make, remote: Cli) -> None:
     assert (
         "enrolled  2 of 4\nmissing   m2, m3\nuntil " in remote(*remote.at("cohort", "status", c.cohort)).out
     )
+    watching = c.later(*remote.at("cohort", "watch", c.cohort))
     outcome = remote(*remote.at("cohort", "close", c.cohort), "--token", TOKEN)
     assert outcome.code == 0
+    assert watching.result(60).code == 1
     assert "failed" in outcome.out
     for future in joining:
         ended = future.result(60)
