@@ -76,19 +76,28 @@ class Lattice(ABC):
             )
 
     @classmethod
-    def for_ring(cls, ring_bits: int, records_max: int, members: int, noise_tail: int = 0) -> Self:
-        """The finest lattice of this kind whose sums fit a ring of `ring_bits`.
+    def for_ring(
+        cls,
+        ring_bits: int,
+        records_max: int,
+        members: int,
+        noise_tail: int = 0,
+        *,
+        finest: int | None = None,
+        coarsest: int = 1,
+    ) -> Self:
+        """The finest lattice of this kind, from `finest` to `coarsest` bits, whose sums fit a ring of `ring_bits`.
 
         Raises:
             HeadroomExceeded: not even the coarsest fits.
         """
-        for bits in range(cls.bits_max, 1, -1):
+        for bits in range(finest or cls.bits_max, coarsest, -1):
             lattice = cls(bits)
             if lattice.required_bits(records_max, members, noise_tail) <= ring_bits:
                 return lattice
-        coarsest = cls(1)
-        coarsest.check_headroom(ring_bits, records_max, members, noise_tail)
-        return coarsest
+        last = cls(coarsest)
+        last.check_headroom(ring_bits, records_max, members, noise_tail)
+        return last
 
     def decode(self, integers: Integers, degree: int = 0) -> Floats:
         """Integers of any shape, in steps, as float64.

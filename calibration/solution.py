@@ -47,6 +47,12 @@ class Solution:
     empty_classes: tuple[int, ...]
     """Classes without a record: their column is 0, and `predict` never answers them."""
 
+    @property
+    def tensors(self) -> dict[str, Floats]:
+        """`weights` and, with a bias, `bias`, contiguous: the arrays of a head's file."""
+        named = {"weights": self.weights} | ({} if self.bias is None else {"bias": self.bias})
+        return {name: np.ascontiguousarray(tensor) for name, tensor in named.items()}
+
     def scores(self, features: Array, *, normalise: bool = False) -> Floats:
         """Scores of each class, (n, C) float64; they are not probabilities.
 

@@ -10,9 +10,9 @@ from typing import Self
 
 from client_sdk.errors import IdentityError, Misuse
 from client_sdk.files import make_private, sync_folder, write_durably
+from protocol.codec import NAME_PATTERN
 from protocol.identity import SigningKey, fingerprint
 
-_ID = re.compile(r"[a-z0-9-]{1,64}")
 _FORMAT = "veilsum-identity/1"
 _KEY, _CARD, _LOCK = "identity.key", "identity.json", "lock"
 
@@ -41,7 +41,7 @@ class Identity:
             Misuse: `member` is no id.
             IdentityError: the folder holds an identity already; it is never overwritten.
         """
-        if not _ID.fullmatch(member):
+        if not re.fullmatch(NAME_PATTERN, member):
             raise Misuse(f"{member!r} is no member id: use 1 to 64 of a-z, 0-9 and '-'")
         home = Path(folder).expanduser()
         if (home / _KEY).exists() or (home / _CARD).exists():
@@ -83,7 +83,7 @@ class Identity:
             raise IdentityError(
                 f"the identity in {home} is damaged: create a new one and give its public key to the admin"
             ) from None
-        if public != key.public.hex() or not _ID.fullmatch(member):
+        if public != key.public.hex() or not re.fullmatch(NAME_PATTERN, member):
             raise IdentityError(
                 f"{home / _CARD} does not belong to {path}: create a new identity and give its public key to "
                 "the admin"

@@ -22,7 +22,8 @@ from typing import Annotated, Any, ClassVar, Protocol, Self, cast, dataclass_tra
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 
-_ID = re.compile(r"[a-z0-9-]{1,64}")
+NAME_PATTERN = r"[a-z0-9-]{1,64}"
+"""What a member's id, or any other name on the wire, looks like."""
 
 
 class SecretBytes(bytes):
@@ -155,7 +156,7 @@ class Name:
 
     def encode(self, value: str) -> bytes:
         """Length, then ASCII."""
-        if not _ID.fullmatch(value):
+        if not re.fullmatch(NAME_PATTERN, value):
             raise Misuse(f"{value!r} is not a name: use 1 to 64 of a-z, 0-9 and '-'")
         return len(value).to_bytes(1, "little") + value.encode("ascii")
 
@@ -163,7 +164,7 @@ class Name:
         """Length, then ASCII."""
         raw = reader.take(reader.uint(1))
         value = raw.decode("ascii", "replace")
-        if not _ID.fullmatch(value):
+        if not re.fullmatch(NAME_PATTERN, value):
             raise PeerFault(Cause.MALFORMED, "a name is not 1 to 64 of a-z, 0-9 and '-'")
         return value
 

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from protocol.codec import NAME_PATTERN
+
 OCTETS = "application/octet-stream"
 PROBLEM = "application/problem+json"
 PROBLEM_BASE = "https://veilsum.org/problems/"
@@ -40,9 +42,13 @@ WEIGHTS = "/v1/rounds/{round_id}/result/weights"
 SUMS = "/v1/rounds/{round_id}/result/sums"
 HEALTH = "/healthz"
 
-Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-MemberId = Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
-RoundId = Annotated[str, Field(pattern=r"^[0-9a-f]{16}$")]
+HEX32_PATTERN = r"^[0-9a-f]{64}$"
+MEMBER_PATTERN = rf"^{NAME_PATTERN}$"
+ROUND_PATTERN = r"^[0-9a-f]{16}$"
+
+Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
+MemberId = Annotated[str, Field(pattern=MEMBER_PATTERN)]
+RoundId = Annotated[str, Field(pattern=ROUND_PATTERN)]
 
 
 class Model(BaseModel):

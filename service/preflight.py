@@ -3,6 +3,7 @@
 from calibration import (
     CalibrationError,
     FeaturesLattice,
+    HeadroomExceeded,
     Lattice,
     Layout,
     SumsLattice,
@@ -14,7 +15,12 @@ from protocol.errors import PeerFault
 from protocol.messages import Manifest, Roster, Terms
 from protocol.rest import RoundRequest, TermsView
 
-_SCALES = {"sums": (SumsLattice, range(40, 7, -1)), "features": (FeaturesLattice, range(16, 3, -1))}
+_USEFUL_BITS: dict[str, tuple[type[Lattice], int, int]] = {
+    "sums": (SumsLattice, 40, 8),
+    "features": (FeaturesLattice, 16, 4),
+}
+"""Each lattice's finest and coarsest scale that a round is given."""
+
 PROMISED_BITS = 48
 """From this width on the weights are promised within 1e-6 of float64 ridge."""
 
@@ -91,15 +97,13 @@ def terms_view(terms: Terms) -> TermsView:
 
 
 def _finest(request: RoundRequest, records_max: int, members: int) -> Lattice:
-    form, scales = _SCALES[request.lattice]
-    for bits in scales:
-        lattice: Lattice = form(bits)
-        if lattice.required_bits(records_max, members) <= request.ring_bits:
-            return lattice
-    coarsest = form(scales[-1])
-    raise PeerFault(
-        Cause.TERMS_REFUSED,
-        f"{records_max} records of {members} members do not fit {request.ring_bits} bits at any useful scale: "
-        f"the {request.lattice} lattice needs {coarsest.required_bits(records_max, members)} bits or more; "
-        "widen the ring or lower the members' caps",
-    )
+    form, finest, coarsest = _USEFUL_BITS[request.lattice]
+    try:
+        return form.for_ring(request.ring_bits, records_max, members, finest=finest, coarsest=coarsest)
+    except HeadroomExceeded as error:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"{records_max} records of {members} members do not fit {request.ring_bits} bits at any useful scale: "
+            f"the {request.lattice} lattice needs {error.required_bits} bits or more; "
+            "widen the ring or lower the members' caps",
+        ) from error

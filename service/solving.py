@@ -59,10 +59,7 @@ def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningK
         statistics, solution = solve(terms, total, members)
     except CalibrationError as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
-    tensors = {"weights": np.ascontiguousarray(solution.weights)}
-    if solution.bias is not None:
-        tensors["bias"] = np.ascontiguousarray(solution.bias)
-    weights, sums = save(tensors), save({"sum": total})
+    weights, sums = save(solution.tensors), save({"sum": total})
     record = ResultRecord(
         round=round_.id,
         federation=attempt.roster.federation.hex(),

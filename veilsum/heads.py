@@ -75,8 +75,7 @@ def local(
     }
     if test is not None:
         values["accuracy"] = head.accuracy(test, normalise=normalise)
-    tensors = {"weights": solution.weights} | ({} if solution.bias is None else {"bias": solution.bias})
-    _write(output, save({name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()}))
+    _write(output, save(solution.tensors))
     return values
 
 

@@ -7,7 +7,7 @@ from fastapi.security import HTTPBearer
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.rest import MAX_WAIT_S, OCTETS
+from protocol.rest import HEX32_PATTERN, MAX_WAIT_S, MEMBER_PATTERN, OCTETS, ROUND_PATTERN
 from service.access import check_token
 from service.coordinator import Coordinator
 from service.rounds import Round
@@ -55,7 +55,7 @@ def octets_out(what: str, kind: str = OCTETS) -> dict[int | str, dict[str, Any]]
 
 
 Here = Annotated[Coordinator, Depends(coordinator_of)]
-RoundPath = Annotated[str, Path(pattern=r"^[0-9a-f]{16}$")]
+RoundPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 
 
 def round_of(round_id: RoundPath, here: Here) -> Round:
@@ -68,8 +68,8 @@ Operator = Depends(check_operator)
 Bearer = Depends(_bearer)
 IsOperator = Annotated[bool, Depends(is_operator)]
 Octets = Annotated[bytes, Depends(octets)]
-Hex32Path = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
-MemberPath = Annotated[str, Path(pattern=r"^[a-z0-9-]{1,64}$")]
+Hex32Path = Annotated[str, Path(pattern=HEX32_PATTERN)]
+MemberPath = Annotated[str, Path(pattern=MEMBER_PATTERN)]
 IndexPath = Annotated[int, Path(ge=0, le=1 << 32)]
 After = Annotated[int, Query(ge=-1, le=1 << 53, description="answer as soon as the version is above this")]
 Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for that at the most")]
