@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format bench bench-accuracy bench-peers clean
+.PHONY: help setup demo test lint format fuzz mutation model-check slow scale bench bench-accuracy bench-peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,23 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts
 format: $(READY)  ## let ruff format and mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
+
+fuzz: $(READY)  ## 1.2 million mutated messages into every decoder and phase
+	$(BIN)/python -m tests.fuzz.run --output runs/fuzz.json
+
+model-check: $(READY)  ## Spin searches the protocol's models, then takes each rule away (needs spin, gcc)
+	$(BIN)/python -m tests.model.check --output runs/model-check.json
+
+mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %
+	$(BIN)/python -m tests.mutation.run --output runs/mutation.json
+
+slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
+	$(BIN)/python -m tests.machines.run --output runs/slow.json
+	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov tests/reference/test_agreement.py
+	VEILSUM_SLOW=1 $(BIN)/python -m pytest --no-cov tests/protocol/helpers/test_scale.py
+
+scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
+	$(BIN)/python -m benchmarks.scale --output runs/scale.json
 
 bench: $(READY) bench-peers  ## our costs beside Flower's SecAgg+ and the floor, as ratios in one run
 	$(BIN)/python -m benchmarks.secure_sum --output runs/bench.json

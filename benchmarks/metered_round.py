@@ -19,9 +19,18 @@ from protocol.attempt import Attempt
 from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered, Windows
 from protocol.identity import SigningKey
 from protocol.member import Enrolled, MemberPhase, Opened, Step
-from protocol.messages import Entry, KeyCard, Message, Opening, Roster, Terms, cohort_id, parse
-from protocol.parameters import Quorum
-from protocol.unmasking import Unmasking
+from protocol.messages import (
+    NO_INDICATOR,
+    Entry,
+    KeyCard,
+    Message,
+    Opening,
+    Roster,
+    Terms,
+    cohort_id,
+    parse,
+)
+from protocol.sizing import Assumptions, Sizes, size
 
 CHUNK_ELEMENTS = 1 << 17  # the service's default
 RECORDS_MAX = 65_535
@@ -44,7 +53,10 @@ class BenchError(Exception):
 
 @dataclass(frozen=True)
 class Case:
-    """How many members, how many of them vanish after enrolment, and how often to measure: blocks of repeats."""
+    """How many members, how many of them vanish after enrolment, and how often to measure: blocks of repeats.
+
+    A quarter may collude, and a tenth may be lost without the cohort's being sized for it: see `sizes`.
+    """
 
     members: int
     lost: int
@@ -56,8 +68,9 @@ class Case:
         return f"{self.members} members, {self.lost} lost"
 
     @property
-    def threshold(self) -> int:
-        return Quorum.derive(self.members, self.members).threshold
+    def sizes(self) -> Sizes:
+        """Graph, committee and threshold, as the rules give them."""
+        return size(self.members, None, Assumptions())
 
 
 class Meter:
@@ -100,6 +113,9 @@ def terms_for(lattice: Lattice, ring_bits: int, elements: int, layout: bytes = b
         extractor=bytes(32),
         ridges=(),
         noise=b"",
+        indicator=NO_INDICATOR,
+        margin=0,
+        withheld=(),
         latest_end_s=int(NOW_S) + 86_400,
     )
 
@@ -123,10 +139,11 @@ class Round:
         self.sent_bytes: dict[str, int] = defaultdict(int)
         self.upload_bytes: dict[str, int] = {}
         self.peak_bytes: int | None = None
-        self.keys = {f"member-{i:03}": SigningKey(os.urandom(32)) for i in range(case.members)}
+        self.keys = {f"member-{i:04}": SigningKey(os.urandom(32)) for i in range(case.members)}
         # Spread over the cohort: the masks between the lost and the rest come with either sign.
         lost = {round((i + 0.5) * case.members / case.lost) for i in range(case.lost)}
         self.staying = [member for i, member in enumerate(self.keys) if i not in lost]
+        self.bystanders: list[str] = []
         self.phases: dict[str, MemberPhase] = {}
         self.expected: Vector = np.zeros(terms.elements, np.int64)
         self.total: Vector = np.zeros(terms.elements, np.int64)
@@ -143,16 +160,19 @@ class Round:
         phase = self._ask(phase, "revealing", "reveal", "recover")
         if not isinstance(phase, Recovered):
             raise BenchError(f"{self.case.name}: the attempt ended {phase!r}, {getattr(phase, 'fault', '')}")
+        self.bystanders = [m for m in self.staying if m not in phase.attempt.decryptor_place]
+        for member in self.bystanders:
+            self._tell(member, phase.certificate, "reveal")
         self._add_up(phase)
 
     def member_cpu_s(self) -> list[dict[str, float]]:
-        """By stage, of each member that was asked in every stage."""
+        """By stage, of each member that holds shares and was asked in every stage."""
         spent = [self.meter.cpu_s[member] for member in self.staying]
-        return [
-            {stage: stages.get(stage, 0.0) for stage in (*MEMBER_STAGES, *APART)}
-            for stages in spent
-            if set(MEMBER_STAGES) <= set(stages)
-        ]
+        return [_staged(stages) for stages in spent if set(MEMBER_STAGES) <= set(stages)]
+
+    def bystander_cpu_s(self) -> list[dict[str, float]]:
+        """By stage, of each member that holds no shares."""
+        return [_staged(self.meter.cpu_s[member]) for member in self.bystanders]
 
     def coordinator_cpu_s(self) -> dict[str, float]:
         """By stage."""
@@ -167,8 +187,10 @@ class Round:
             coordinator=coordinator.public,
             members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
             decryptors=(),
+            helpers=(),
             extractors=(bytes(32),),
             readers=(),
+            withhold=0,
         )
         cohort, cards = cohort_id(roster.hash, 0), []
         for member, key in self.keys.items():
@@ -184,8 +206,12 @@ class Round:
                 enrolling = enrolling.receive(card, NOW_S)
             manifest = enrolling.manifest()
         for member in self.keys:
-            self._tell(member, manifest, "enrol")
-        opening = Opening.make(coordinator, cohort=cohort, sequence=0, attempt=0, links=(), terms=self.terms)
+            with self.meter.charge(COORDINATOR, "enrol"):
+                shown = enrolling.cards_for(manifest, member)
+            self._tell(member, shown, "enrol")
+        opening = Opening.make(
+            coordinator, cohort=cohort, sequence=0, attempt=0, links=(), terms=self.terms, exceptions=()
+        )
         return Attempt(roster, manifest, opening)
 
     def _collect(self, attempt: Attempt, *, probe_memory: bool) -> CoordinatorPhase:
@@ -253,7 +279,7 @@ class Round:
 
     def _add_up(self, recovered: Recovered) -> None:
         with self.meter.charge(COORDINATOR, "sum"):
-            unmasking = Unmasking(recovered)
+            unmasking = recovered.unmasking()
         attempt, start = recovered.attempt, 0
         for index in range(attempt.chunks):
             elements = attempt.chunk_elements(index)
@@ -291,6 +317,10 @@ class Round:
         self.sent_bytes[member] += sum(map(len, sent))
         with charge(COORDINATOR, "wire"):
             return [parse(reply) for reply in sent]
+
+
+def _staged(stages: dict[str, float]) -> dict[str, float]:
+    return {stage: stages.get(stage, 0.0) for stage in (*MEMBER_STAGES, *APART)}
 
 
 class ResidentMemory:

@@ -28,7 +28,8 @@ from calibration.errors import (
     ZeroRow,
 )
 from calibration.ffc import FFCStatistics
-from calibration.lattice import FeaturesLattice, Lattice, SumsLattice, lattice_from
+from calibration.indicator import ClassIndicator, indicator_classes, indicator_layout
+from calibration.lattice import FeaturesLattice, IndicatorLattice, Lattice, SumsLattice, lattice_from
 from calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
 from calibration.layouts import ffc_layout
 from calibration.ridge import default_grid, solve_ffc
@@ -38,11 +39,13 @@ from calibration.verify import check_solution
 __all__ = [
     "Block",
     "CalibrationError",
+    "ClassIndicator",
     "ConfigMismatch",
     "DenseBlock",
     "FFCStatistics",
     "FeaturesLattice",
     "HeadroomExceeded",
+    "IndicatorLattice",
     "LabelOutOfRange",
     "Lattice",
     "LatticeMismatch",
@@ -68,6 +71,8 @@ __all__ = [
     "check_sums",
     "default_grid",
     "ffc_layout",
+    "indicator_classes",
+    "indicator_layout",
     "lattice_from",
     "smallest_ridge",
     "solve_ffc",

@@ -13,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibration.checks import counts_of
-from calibration.digest import MODULUS, sum_of_digests
+from calibration.digest import MODULUS, SHORT_BYTES, digests_of, sum_of_digests
 from calibration.errors import (
     ConfigMismatch,
     HeadroomExceeded,
+    LabelOutOfRange,
     LatticeMismatch,
     RecordsNotTracked,
 )
+from calibration.indicator import ClassIndicator
 from calibration.lattice import FeaturesLattice, SumsLattice
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.rows import (
@@ -34,6 +36,8 @@ from calibration.rows import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from numpy.typing import NDArray
 
     from calibration.layout import Layout
@@ -54,7 +58,9 @@ class FFCStatistics:
         normalise: accept rows of any length. Otherwise a norm other than 1 is refused, as a sign that
             the features come from the wrong layer.
         lattice: accumulate exact integers on this lattice instead of float64.
-        track_records: keep `records_digest`, at about 7 µs a record.
+        withheld: classes whose records are left out of V, U and counts alike, because few members hold them. They still
+            count in `indicator` and in the digests, which name the records that were looked at.
+        track_records: keep `records_digest` and `record_digests`, at about 7 µs and 16 bytes a record.
     """
 
     def __init__(
@@ -65,6 +71,7 @@ class FFCStatistics:
         bias: bool = False,
         normalise: bool = False,
         lattice: FeaturesLattice | None = None,
+        withheld: Collection[int] = (),
         track_records: bool = True,
     ) -> None:
         self.layout = ffc_layout(dim, classes, bias=bias)
@@ -76,6 +83,14 @@ class FFCStatistics:
         self.dim, self.classes = ffc_dimensions(self.layout, bias=bias)
         self.bias, self.normalise = bool(bias), normalise
         self.lattice, self.track_records = lattice, track_records
+        self.withheld = tuple(sorted({int(label) for label in withheld}))
+        if self.withheld and not 0 <= self.withheld[0] <= self.withheld[-1] < self.classes:
+            raise LabelOutOfRange(
+                f"classes to withhold are 0 to {self.classes - 1}, not {list(self.withheld)}"
+            )
+        self._kept = np.ones(self.classes, bool)
+        self._kept[list(self.withheld)] = False
+        self._held = np.zeros(self.classes, bool)
         if lattice is not None:
             lattice.check_dim(self.dim + self.bias)
         self.rounding_deviation = 0.0
@@ -85,7 +100,7 @@ class FFCStatistics:
         # Column by column, so that adding to a class touches one run of memory.
         self._U: NDArray[Any] = np.zeros((rows, self.classes), dtype, order="F")
         self._counts = np.zeros(self.classes, np.int64)
-        self._digest = 0
+        self._digest, self._records = 0, bytearray()
 
     @property
     def V(self) -> Floats:  # noqa: N802 - the paper's name
@@ -106,7 +121,7 @@ class FFCStatistics:
 
     @property
     def records(self) -> int:
-        """N, records of all classes."""
+        """N, records of all classes but those withheld."""
         return int(self._counts.sum())
 
     @property
@@ -118,18 +133,34 @@ class FFCStatistics:
     def records_digest(self) -> bytes:
         """32 bytes that name the set of records, whatever their order and batches.
 
-        The sum modulo 2^256 of SHA-256 over each record's normalised features (float64, or the lattice's
-        integers) and label. It tells one's own data sets apart; whoever may choose records freely can
+        The sum modulo 2^256 of SHA-256 over each record's normalised float64 features and label, the same on every
+        lattice and with a bias or without. It tells one's own data sets apart; whoever may choose records freely can
         make two sets collide, so it proves nothing to others.
 
         Raises:
             RecordsNotTracked: with `track_records=False`, and for pooled sums.
         """
+        self._check_tracked()
+        return self._digest.to_bytes(32, "little")
+
+    @property
+    def record_digests(self) -> bytes:
+        """The first 16 bytes of each of those digests, joined, in the order of the updates.
+
+        Whoever has a record can tell whether it is among them: they are this machine's own business, and leave it only
+        under a key.
+
+        Raises:
+            RecordsNotTracked: with `track_records=False`, and for pooled sums.
+        """
+        self._check_tracked()
+        return bytes(self._records)
+
+    def _check_tracked(self) -> None:
         if not self.track_records:
             raise RecordsNotTracked(
                 "these statistics keep no digest of their records; create them with track_records=True"
             )
-        return self._digest.to_bytes(32, "little")
 
     def update(self, features: Array, labels: Array) -> None:
         """Add a batch of records; nothing is added if anything about the batch is refused.
@@ -151,15 +182,26 @@ class FFCStatistics:
         indices = as_labels(labels, len(matrix), self.classes)
         check_rows(matrix, normalise=self.normalise)
         for block in row_blocks(len(matrix), self.dim, self._exact_rows(len(matrix))):
-            self._add(self._solved_rows(matrix, block), indices[block])
+            labelled = indices[block]
+            self._held[labelled] = True
+            if self.withheld:
+                kept = np.flatnonzero(self._kept[labelled])
+                self._add(self._solved_rows(matrix[block][kept], slice(0, len(kept))), labelled[kept])
+            else:
+                self._add(self._solved_rows(matrix, block), labelled)
+            if self.track_records:
+                rows, _ = unit_rows(matrix[block], first=block.start)
+                digests = digests_of(rows, indices[block])
+                self._digest = (self._digest + sum_of_digests(digests)) % MODULUS
+                self._records += b"".join([digest[:SHORT_BYTES] for digest in digests])
 
     def merge(self, other: FFCStatistics) -> None:
         """Add the records of `other` to these.
 
         Raises:
-            ConfigMismatch: another dim, number of classes, bias, lattice or tracking of records.
+            ConfigMismatch: another dim, number of classes, bias, lattice, withheld classes or tracking of records.
         """
-        for setting in ("dim", "classes", "bias", "lattice", "track_records"):
+        for setting in ("dim", "classes", "bias", "lattice", "withheld", "track_records"):
             ours, theirs = getattr(self, setting), getattr(other, setting)
             if ours != theirs:
                 raise ConfigMismatch(
@@ -168,13 +210,25 @@ class FFCStatistics:
         self._V += other._V
         self._U += other._U
         self._counts += other._counts
+        self._held |= other._held
         self._digest = (self._digest + other._digest) % MODULUS
+        self._records += other._records
         self.rounding_deviation = math.hypot(self.rounding_deviation, other.rounding_deviation)
 
     def __add__(self, other: FFCStatistics) -> FFCStatistics:
         total = copy.deepcopy(self)
         total.merge(other)
         return total
+
+    def indicator(self) -> ClassIndicator:
+        """Which classes are held, those withheld included: what an indicator round asks for.
+
+        Raises:
+            RecordsNotTracked: with `track_records=False`, and for pooled sums.
+        """
+        return ClassIndicator(
+            self._held, len(self.record_digests) // SHORT_BYTES, self.records_digest, self.record_digests
+        )
 
     def vector(self, lattice: SumsLattice | FeaturesLattice | None = None) -> Integers:
         """The (layout.elements,) int64 vector that goes into the secure sum.
@@ -280,5 +334,3 @@ class FFCStatistics:
             start, stop = stop, stop + size
             self._U[:, label] += grouped[start:stop].sum(axis=0)
             self._counts[label] += size
-        if self.track_records:
-            self._digest = (self._digest + sum_of_digests(rows, labels)) % MODULUS

@@ -231,8 +231,26 @@ class FeaturesLattice(Lattice):
         return rounded.astype(np.int64)
 
 
+@dataclass(frozen=True)
+class IndicatorLattice(Lattice):
+    """Each vector is of ones and zeros, so every sum counts members."""
+
+    bits: int = 1
+    name: ClassVar[str] = "indicator"
+    bits_max: ClassVar[int] = 1
+
+    def unit(self, degree: int) -> int:  # noqa: ARG002 - a member counts once in any statistic
+        """Return 1."""
+        return 1
+
+    def bound(self, records_max: int, members: int, noise_tail: int = 0) -> int:
+        """Return n + T: a member adds 1 at most, however many records it has."""
+        _check_terms(records_max, members, noise_tail)
+        return members + noise_tail
+
+
 def lattice_from(name: str, bits: int) -> SumsLattice | FeaturesLattice:
-    """The lattice that a round's terms name.
+    """The lattice that the terms of a round over records name.
 
     Raises:
         LatticeMismatch: no such name, or a scale out of range.

@@ -11,7 +11,18 @@ from client_sdk.errors import PeerFault
 from client_sdk.retry import Caller
 from protocol import rest
 from protocol.causes import Cause
-from protocol.messages import KeyCard, Manifest, Message, Opening, Roster, Upload, parse
+from protocol.messages import (
+    Cards,
+    Certificate,
+    Evictions,
+    KeyCard,
+    Lost,
+    Message,
+    Opening,
+    Roster,
+    Upload,
+    parse,
+)
 
 LONG_POLL_S = 30.0
 
@@ -42,10 +53,19 @@ class Coordinator:
         path = rest.COHORT.format(cohort=cohort.hex())
         return model_of(rest.CohortView, (yield from self._get(path, after)))
 
-    def manifest(self, cohort: bytes) -> Flow[Manifest]:
-        """The manifest, not yet checked."""
-        path = rest.MANIFEST.format(cohort=cohort.hex())
-        return Manifest.from_bytes((yield from self._get(path)).body)
+    def cards(self, cohort: bytes, member: str) -> Flow[Cards]:
+        """The manifest with the cards that a member needs, not yet checked."""
+        path = rest.CARDS.format(cohort=cohort.hex(), member=member)
+        return Cards.from_bytes((yield from self._get(path)).body)
+
+    def closing(self, context: bytes) -> Flow[Certificate | Lost]:
+        """How an attempt was closed, not yet checked."""
+        message = parse((yield from self._get(rest.CLOSING.format(context=context.hex()))).body)
+        if not isinstance(message, Certificate | Lost):
+            raise PeerFault(
+                Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} closes no attempt", ["coordinator"]
+            )
+        return message
 
     def round(self, round_id: str, after: int | None = None) -> Flow[rest.RoundView]:
         """The round now; or with `after`, once its version is above it or the long poll ends."""
@@ -80,7 +100,7 @@ class Coordinator:
         return model_of(rest.UploadView, (yield from self._send("PUT", path, packed, headers)))
 
     def answer(self, round_id: str, message: Message) -> Flow[rest.RoundView]:
-        """Answer a request: a receipt, vote, refusal or reveal."""
+        """Answer a request: a receipt, vote, refusal, reveal or report."""
         path = rest.ANSWERS.format(round_id=round_id)
         return model_of(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
 
@@ -91,6 +111,11 @@ class Coordinator:
     def weights(self, round_id: str) -> Flow[bytes]:
         """The weights file, not yet verified."""
         return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
+
+    def evictions(self, round_id: str) -> Flow[Evictions]:
+        """The proofs against survivors that the sum is without, not yet checked."""
+        path = rest.EVICTIONS.format(round_id=round_id)
+        return Evictions.from_bytes((yield from self._get(path)).body)
 
     def _get(self, path: str, after: int | None = None) -> Flow[Response]:
         if after is None:

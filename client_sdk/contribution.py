@@ -1,8 +1,8 @@
 """M1 to M5 as a flow: from a round's opening to its verified result, or to why there is none.
 
     contribute ──▶ known already? ──▶ Attendance.until_end ──▶ close ──▶ _collect ──▶ Result
-                                        │  opening: policy, mask, upload
-                                        │  deliveries, freeze, void: answered by protocol.member
+                                        │  opening: history, policy, ledger, mask, upload
+                                        │  deliveries, freeze, void, reports, evictions: answered by protocol.member
                                         └─ certificate: evidence kept, spool cleared, reveal sent
 
 Each phase is on disk before any message that it speaks leaves, so the flow may end at any effect: the next
@@ -10,20 +10,22 @@ one on the same folder finds out from the store where it stands and from the coo
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from client_sdk.effects import Flow
+from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_of
 from client_sdk.evidence import Evidence
 from client_sdk.offer import Offer, check_consistent
 from client_sdk.progress import Progress, Step
 from client_sdk.result import Result
-from client_sdk.session import Session
+from client_sdk.session import Session, ready_of
+from client_sdk.settling import release, settle
 from client_sdk.upload import check_same, mask, send
 from protocol.causes import Cause
-from protocol.member import Closed, Enrolled, MemberPhase, Opened
+from protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
 from protocol.member.attempting import Attempting
-from protocol.messages import Certificate, Message, Opening
+from protocol.messages import Certificate, Lost, Message, Opening, Refusal, ReportRequest
 from protocol.rest import RoundView
 
 
@@ -50,11 +52,13 @@ def contribute(session: Session, round_id: str, offer: Offer | None) -> Flow[Res
     cohort = bytes.fromhex(view.cohort)
     session.store.lapse_others(cohort, session.surroundings.now_s())
     attendance = yield from _attend(session, round_id, cohort, offer)
-    if not (attendance.taking_part or Evidence.saved_in(folder)):
+    if not (attendance.phase_round == round_id or Evidence.saved_in(folder)):
         yield from attendance.close_earlier()
+        if not view.ended:
+            yield from settle(session)
     view = yield from attendance.until_end(view)
     yield from attendance.close(view)
-    return (yield from _collect(session, view))
+    return (yield from attendance.collect(view))
 
 
 def _attend(session: Session, round_id: str, cohort: bytes, offer: Offer | None) -> "Flow[Attendance]":
@@ -93,97 +97,140 @@ class Attendance:
         return self.phase_round == self.round_id and isinstance(self.phase, Attempting | Closed)
 
     def until_end(self, view: RoundView) -> Flow[RoundView]:
-        """Answer whatever is asked until the round has ended."""
+        """Answer whatever is asked until the round has ended.
+
+        Raises:
+            NoResult: lapsed; or lost, once this member has said what it signed.
+        """
         after: int | None = None
         while not view.ended:
             self._report(view)
-            if self._lapsed():
+            if self._lapsed() and view.state != "lost":
                 fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
                 raise NoResult(self.round_id, "lapsed", fault)
+            lost = view.state == "lost"  # the admin may take days: nobody waits for that here
             asked_s, before = self.session.surroundings.monotonic_s(), after
             message, after = yield from self.session.coordinator.request(
-                self.round_id, self.session.member, after
+                self.round_id, self.session.member, None if lost else after
             )
-            if after == before:
+            if after == before and not lost:
                 yield from self.session.unhurried(asked_s)
             if message is not None:
                 yield from self._answer(message, view)
             view = yield from self.session.round(self.round_id)
+            if lost and message is None and view.state == "lost":
+                raise NoResult(self.round_id, "lost", _fault(view))
         return view
 
     def close(self, view: RoundView) -> Flow[None]:
-        """Take the certificate of a round that has ended, erase what is not needed any more, keep the evidence.
+        """Take what closed a round that has ended, erase what is not needed any more, keep the evidence.
 
         Raises:
-            NoResult: lost, voided, failed, or missed.
+            NoResult: voided, failed, abandoned, or missed.
         """
-        fault = fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)
-        if view.state == "lost":
-            # Neither outcome can be had: the keys of the round go, and the cohort with them (protocol §4.7).
-            self.session.store.retire(self.cohort, self.round_id, "lost", fault)
-            raise NoResult(self.round_id, "lost", fault)
         if self.taking_part and isinstance(self.phase, Attempting):
             message, _ = yield from self.session.coordinator.request(self.round_id, self.session.member)
-            if not isinstance(message, Certificate):
+            if not isinstance(message, Certificate | Lost):
                 raise PeerFault(
                     Cause.WRONG_PHASE, "the round has ended, but shows no certificate", ["coordinator"]
                 )
             self._receive(message)
-        self._forget_reveals()
         if view.state != "done":
-            raise NoResult(self.round_id, view.state, fault)
+            self._settled()
+            raise NoResult(self.round_id, view.state, _fault(view))
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
             fault = PeerFault(
                 Cause.WRONG_PHASE, "this member did not see its opening, or not its certificate in time"
             )
             raise NoResult(self.round_id, "missed", fault)
 
+    def collect(self, view: RoundView) -> Flow[Result]:
+        """Fetch the result, verify it, and keep it; the shares are erased then: nobody may ask for them any more."""
+        session = self.session
+        session.report(Progress(Step.VERIFYING, phase=view.state))
+        record = yield from session.coordinator.result(view.round)
+        weights_file = yield from session.coordinator.weights(view.round)
+        evictions = (yield from session.coordinator.evictions(view.round)) if record.evicted else None
+        folder = session.store.results(view.round)
+        result = Result(Evidence.load(folder), record, weights_file, evictions)
+        result.verify(session.policy.federation)
+        result.save(folder)
+        self._settled()
+        session.report(
+            Progress(Step.DONE, phase=view.state, done=len(result.summed), total=len(view.members))
+        )
+        return result
+
     def close_earlier(self) -> Flow[None]:
-        """Close the round that this member vanished from, so that its keys move on to this one.
+        """Close the rounds that this member vanished from, of this cohort and of others, so that it may enter this one.
 
         Raises:
-            PeerFault: wrong-sequence where that round has not ended.
-            NoResult: it was lost, and the cohort with it.
+            PeerFault: wrong-sequence where such a round has not ended.
         """
-        if not isinstance(self.phase, Attempting):
-            return
-        earlier = replace(self, round_id=self.phase_round, offer=None)
-        view = yield from self.session.round(earlier.round_id)
+        for cohort, held in list(self.session.store.cohorts()):
+            if not isinstance(held.phase, Attempting):
+                continue
+            earlier = replace(
+                self,
+                cohort=cohort,
+                phase=held.phase,
+                phase_round=held.round_id,
+                round_id=held.round_id,
+                offer=None,
+            )
+            yield from earlier.finish()
+            if cohort == self.cohort:
+                self.phase = earlier.phase
+
+    def finish(self) -> Flow[None]:
+        """Close the round that this phase is in, or let it lapse."""
+        view = yield from self.session.round(self.round_id)
         if not view.ended:
             if self._lapsed():
                 return
             raise PeerFault(
                 Cause.WRONG_SEQUENCE,
-                f"round {earlier.round_id} is still {view.state}: finish it by contribute({earlier.round_id!r}) first",
+                f"round {self.round_id} is still {view.state}: finish it by contribute({self.round_id!r}) first",
             )
         try:
-            yield from earlier.close(view)
-        except NoResult as ending:
-            if ending.state == "lost":
-                raise
-        self.phase = earlier.phase
+            yield from self.close(view)
+        except NoResult:
+            return
 
     def _answer(self, message: Message, view: RoundView) -> Flow[None]:
         if isinstance(message, Opening):
             yield from self._opening(message, view)
             return
-        if not self.taking_part:
+        if not self.taking_part and self.phase_round == self.round_id:
+            if not self._left_open(message):
+                raise NoResult(self.round_id, "lapsed", PeerFault(Cause.TERMS_EXPIRED))
+        elif not self.taking_part:
             # It comes late: its upload would not count any more, but it can still help to end the attempt.
-            self._open((yield from self.session.coordinator.opening(self.round_id)), view)
+            yield from self._open((yield from self.session.coordinator.opening(self.round_id)), view)
         for reply in self._receive(message):
             try:
                 yield from self.session.coordinator.answer(self.round_id, reply)
             except PeerFault as fault:
                 if fault.cause is not Cause.WRONG_PHASE:
                     raise  # otherwise the phase ended while the answer was on its way
+            if isinstance(reply, Refusal):
+                detail = f"refused to sign, {reply.cause}"
+                self.session.report(Progress(Step.ANSWERING, phase=view.state, detail=detail))
+
+    def _left_open(self, message: Message) -> bool:
+        """Whether this asks for a report on an attempt that lapsed for this member: it can still say what it signed."""
+        history = ready_of(self.phase).history
+        return isinstance(message, ReportRequest) and any(
+            entry.attempt.context == message.context for entry in history.unsettled
+        )
 
     def _opening(self, opening: Opening, view: RoundView) -> Flow[None]:
         if not (self.taking_part and isinstance(self.phase, Attempting)):
-            self._open(opening, view)
+            yield from self._open(opening, view)
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
         if isinstance(self.phase, Opened) and self.offer is not None:
-            self.offer.check(self.phase.attempt, self.session.member)
+            yield from self._check_offer(self.offer, self.phase)
             self.phase = yield from mask(self.session, self.round_id, self.phase, self.offer)
         assert isinstance(self.phase, Attempting)
         for upload in self.phase.uploads:
@@ -198,8 +245,8 @@ class Attendance:
                 detail = "the round has moved on; the certificate will show whether this upload is counted"
                 self.session.report(Progress(Step.UPLOADING, phase=view.state, detail=detail))
 
-    def _open(self, opening: Opening, view: RoundView) -> None:
-        """Check an opening: signature and history, the roster's age, the policy, the terms; then store it."""
+    def _open(self, opening: Opening, view: RoundView) -> Flow[None]:
+        """Check an opening: signature and history, the roster's age, the policy, the terms, the records; then store it."""
         session, now_s = self.session, self.session.surroundings.now_s()
         if self.phase_round == self.round_id or Evidence.saved_in(session.store.results(self.round_id)):
             # One call is one attempt: two sums over the same records, a member apart, show that member's vector.
@@ -208,15 +255,13 @@ class Attendance:
                 "this round is over for this member: it opens no other one",
                 ["coordinator"],
             )
-        opened, _ = self.phase.receive(opening, session.key, now_s)
+        opened, _ = self._knowing().receive(opening, session.key, now_s)
         assert isinstance(opened, Opened)
         attempt = opened.attempt
         session.check_current(attempt.roster)
         session.policy.check_manifest(attempt.roster, attempt.manifest)
-        session.policy.check_terms(attempt, now_s)
+        session.policy.check_opening(attempt, session.member, now_s)
         check_consistent(attempt)
-        if self.offer is not None:
-            self.offer.check(attempt, session.member)
         if view.context != attempt.context.hex():
             raise PeerFault(
                 Cause.WRONG_CONTEXT,
@@ -224,30 +269,47 @@ class Attendance:
                 "history than this member was shown",
                 ["coordinator"],
             )
+        if self.offer is not None:
+            yield from self._check_offer(self.offer, opened)
         self._hold(opened)
+
+    def _check_offer(self, offer: Offer, opened: Opened) -> Flow[None]:
+        """Refuse statistics that the round or this member's own ledger does not take."""
+        session, attempt = self.session, opened.attempt
+        offer.check(attempt, session.member)
+        family = opened.opening.terms.family.value
+        check = partial(session.store.lineages.check, offer, family, attempt.context, session.policy)
+        yield from compute(check)
+
+    def _knowing(self) -> MemberPhase:
+        """The phase with what was learned in other cohorts since."""
+        if isinstance(self.phase, Ready | Closed):
+            return self.phase.knowing(self.session.store.history())
+        return self.phase
 
     def _receive(self, message: Message) -> tuple[Message, ...]:
         session = self.session
         following, replies = self.phase.receive(message, session.key, session.surroundings.now_s())
-        if isinstance(following, Closed) and following is not self.phase:
+        if isinstance(following, Closed) and not isinstance(self.phase, Closed):
             # The evidence first: once the phase is Closed and a later round opens, nothing else holds it.
             Evidence.of(following).save(session.store.results(self.round_id))
+            release(session, following.certificate)
         if following is not self.phase:
             self._hold(following)
-        if isinstance(following, Closed):
+        if not isinstance(following, Attempting):
             session.store.spool(self.cohort).clear()
         if replies:
             session.report(Progress(Step.ANSWERING, detail=type(replies[0]).__name__.lower()))
         return replies
 
     def _hold(self, phase: MemberPhase) -> None:
-        self.session.store.hold(self.cohort, phase, self.round_id)
+        self.session.hold(self.cohort, self.phase, phase, self.round_id)
         self.phase, self.phase_round = phase, self.round_id
 
-    def _forget_reveals(self) -> None:
-        """Nobody may ask for the reveal any more."""
-        if self.taking_part and isinstance(self.phase, Closed) and self.phase.reveals:
-            self._hold(replace(self.phase, reveals=()))
+    def _settled(self) -> None:
+        """The shares of a round that is over are erased."""
+        if self.taking_part and isinstance(self.phase, Closed):
+            self._hold(self.phase.settled())
 
     def _lapsed(self) -> bool:
         """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
@@ -273,13 +335,5 @@ class Attendance:
         )
 
 
-def _collect(session: Session, view: RoundView) -> Flow[Result]:
-    session.report(Progress(Step.VERIFYING, phase=view.state))
-    record = yield from session.coordinator.result(view.round)
-    weights_file = yield from session.coordinator.weights(view.round)
-    folder = session.store.results(view.round)
-    result = Result(Evidence.load(folder), record, weights_file)
-    result.verify(session.policy.federation)
-    result.save(folder)
-    session.report(Progress(Step.DONE, phase=view.state, done=len(result.survivors), total=len(view.members)))
-    return result
+def _fault(view: RoundView) -> PeerFault:
+    return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)

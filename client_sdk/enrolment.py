@@ -35,6 +35,7 @@ def enrol(session: Session, cohort: bytes) -> Flow[Quorum]:
             cohort,
             session.key,
             expires_s=int(session.surroundings.now_s() + session.policy.card_lifetime_s),
+            history=session.store.history(),
             random_bytes=session.surroundings.random_bytes,
         )
         session.store.hold(cohort, phase, "")
@@ -76,9 +77,9 @@ def _formed(session: Session, phase: Enrolled, view: CohortView) -> Flow[MemberP
     if view.state == "failed":
         raise fault_of(view.fault) if view.fault else PeerFault(Cause.COHORT_TOO_SMALL)
     session.check_current(phase.roster)
-    manifest = yield from session.coordinator.manifest(cohort)
-    following, _ = phase.receive(manifest, session.key, session.surroundings.now_s())
-    session.policy.check_manifest(phase.roster, manifest)
+    cards = yield from session.coordinator.cards(cohort, session.member)
+    following, _ = phase.receive(cards, session.key, session.surroundings.now_s())
+    session.policy.check_manifest(phase.roster, cards.manifest)
     # The pair secrets replace the private keys in one atomic write (protocol §4.2).
     session.store.hold(cohort, following, "")
     return following

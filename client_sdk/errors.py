@@ -7,6 +7,7 @@ Exception
 └── ClientError            this member's own machine, or the way to the coordinator
     ├── IdentityError      the identity's folder: missing, exists, loose modes, in use
     ├── StateError         the stored state is damaged
+    ├── LineageError       records and the lineage's name don't go together
     ├── NotEnrolled        the round's cohort does not know this member yet
     ├── Unreachable        no answer until the patience was spent
     └── UnexpectedAnswer   an answer that this release can't read
@@ -22,7 +23,7 @@ class NoResult(PeerFault):
 
     Attributes:
         round_id: which round.
-        state: how it ended: "failed", "voided", "lost"; "missed" where this member came too late to see the
+        state: how it ended: "failed", "voided", "abandoned"; "lost" where it still waits for the admin; "missed" where this member came too late to see the
             opening; "lapsed" where the terms' latest end passed and this member erased its keys.
     """
 
@@ -32,9 +33,11 @@ class NoResult(PeerFault):
 
 
 _ENDINGS = {
-    "failed": "has a sum that broke a check and publishes no weights",
+    "failed": "has no result, though its survivors are certified: they count as opened; join the next one",
     "voided": "ended without a sum and nothing was opened; join the next attempt",
-    "lost": "ended without a certificate; its cohort is not used again, enrol in a new one",
+    "lost": "can't be certified any more and waits for the admin to close it over the decryptors' reports; run the same "
+    "command again after that",
+    "abandoned": "was closed by the admin without a certificate; join the next one",
     "lapsed": "is past its latest end and this member's keys for it are erased; join the next one",
     "missed": "went on without this member; join the next one",
 }
@@ -50,6 +53,10 @@ class IdentityError(ClientError):
 
 class StateError(ClientError):
     """What this member stored can't be read back."""
+
+
+class LineageError(ClientError):
+    """These records can't be used under this lineage's name."""
 
 
 class NotEnrolled(ClientError):  # noqa: N818 - says what is the case
@@ -77,12 +84,14 @@ def fault_of(problem: Problem) -> PeerFault:
             f"the coordinator refused for a cause this release does not know, {problem.cause!r}: "
             f"{problem.detail}; update veilsum"
         ) from error
-    return PeerFault(cause, problem.detail, problem.parties)
+    rounds = f" (rounds {', '.join(problem.rounds)})" if problem.rounds else ""
+    return PeerFault(cause, problem.detail + rounds, problem.parties)
 
 
 __all__ = [
     "ClientError",
     "IdentityError",
+    "LineageError",
     "Misuse",
     "NoResult",
     "NotEnrolled",

@@ -57,7 +57,8 @@ class Evidence:
 
         1. the roster is the admin's (wrong-federation, bad-signature);
         2. the manifest follows from it (`check_manifest`), and this member stands in it (manifest-mismatch);
-        3. the opening is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
+        3. the opening is for this cohort (wrong-cohort) and signed by the roster's coordinator, its exceptions by the admin
+           (bad-signature);
         4. the certificate has t valid votes on its outcome (`check_certificate`);
         5. it does not name another upload of this member than the one it sent (own-upload-changed).
 
@@ -74,6 +75,8 @@ class Evidence:
         if self.opening.cohort != self.manifest.cohort:
             raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort", ["coordinator"])
         self.opening.verify(self.roster.coordinator, "coordinator")
+        for exception in self.opening.exceptions:
+            exception.verify(self.roster.federation, "admin")
         self.attempt.check_certificate(self.certificate)
         named = {survivor.member: survivor for survivor in self.certificate.survivors}
         if self.own and named.get(self.member, self.own[0]) != self.own[0]:

@@ -1,7 +1,17 @@
 """Files that outlive a crash and that nobody else may read."""
 
+import hashlib
 import os
 from pathlib import Path
+
+from client_sdk.errors import StateError
+
+_HEADER = b"veilsum-state/2\n"
+LOSS = (
+    "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
+    "is a new identity: make one with Identity.create, give its public key to the admin, and enrol it in the "
+    "next cohort"
+)
 
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
@@ -51,3 +61,18 @@ def remove_durably(path: Path) -> None:
     """Remove a file, if it is there."""
     path.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def write_sealed(path: Path, content: bytes) -> None:
+    """`write_durably` with a checksum."""
+    write_durably(path, _HEADER + hashlib.sha256(content).digest() + content)
+
+
+def read_sealed(path: Path) -> bytes:
+    """What `write_sealed` wrote; StateError where it is damaged: never guessed at."""
+    raw = path.read_bytes()
+    start = len(_HEADER)
+    content = raw[start + 32 :]
+    if raw[:start] != _HEADER or raw[start : start + 32] != hashlib.sha256(content).digest():
+        raise StateError(f"{path} is damaged. {LOSS}")
+    return content

@@ -53,11 +53,12 @@ class _Conversations:
             policy.check_roster(given)
         self.lock = identity.lock()
         try:
-            report = Reporter(progress)
+            report, store = Reporter(progress), Store(identity.folder)
+            store.begin()
             self.session = Session(
                 member=identity.member,
                 key=identity.key,
-                store=Store(identity.folder),
+                store=store,
                 policy=policy,
                 coordinator=Coordinator(Caller(patience_s, surroundings, report)),
                 report=report,

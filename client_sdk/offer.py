@@ -1,5 +1,6 @@
 """What a member brings to a round, and whether the round's terms fit it."""
 
+import hashlib
 import hmac
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -60,24 +61,33 @@ class Statistics(Protocol):
         """Names the set of records."""
         ...
 
+    @property
+    def record_digests(self) -> bytes:
+        """16 bytes that name each record, joined."""
+        ...
+
     def vector(self, lattice: Any) -> npt.NDArray[np.int64]:
         """The (elements,) int64 vector on a lattice."""
         ...
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class Offer:
     """Statistics under a lineage's name.
 
     Attributes:
         statistics: what is summed.
+        name: the lineage's, for this member alone.
         lineage: lin_u, 8 bytes.
         records: ver_u, 8 bytes.
+        hashes: a keyed hash of each record, sorted.
     """
 
     statistics: Statistics
+    name: str
     lineage: bytes
     records: bytes
+    hashes: npt.NDArray[np.uint64]
 
     @classmethod
     def of(cls, statistics: Statistics, lineage: str, lineage_key: bytes) -> "Offer":
@@ -92,8 +102,10 @@ class Offer:
         name = lineage.encode()
         return cls(
             statistics,
+            lineage,
             _tag(lineage_key, info(Tag.LINEAGE, name)),
             _tag(lineage_key, info(Tag.RECORDS, name, statistics.records_digest)),
+            record_hashes(lineage_key, statistics.record_digests),
         )
 
     def check(self, attempt: Attempt, member: str) -> None:
@@ -154,3 +166,14 @@ def _contradiction(detail: str) -> PeerFault:
 
 def _tag(key: bytes, message: bytes) -> bytes:
     return hmac.digest(key, message, "sha256")[:8]
+
+
+def record_hashes(key: bytes, digests: bytes) -> npt.NDArray[np.uint64]:
+    """8 bytes a record under the member's key, sorted: whoever finds them can't test whether a record is there."""
+    keyed = (
+        hashlib.blake2b(
+            digests[start : start + 16], digest_size=8, key=key, person=b"veilsum-record"
+        ).digest()
+        for start in range(0, len(digests), 16)
+    )
+    return np.sort(np.frombuffer(b"".join(keyed), "<u8"))

@@ -11,7 +11,7 @@ from client_sdk.retry import Caller
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
 from protocol import rest
-from protocol.messages import Roster
+from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
 
 _Model = TypeVar("_Model", bound=rest.Model)
 
@@ -83,6 +83,38 @@ class Operator:
     def round(self, round_id: str, after: int | None = None) -> rest.RoundView:
         """The round now; or with `after`, once its version is above it or the long poll ends."""
         return self._model(rest.RoundView, _poll(rest.ROUND.format(round_id=round_id), after))
+
+    def manifest(self, cohort: str) -> Manifest:
+        """A formed cohort's members and numbers, not checked."""
+        return Manifest.from_bytes(self._call(Request("GET", rest.MANIFEST.format(cohort=cohort))).body)
+
+    def opening(self, round_id: str) -> Opening:
+        """A round's opening, not checked."""
+        return Opening.from_bytes(self._call(Request("GET", rest.OPENING.format(round_id=round_id))).body)
+
+    def ledger(self, federation: str) -> Ledger:
+        """Every closed attempt and the sets it opened, not checked."""
+        return Ledger.from_bytes(self._call(Request("GET", rest.LEDGER.format(federation=federation))).body)
+
+    def reports(self, round_id: str) -> Lost:
+        """What the admin is to sign over a lost round: the reports so far, not checked, under no signature."""
+        return Lost.from_bytes(self._call(Request("GET", rest.REPORTS.format(round_id=round_id))).body)
+
+    def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
+        """Close a lost round with the admin's signature."""
+        headers = {"content-type": rest.OCTETS}
+        path = rest.LOST.format(round_id=round_id)
+        return self._model(rest.RoundView, Request("POST", path, lost.to_bytes(), headers))
+
+    def combine(self, federation: str, request: rest.CombineRequest) -> rest.CombinedRecord:
+        """Add up the sums of finished rounds and solve again."""
+        return self._post(rest.CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
+
+    def combination(self, combination: str) -> tuple[rest.CombinedRecord, bytes]:
+        """A combination's signed record and its weights file, not verified."""
+        path = rest.COMBINATION.format(combination=combination)
+        record = self._model(rest.CombinedRecord, Request("GET", path))
+        return record, self._call(Request("GET", rest.COMBINED_WEIGHTS.format(combination=combination))).body
 
     def cancel(self, round_id: str, reason: str) -> rest.RoundView:
         """Give a round up."""

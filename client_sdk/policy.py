@@ -20,9 +20,16 @@ class Policy:
             admin, not from the coordinator.
         members_min: fewest members in a cohort.
         survivors_min: fewest members a sum may be certified with.
+        honest_min: fewest honest members that a sum, or a group of the ledger, must hide among.
         colluders_min: fewest colluding members that the cohort's parameters must withstand; None for a quarter of
             the roster, which is what a cohort has unless its operator asks for another number. Not of the cohort:
             the coordinator chooses whose cards it shows, and could show few beside those that collude.
+        loss_max: most members in a thousand that a cohort may be sized to lose.
+        accept_exceptions: whether a round may expose a group of the ledger that this member stands in, where the admin
+            has signed that it may.
+        changed_records_min: how many records must have changed before a lineage is used in another version; 0 for any.
+            Two exact sums show the sum of what changed between them, over all members whose records did.
+        publish_rare_classes: whether classes that few members hold may be published, where the admin has signed so.
         statistics: names of statistics this member sums.
         lattices: names of lattices it accepts.
         extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
@@ -37,7 +44,12 @@ class Policy:
     admin_key: bytes | str
     members_min: int = 3
     survivors_min: int = 3
+    honest_min: int = 3
     colluders_min: int | None = None
+    loss_max: int = 250
+    accept_exceptions: bool = False
+    changed_records_min: int = 10
+    publish_rare_classes: bool = True
     statistics: frozenset[str] = frozenset({"ffc", "ffc-bias"})
     lattices: frozenset[str] = frozenset({"sums", "features"})
     extractors: frozenset[bytes | str] | None = None
@@ -51,8 +63,10 @@ class Policy:
             _set(self, field, _names(getattr(self, field), field))
         if self.extractors is not None:
             _set(self, "extractors", frozenset(_digest(value, "extractors") for value in self.extractors))
-        if self.members_min < 3 or self.survivors_min < 3 or (self.colluders_min or 0) < 0:
-            raise Misuse("members_min and survivors_min are at least 3, colluders_min at least 0")
+        if min(self.members_min, self.survivors_min, self.honest_min) < 3:
+            raise Misuse("members_min, survivors_min and honest_min are at least 3")
+        if min(self.colluders_min or 0, self.loss_max, self.changed_records_min) < 0:
+            raise Misuse("colluders_min, loss_max and changed_records_min are at least 0")
         if not (self.lifetime_max_s > 0 and self.records_max > 0 and self.card_lifetime_s > 0):
             raise Misuse("lifetime_max_s, records_max and card_lifetime_s are above 0")
 
@@ -63,13 +77,16 @@ class Policy:
         return self.admin_key
 
     def check_roster(self, roster: Roster) -> None:
-        """Refuse a roster of another federation (wrong-federation), or not the admin's (bad-signature)."""
+        """Refuse a roster of another federation (wrong-federation), not the admin's (bad-signature), or policy-refused."""
         roster.verify_admin(self.federation)
+        if not (roster.withhold or self.publish_rare_classes):
+            wanted = "rare classes to be withheld"
+            raise refused("publish_rare_classes", wanted, "a roster that publishes them", by="the admin")
 
     def check_manifest(self, roster: Roster, manifest: Manifest) -> None:
         """Refuse a cohort, whose manifest has passed `protocol.attempt.check_manifest`, in this order.
 
-        1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. a ≥ colluders_min.
+        1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. h_min ≥ honest_min; 4. a ≥ colluders_min; 5. loss ≤ loss_max.
 
         Raises:
             PeerFault: policy-refused, naming the field, what it demands and what it saw.
@@ -78,6 +95,7 @@ class Policy:
         for field, wanted, seen in (
             ("members_min", self.members_min, len(manifest.members)),
             ("survivors_min", self.survivors_min, manifest.survivors_min),
+            ("honest_min", self.honest_min, manifest.honest_min),
             (
                 "colluders_min",
                 quarter if self.colluders_min is None else self.colluders_min,
@@ -86,11 +104,14 @@ class Policy:
         ):
             if seen < wanted:
                 raise refused(field, f"at least {wanted}", seen)
+        if manifest.loss > self.loss_max:
+            raise refused("loss_max", f"at most {self.loss_max} in a thousand", manifest.loss)
 
-    def check_terms(self, attempt: Attempt, now_s: float) -> None:
-        """Refuse a round's terms, in this order.
+    def check_opening(self, attempt: Attempt, member: str, now_s: float) -> None:
+        """Refuse a round, in this order.
 
-        1. statistic, 2. lattice, 3. extractor, 4. records_max, 5. lifetime; 6. noise, which this release can't add.
+        1. statistic, 2. lattice, 3. extractor, 4. records_max, 5. lifetime; 6. noise, which this release can't add;
+        7. exceptions that name this member.
 
         Raises:
             PeerFault: policy-refused, naming the field, what it demands and what it saw.
@@ -110,13 +131,20 @@ class Policy:
             raise refused("lifetime_max_s", f"at most {self.lifetime_max_s:.0f} s", seen)
         if terms.noise:
             raise refused("noise", "none, since this release adds none", f"{len(terms.noise)} bytes")
+        for exception in attempt.opening.exceptions:
+            if member in exception.members and not self.accept_exceptions:
+                raise refused(
+                    "accept_exceptions",
+                    "no exception to the ledger that names it",
+                    f"one for {', '.join(exception.members)}: {exception.reason}",
+                    by="the admin",
+                )
 
 
-def refused(field: str, wanted: object, seen: object) -> PeerFault:
-    """The one fault of this member's own making: it names the field, what was wanted and what came."""
-    return PeerFault(
-        Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, the coordinator offers {seen}"
-    )
+def refused(field: str, wanted: object, seen: object, by: str = "the coordinator") -> PeerFault:
+    """The one fault of this member's own making: it names the field, what was wanted and what came, from whom."""
+    verb = "offer" if by == "the statistics" else "offers"
+    return PeerFault(Cause.POLICY_REFUSED, f"{field}: this member wants {wanted}, {by} {verb} {seen}")
 
 
 def _set(policy: Policy, field: str, value: object) -> None:

@@ -18,13 +18,15 @@ from client_sdk.errors import PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.files import write_durably
 from protocol.causes import Cause
-from protocol.messages import Certificate
+from protocol.disputes import Dispute, vertex_cover
+from protocol.evicting import check_proof
+from protocol.messages import Certificate, Evictions, Terms
 from protocol.record import verify_record
 from protocol.rest import ResultRecord
 
 Floats = npt.NDArray[np.float64]
 
-_RECORD, _WEIGHTS = "record.json", "weights.safetensors"
+_RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -35,11 +37,13 @@ class Result:
         evidence: the signed history of the round.
         record: what the coordinator signed about the result.
         weights_file: the safetensors file as it came.
+        evictions: proofs against the survivors that the sum is without; None where it is of all of them.
     """
 
     evidence: Evidence
     record: ResultRecord
     weights_file: bytes
+    evictions: Evictions | None = None
 
     @property
     def weights(self) -> Floats:
@@ -58,13 +62,18 @@ class Result:
 
     @property
     def survivors(self) -> tuple[str, ...]:
-        """Ids of the members in the sum, in order."""
+        """Ids of the certified members, in order."""
         return tuple(survivor.member for survivor in self.certificate.survivors)
+
+    @property
+    def summed(self) -> tuple[str, ...]:
+        """Ids of the members in the sum: the survivors, without those that proved false."""
+        return tuple(member for member in self.survivors if member not in self.record.evicted)
 
     @property
     def counted(self) -> bool:
         """Whether this member's own upload is in the sum; False also where it only helped to decrypt."""
-        return self.evidence.counted
+        return self.evidence.counted and self.evidence.member in self.summed
 
     def verify(self, admin_key: bytes | None = None) -> None:
         """Check everything again, from the stored bytes alone, in this order.
@@ -72,7 +81,9 @@ class Result:
         1. the evidence (`Evidence.verify`), and that its certificate is not VOID (result-mismatch);
         2. the coordinator's signature on the record (bad-signature);
         3. each field of the record against the evidence (result-mismatch);
-        4. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch).
+        4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
+           one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
+        5. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch).
 
         That the weights solve the sums is for those to check who may read the sums; this shows that the
         coordinator signed that they do, and for whom.
@@ -94,17 +105,40 @@ class Result:
         named = tuple((view.member, view.digest) for view in self.record.survivors)
         if named != tuple((s.member, s.digest.hex()) for s in self.certificate.survivors):
             raise _mismatch("the record names other survivors than the certificate")
+        self._check_dropped()
+        self._check_evicted()
         if self.record.records > self.evidence.opening.terms.records_max:
             raise _mismatch(f"{self.record.records} records are more than the terms admit")
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
             raise _mismatch("the weights file is not the one that the record names")
         self._check_tensors()
 
+    def _check_dropped(self) -> None:
+        context, members = self.evidence.attempt.context, set(self.evidence.attempt.members)
+        disputes = [Dispute(Cause(view.cause), *view.parties) for view in self.record.disputes]
+        dropped = set(self.record.dropped)
+        if (
+            dropped != vertex_cover(context, disputes)
+            or not {party for dispute in disputes for party in dispute.parties} <= members
+            or dropped & set(self.survivors)
+        ):
+            raise _mismatch("the members that were dropped do not follow from the record's disputes")
+
+    def _check_evicted(self) -> None:
+        attempt, evicted = self.evidence.attempt, self.record.evicted
+        proofs = self.evictions.proofs if self.evictions is not None else ()
+        if tuple(proof.member for proof in proofs) != evicted or len(evicted) > attempt.quorum.colluders:
+            raise _mismatch(f"no proof for each of the evicted, {', '.join(evicted) or 'who are none'}")
+        for proof in proofs:
+            check_proof(attempt, self.certificate, proof)
+
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result beside its evidence, for `load`; every file has mode 0600, none holds a secret."""
         home = Path(folder)
         self.evidence.save(home)
         write_durably(home / _WEIGHTS, self.weights_file)
+        if self.evictions is not None:
+            write_durably(home / _EVICTIONS, self.evictions.to_bytes())
         write_durably(home / _RECORD, self.record.model_dump_json(indent=2).encode())  # last: stands for all
 
     @staticmethod
@@ -123,10 +157,13 @@ class Result:
         evidence = Evidence.load(home)
         try:
             record = ResultRecord.model_validate_json((home / _RECORD).read_bytes())
-            return cls(evidence, record, (home / _WEIGHTS).read_bytes())
-        except (OSError, ValidationError) as error:
+            raw = (home / _EVICTIONS).read_bytes() if record.evicted else None
+            evictions = Evictions.from_bytes(raw) if raw is not None else None
+            return cls(evidence, record, (home / _WEIGHTS).read_bytes(), evictions)
+        except (OSError, ValidationError, PeerFault) as error:
+            why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
             raise StateError(
-                f"{home} holds no complete result ({error}): fetch it again into another folder"
+                f"{home} holds no complete result ({why}): fetch it again into another folder"
             ) from error
 
     def __repr__(self) -> str:
@@ -139,36 +176,46 @@ class Result:
             "federation": attempt.roster.federation.hex(),
             "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),
-            "certificate": self.certificate.hash.hex(),
+            "closing": self.certificate.past.closing.hex(),
             "terms": terms.hash.hex(),
             "extractor": terms.extractor.hex(),
             "statistic": terms.statistic,
             "members": len(attempt.members),
+            "withheld": terms.withheld,
         }
 
     @cached_property
     def _tensors(self) -> dict[str, Floats]:
-        try:
-            tensors: dict[str, Floats] = load(self.weights_file)
-        except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
-            raise _mismatch(f"the weights are no safetensors file: {error}") from error
-        return tensors
+        return tensors_of(self.weights_file)
 
     def _check_tensors(self) -> None:
-        terms = self.evidence.opening.terms
-        try:
-            shapes = {block.name: block.shape for block in Layout.from_bytes(terms.layout).blocks}
-            rows, classes = shapes["U"]
-        except (CalibrationError, KeyError, ValueError) as error:
-            raise _mismatch(f"the terms' layout is not one of classifier statistics: {error}") from error
-        bias = terms.statistic == "ffc-bias"
-        expected = {"weights": (rows - bias, classes)} | ({"bias": (classes,)} if bias else {})
-        seen = {name: tensor.shape for name, tensor in self._tensors.items()}
-        if seen != expected:
-            raise _mismatch(f"the weights file holds {seen}, the terms ask for {expected}")
-        for name, tensor in self._tensors.items():
-            if tensor.dtype != np.float64 or not np.isfinite(tensor).all():
-                raise _mismatch(f"{name} is not finite float64")
+        check_tensors(self.evidence.opening.terms, self._tensors)
+
+
+def tensors_of(weights_file: bytes) -> dict[str, Floats]:
+    """The tensors in a weights file; PeerFault(result-mismatch) where it is none."""
+    try:
+        tensors: dict[str, Floats] = load(weights_file)
+    except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
+        raise _mismatch(f"the weights are no safetensors file: {error}") from error
+    return tensors
+
+
+def check_tensors(terms: Terms, tensors: dict[str, Floats]) -> None:
+    """Refuse tensors of other names, shapes or types than the terms ask for, or not finite (result-mismatch)."""
+    try:
+        shapes = {block.name: block.shape for block in Layout.from_bytes(terms.layout).blocks}
+        rows, classes = shapes["U"]
+    except (CalibrationError, KeyError, ValueError) as error:
+        raise _mismatch(f"the terms' layout is not one of classifier statistics: {error}") from error
+    bias = terms.statistic == "ffc-bias"
+    expected = {"weights": (rows - bias, classes)} | ({"bias": (classes,)} if bias else {})
+    seen = {name: tensor.shape for name, tensor in tensors.items()}
+    if seen != expected:
+        raise _mismatch(f"the weights file holds {seen}, the terms ask for {expected}")
+    for name, tensor in tensors.items():
+        if tensor.dtype != np.float64 or not np.isfinite(tensor).all():
+            raise _mismatch(f"{name} is not finite float64")
 
 
 def _mismatch(detail: str) -> PeerFault:

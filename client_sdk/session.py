@@ -19,8 +19,8 @@ from protocol.rest import RoundView
 POLL_MIN_S = 1.0
 """Between two polls that bring no news."""
 
-ENDINGS = frozenset({"done", "failed", "voided", "lost"})
-"""The states of a round that has ended."""
+ENDINGS = frozenset({"done", "failed", "voided", "abandoned"})
+"""The states of a round that has ended; "lost" waits for the admin."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,6 +54,12 @@ class Session:
         self.policy.check_roster(roster)
         self.store.see_roster(roster)
         return roster
+
+    def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
+        """Store a phase, and first what it has learned since the one before it."""
+        if (learned := ready_of(phase).history) != ready_of(before).history:
+            self.store.remember(learned)
+        self.store.hold(cohort, phase, round_id)
 
     def unhurried(self, since_s: float) -> Flow[None]:
         """Pause where a long poll came back at once and without news: not every proxy lets one wait."""

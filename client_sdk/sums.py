@@ -35,7 +35,7 @@ def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | Non
     """
     if hashlib.sha256(sums_file).hexdigest() != result.record.sums_sha256:
         raise _mismatch("the sums are not those that the record names")
-    terms, members = result.evidence.opening.terms, len(result.survivors)
+    terms, members = result.evidence.opening.terms, len(result.summed)
     bias = terms.statistic == "ffc-bias"
     try:
         total = load(sums_file)["sum"]

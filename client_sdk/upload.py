@@ -52,8 +52,10 @@ def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[
     )
     spool.seal()
     phase, _ = opened.uploaded(upload, own_shares)
-    # Chunks first, then the phase: a stored upload can always be sent whole.
-    session.store.hold(opened.opening.cohort, phase, round_id)
+    # The ledger and the chunks first, then the phase: a stored upload is accounted for, and can always be sent whole.
+    family = opened.opening.terms.family.value
+    yield from compute(partial(session.store.lineages.use, offer, family, attempt.context))
+    session.hold(opened.opening.cohort, opened, phase, round_id)
     return phase
 
 

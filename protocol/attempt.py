@@ -1,29 +1,44 @@
-"""What both sides know of one attempt: roster, manifest, opening, and the context they fix (protocol §4.3)."""
+"""What both sides know of one attempt: roster, manifest, opening, and the context they fix (protocol §4.2, §4.3)."""
 
 import itertools
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Annotated
 
 from protocol.causes import Cause
 from protocol.codec import Nested, Struct
 from protocol.errors import PeerFault
+from protocol.graph import Graph
 from protocol.keys import canonical
-from protocol.messages.cohort import Manifest
-from protocol.messages.opening import EMPTY_CHAIN, Link, Opening, extend_chain
-from protocol.messages.outcome import Certificate, Survivor
-from protocol.messages.roster import Roster, cohort_id
-from protocol.messages.upload import UploadHeader
+from protocol.messages import (
+    EMPTY_CHAIN,
+    Cards,
+    Certificate,
+    Link,
+    Lost,
+    Manifest,
+    Opening,
+    Past,
+    Report,
+    Roster,
+    Survivor,
+    UploadHeader,
+    cohort_id,
+    extend_chain,
+)
 from protocol.parameters import HONEST_MIN, Quorum
 from protocol.ring import Ring
+from protocol.sizing import Assumptions, Sizes, size
 from protocol.tags import Tag, hash_fields
 
 SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
-MODE = b"complete"
+MODE = b"pairwise"
+ALL_CARDS_MAX = 200
+"""Members of a cohort up to which everybody is sent all cards."""
 
 
-def decryptors_of(roster: Roster, members: tuple[str, ...]) -> tuple[str, ...]:
-    """D: those members that the roster nominates, or all where it nominates none."""
-    return tuple(m for m in members if m in roster.decryptors) if roster.decryptors else members
+LOSS_MAX = 374
+"""γ = 250 ‰ and twice this stay below the whole: with more lost there are no survivors to certify."""
 
 
 def colluders_assumed(roster: Roster) -> int:
@@ -31,39 +46,70 @@ def colluders_assumed(roster: Roster) -> int:
     return len(roster.members) // 4
 
 
+def group_floor(manifest: Manifest) -> int:
+    """Compute g = a + h_min: the fewest members that a sum, or a group of the ledger, may hide among."""
+    return manifest.colluders + manifest.honest_min
+
+
+def cohort_sizes(
+    roster: Roster, members: Sequence[str], *, colluders: int, honest_min: int, loss: int
+) -> Sizes:
+    """What follows from who came and what is assumed: quorum, graph and committee (protocol §5).
+
+    Args:
+        roster: says who is nominated to decrypt.
+        members: ids of those who came.
+        colluders: a.
+        honest_min: h_min.
+        loss: members in a thousand who may vanish, at most `LOSS_MAX`.
+
+    Raises:
+        PeerFault: cohort-too-small.
+    """
+    return size(
+        len(members),
+        len(roster.decryptors) or None,
+        Assumptions(delta=loss),
+        present=len({*members}.intersection(roster.decryptors)) if roster.decryptors else None,
+        colluders=colluders,
+        honest_min=honest_min,
+        roster=len(roster.members),
+    )
+
+
+def cohort_graph(manifest: Manifest) -> Graph:
+    """Who shares a mask with whom."""
+    return manifest.graph
+
+
 def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
-    """Check everything in a manifest that follows from roster and cards, in this order.
+    """Check everything in a manifest that follows from the roster, in this order (protocol §4.2).
 
-    1. it is for this roster, and its cohort id follows from roster and counter (wrong-cohort);
-    2. every card is of this cohort and signed by the roster's key for that member (bad-signature);
-    3. no X25519 key stands twice, however it is encoded (duplicate);
-    4. the decryptors are the roster's, or everyone where it names none (weak-parameters);
-    5. quorum and threshold are what n, L and a give (weak-parameters), and there are enough members
-       (cohort-too-small).
-
-    Low-order keys show when the pair secrets are made.
+    1. it is for this roster, its cohort id follows from roster and counter (wrong-cohort), and its members are the
+       roster's (unknown-member);
+    2. quorum, threshold, graph and decryptors are what the rules compute (weak-parameters), and there are enough
+       members (cohort-too-small).
     """
     if manifest.roster_hash != roster.hash or manifest.cohort != cohort_id(roster.hash, manifest.counter):
         raise PeerFault(
             Cause.WRONG_COHORT, "the manifest is not of this roster, or its cohort id does not follow"
         )
-    for card in manifest.cards:
-        if card.cohort != manifest.cohort:
-            raise PeerFault(
-                Cause.WRONG_COHORT, f"the card of {card.member} is for another cohort", [card.member]
-            )
-        card.verify(roster.key_of(card.member), card.member)
-    keys = [canonical(key) for card in manifest.cards for key in (card.mask_key, card.box_key)]
-    if len(set(keys)) != len(keys):
-        raise PeerFault(Cause.DUPLICATE, "an X25519 key stands twice in the manifest")
-    if manifest.honest_min < HONEST_MIN:
-        raise PeerFault(Cause.WEAK_PARAMETERS, f"h_min is {manifest.honest_min}, at least {HONEST_MIN}")
-    decryptors = decryptors_of(roster, manifest.members)
-    quorum = Quorum.derive(
-        len(manifest.cards), len(decryptors), colluders=manifest.colluders, honest_min=manifest.honest_min
+    for member in manifest.members:
+        roster.key_of(member)
+    if manifest.honest_min < HONEST_MIN or manifest.loss > LOSS_MAX:
+        raise PeerFault(
+            Cause.WEAK_PARAMETERS,
+            f"h_min is {manifest.honest_min}, at least {HONEST_MIN}; loss is {manifest.loss}, at most {LOSS_MAX}",
+        )
+    sizes = cohort_sizes(
+        roster,
+        manifest.members,
+        colluders=manifest.colluders,
+        honest_min=manifest.honest_min,
+        loss=manifest.loss,
     )
+    quorum = sizes.quorum
     stated = (
-        manifest.decryptors,
         manifest.decryptor_colluders,
         manifest.survivors_min,
         manifest.threshold,
@@ -71,18 +117,38 @@ def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
         manifest.window_dropped_max,
     )
     computed = (
-        decryptors,
         quorum.decryptor_colluders,
         quorum.survivors_min,
         quorum.threshold,
-        quorum.members - 1,
-        0,
+        sizes.degree,
+        sizes.window_dropped_max,
     )
     if stated != computed:
-        raise PeerFault(
-            Cause.WEAK_PARAMETERS, f"the manifest states {stated[1:]}, the rules give {computed[1:]}"
-        )
+        raise PeerFault(Cause.WEAK_PARAMETERS, f"the manifest states {stated}, the rules give {computed}")
+    if manifest.decryptors != sizes.decryptors(manifest.members, roster.decryptors, manifest.beacon):
+        raise PeerFault(Cause.WEAK_PARAMETERS, "the manifest names other decryptors than the rules give")
     return quorum
+
+
+def check_cards(roster: Roster, cards: Cards) -> None:
+    """Check the cards shown, in this order (protocol §4.2).
+
+    3. each is of the manifest's cohort (wrong-cohort), signed by the roster's key for that member (bad-signature), and
+       bound by the manifest's root (manifest-mismatch);
+    4. no X25519 key stands twice, however it is encoded (duplicate).
+
+    Low-order keys show when the pair secrets are made.
+    """
+    for card in cards.by_member.values():
+        if card.cohort != cards.manifest.cohort:
+            raise PeerFault(
+                Cause.WRONG_COHORT, f"the card of {card.member} is for another cohort", ["coordinator"]
+            )
+        card.verify(roster.key_of(card.member), card.member)
+    cards.check_bound()
+    keys = [canonical(key) for card in cards.by_member.values() for key in (card.mask_key, card.box_key)]
+    if len(set(keys)) != len(keys):
+        raise PeerFault(Cause.DUPLICATE, "an X25519 key stands twice in the cohort")
 
 
 class Attempt(Struct):
@@ -109,6 +175,7 @@ class Attempt(Struct):
             extend_chain(EMPTY_CHAIN, self.opening.links),
             terms.hash,
             terms.layout_hash,
+            self.opening.exceptions_hash,
         )
 
     @cached_property
@@ -116,7 +183,7 @@ class Attempt(Struct):
         """The numbers of the cohort."""
         return Quorum.of(self.manifest)
 
-    @cached_property
+    @property
     def members(self) -> tuple[str, ...]:
         """Ids in cohort order."""
         return self.manifest.members
@@ -125,6 +192,11 @@ class Attempt(Struct):
     def decryptors(self) -> tuple[str, ...]:
         """Ids in cohort order; a decryptor's place + 1 is its Shamir x."""
         return self.manifest.decryptors
+
+    @cached_property
+    def decryptor_place(self) -> dict[str, int]:
+        """Each decryptor's index among them."""
+        return {member: place for place, member in enumerate(self.decryptors)}
 
     @property
     def ring(self) -> Ring:
@@ -141,28 +213,29 @@ class Attempt(Struct):
         terms = self.opening.terms
         return min(terms.chunk_elements, terms.elements - index * terms.chunk_elements)
 
+    @cached_property
+    def graph(self) -> Graph:
+        """Who shares a mask with whom."""
+        return cohort_graph(self.manifest)
+
     @property
     def neighbour_count(self) -> int:
         """k: each member deals 1 + k secrets, b_u and one r_uv a neighbour."""
-        return len(self.members) - 1
+        return self.manifest.degree
+
+    def neighbours(self, member: str) -> tuple[str, ...]:
+        """N(u) in order."""
+        return self.graph.neighbours(member)
 
     def secret_index(self, member: str, neighbour: str) -> int:
         """Where r_uv stands among the member's secrets: b_u is 0, then N(u) in order."""
-        mine, other = self._place[member], self._place[neighbour]
-        return 1 + other if other < mine else other
+        return self.graph.secret_index(member, neighbour)
 
-    @cached_property
-    def _place(self) -> dict[str, int]:
-        return {member: place for place, member in enumerate(self.members)}
-
-    def neighbours(self, member: str) -> tuple[str, ...]:
-        """N(u) in order: on the complete graph everybody else."""
-        return tuple(other for other in self.members if other != member)
-
-    def link(self, outcome: bytes) -> Link:
-        """The chain's link for this attempt, ended by an outcome of this hash."""
+    def link(self, past: Past) -> Link:
+        """The chain's link for this attempt, closed like this."""
         sequence, attempt = self.opening.place
-        return Link(self.manifest.cohort, sequence, attempt, self.context, outcome)
+        family = self.opening.terms.family.value
+        return Link(self.manifest.cohort, sequence, attempt, family, self.context, past.closing)
 
     def check_context(self, context: bytes, sender: str) -> None:
         """Refuse a message that is bound to another round or attempt."""
@@ -171,13 +244,13 @@ class Attempt(Struct):
 
     def check_decryptor(self, member: str) -> None:
         """Refuse somebody who holds no shares."""
-        if member not in self.decryptors:
+        if member not in self.decryptor_place:
             raise PeerFault(Cause.NOT_A_DECRYPTOR, f"{member} is not a decryptor of this cohort", [member])
 
     def check_header(self, header: UploadHeader) -> None:
         """Refuse an upload header of another context, of a stranger, or with a wrong signature."""
         self.check_context(header.context, header.member)
-        if header.member not in self.members:
+        if header.member not in self.manifest.place:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"{header.member} is not in the cohort", [header.member])
         header.verify(self.roster.key_of(header.member))
 
@@ -202,10 +275,52 @@ class Attempt(Struct):
     def check_survivors(self, survivors: tuple[Survivor, ...]) -> None:
         """Refuse fewer survivors than n_min, strangers, disorder and repeats."""
         names = [survivor.member for survivor in survivors]
-        if any(a >= b for a, b in itertools.pairwise(names)) or not set(names) <= set(self.members):
+        if any(a >= b for a, b in itertools.pairwise(names)) or not self.manifest.place.keys() >= set(names):
             raise PeerFault(Cause.SURVIVORS_INVALID, "survivors are not members of the cohort in order")
         # Not the Shamir threshold: a sum of t < n_min members would hide too few honest ones (protocol §5).
         if len(names) < self.quorum.survivors_min:
             raise PeerFault(
                 Cause.SURVIVORS_TOO_FEW, f"{len(names)} survivors, n_min is {self.quorum.survivors_min}"
             )
+
+    def check_windows(self, survivors: Collection[str]) -> None:
+        """On a sparse graph, refuse survivors that leave too many lost members next to each other (protocol §4.6, clause 2)."""
+        lost = [member for member in self.members if member not in survivors]
+        if found := self.graph.window_excess(lost, self.manifest.window_dropped_max):
+            raise PeerFault(
+                Cause.WINDOW_EXCEEDED,
+                f"{len(found)} lost members in one window, D_max is {self.manifest.window_dropped_max}",
+                found,
+            )
+
+    def past(self, ending: Certificate | Lost) -> Past:
+        """How the chain names this end.
+
+        A certified set has the votes of t − a_D honest decryptors at least, and those of them that report name it. Fewer
+        reports of a set than that are colluders' (protocol §4.9).
+        """
+        if isinstance(ending, Certificate):
+            return ending.past
+        quorum = self.quorum
+        silent = quorum.decryptors - len(ending.reports)
+        return ending.past(max(1, quorum.threshold - quorum.decryptor_colluders - silent))
+
+    def check_report(self, report: Report) -> None:
+        """Refuse a report that is not a decryptor's of this attempt, or of a set that nobody honest signs."""
+        self.check_context(report.context, report.member)
+        self.check_decryptor(report.member)
+        report.verify(self.roster.key_of(report.member), report.member)
+        for reported in report.sets:
+            self.check_survivors(reported.survivors)
+
+    def check_lost(self, lost: Lost) -> bool:
+        """Check the admin's Lost and its reports (protocol §4.9); whether they are a threshold.
+
+        1. it is for this context (wrong-context) and signed by the admin (bad-signature);
+        2. each report is a decryptor's of this cohort, signed, for this context, and of a set that could be certified.
+        """
+        self.check_context(lost.context, "admin")
+        lost.verify(self.roster.federation, "admin")
+        for report in lost.reports:
+            self.check_report(report)
+        return len(lost.reports) >= self.quorum.threshold

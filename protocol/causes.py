@@ -47,6 +47,11 @@ class Cause(StrEnum):
     WRONG_SEQUENCE = "wrong-sequence", "the round or attempt number is not the next one"
     CHAIN_BROKEN = "chain-broken", "the history of rounds omits or changes one that this member knows"
     TERMS_REFUSED = "terms-refused", "the round's terms contradict themselves or the roster"
+    OUTCOME_MISSING = (
+        "outcome-missing",
+        "this member has not been shown how an attempt it took part in has ended",
+    )
+    EXCEPTION_REFUSED = "exception-refused", "an exception to the ledger is not the admin's for this round"
     TERMS_EXPIRED = "terms-expired", "the terms' latest end has passed"
     # Uploads
     UPLOAD_CONFLICT = "upload-conflict", "the member already sent another upload in this attempt"
@@ -63,6 +68,23 @@ class Cause(StrEnum):
         "the proposed survivors are unsorted, repeated or not what was uploaded",
     )
     OWN_UPLOAD_CHANGED = "own-upload-changed", "the proposal shows another upload than this member sent"
+    WINDOW_EXCEEDED = (
+        "window-exceeded",
+        "too many members next to each other on the sparse graph are lost",
+    )
+    LEDGER_REFUSED = (
+        "ledger-refused",
+        "with the rounds opened before, the sum would expose a group smaller than g",
+    )
+    LINEAGE_MIXED = "lineage-mixed", "a lineage stands in exact and in noisy rounds"
+    LINEAGE_SPENT = (
+        "lineage-spent",
+        "the lineage stood in a lost attempt whose opened sets are not all known",
+    )
+    INDICATOR_MISMATCH = (
+        "indicator-mismatch",
+        "classes withheld, or survivors, do not follow from the indicator round",
+    )
     NOT_A_DECRYPTOR = "not-a-decryptor", "the member holds no shares in this cohort"
     ALREADY_VOTED = "already-voted", "the decryptor has signed another outcome for this context"
     CERTIFICATE_INVALID = (
@@ -79,8 +101,14 @@ class Cause(StrEnum):
         "dealer-inconsistent",
         "a dealer's shares recover another secret than it committed to",
     )
+    EVICTION_INVALID = "eviction-invalid", "the proof does not show that the dealer dealt falsely"
+    DISCLOSURE_INVALID = "disclosure-invalid", "what is disclosed is not what the certified members sent"
     QUORUM_LOST = "quorum-lost", "fewer decryptors than the threshold answered in time"
     SUM_CHECK_FAILED = "sum-check-failed", "the sum breaks an identity that honest statistics satisfy"
+    HELPER_DISAGREEMENT = (
+        "helper-disagreement",
+        "two mask helpers returned different sums of the same seeds",
+    )
     RESULT_MISMATCH = "result-mismatch", "the result does not follow from what was signed"
     CANCELLED = "cancelled", "the operator cancelled the round"
     # Talking to the service

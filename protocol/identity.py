@@ -29,8 +29,20 @@ class SigningKey:
         return f"<SigningKey {self.public.hex()[:16]}>"
 
 
+_P = 2**255 - 19
+_ORDER_8 = 2707385501144840649318225287225658788936804267575313519463743609750303402022
+_SMALL_ORDER = frozenset({0, 1, _P - 1, _ORDER_8, _P - _ORDER_8})
+"""The y-coordinates of the eight points whose order divides 8: under such a key one signature fits any message."""
+
+
 def verify_signature(public: bytes, signature: bytes, digest: bytes, signer: str) -> None:
-    """Refuse a signature that `public` did not make over `digest`; the fault names `signer`."""
+    """Refuse a signature that `public` did not make over `digest`, or a key of small order; the fault names `signer`.
+
+    Verification is cofactorless (RFC 8032 §5.1.7, as OpenSSL does it).
+    """
+    y = int.from_bytes(public, "little") & ((1 << 255) - 1)
+    if y % _P in _SMALL_ORDER:
+        raise PeerFault(Cause.BAD_SIGNATURE, f"{signer}'s key is of small order", [signer])
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, digest)
     except (InvalidSignature, ValueError) as error:

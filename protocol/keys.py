@@ -63,40 +63,31 @@ class Pair:
         return self.low.encode(), self.high.encode()
 
 
-class PairKeys(Struct):
-    """What a member shares with one other for one sequence number: K for masks and K for boxes."""
+class PairKey(Struct):
+    """K_uv: what a member shares with one other for one sequence number, for masks or for boxes."""
 
     peer: Id
-    mask: Secret
-    box: Secret
+    key: Secret
 
     @classmethod
     def establish(
-        cls, me: str, peer: str, mask_shared: bytes, box_shared: bytes, cohort: bytes, manifest_hash: bytes
-    ) -> "PairKeys":
-        """K_0 from the two X25519 shared secrets, bound to the manifest that both ends verified."""
+        cls, tag: Tag, me: str, peer: str, shared: bytes, cohort: bytes, manifest_hash: bytes
+    ) -> "PairKey":
+        """K_0 from an X25519 secret; `tag` is PAIR_MASK or PAIR_BOX."""
         ids = Pair.of(me, peer).fields
-        return cls(
-            peer,
-            derive(mask_shared, salt=manifest_hash, context=info(Tag.PAIR_MASK, cohort, *ids)),
-            derive(box_shared, salt=manifest_hash, context=info(Tag.PAIR_BOX, cohort, *ids)),
-        )
+        return cls(peer, derive(shared, salt=manifest_hash, context=info(tag, cohort, *ids)))
 
-    def ratcheted(self, cohort: bytes, sequence: int) -> "PairKeys":
+    def ratcheted(self, cohort: bytes, sequence: int) -> "PairKey":
         """K_sequence from K_(sequence-1): one way, so that a key stolen later opens no earlier round."""
         step = info(Tag.RATCHET, cohort, sequence.to_bytes(8, "little"))
-        return PairKeys(
-            self.peer,
-            derive(self.mask, salt=b"", context=step),
-            derive(self.box, salt=b"", context=step),
-        )
+        return PairKey(self.peer, derive(self.key, salt=b"", context=step))
 
     def mask_seed(self, me: str, context: bytes) -> SecretBytes:
         """r_uv, the same at both ends."""
-        return derive(self.mask, salt=context, context=info(Tag.MASK_SEED, *Pair.of(me, self.peer).fields))
+        return derive(self.key, salt=context, context=info(Tag.MASK_SEED, *Pair.of(me, self.peer).fields))
 
     def box_key(self, dealer: str, decryptor: str, context: bytes, salt: bytes) -> SecretBytes:
         """The AES-256-GCM key of the one box that `dealer` seals for `decryptor` under its upload's salt."""
         return derive(
-            self.box, salt=context + salt, context=info(Tag.BOX_KEY, dealer.encode(), decryptor.encode())
+            self.key, salt=context + salt, context=info(Tag.BOX_KEY, dealer.encode(), decryptor.encode())
         )

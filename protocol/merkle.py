@@ -15,11 +15,13 @@ from protocol.tags import Tag, hash_fields
 _COUNT_LIMIT = 1 << 64
 _NODE_RIGHT = (32).to_bytes(8, "little")
 _NODE_LEFT = Tag.MERKLE_NODE + _NODE_RIGHT
+_LEAF = bytes(Tag.MERKLE_LEAF)
 
 
 def leaf_hash(leaf: bytes) -> bytes:
     """Hash a leaf; all that a tree keeps of it."""
-    return hash_fields(Tag.MERKLE_LEAF, leaf)
+    # hash_fields(Tag.MERKLE_LEAF, leaf), spelt out as `_node` is
+    return sha256(_LEAF + len(leaf).to_bytes(8, "little") + leaf).digest()
 
 
 class Tree:

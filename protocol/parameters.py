@@ -9,6 +9,21 @@ from protocol.messages.cohort import Manifest
 HONEST_MIN = 3
 
 
+def colluding_nominees(nominees: int, colluders: int) -> int:
+    """a_D where the admin nominates: ⌊(L−1)/3⌋, so that L ≥ 3·a_D + 1 and that many can't stall the rest, at most a.
+
+    Args:
+        nominees: how many the roster names, whoever of them came: else leaving out cards would lower it.
+        colluders: a.
+
+    Raises:
+        Misuse: nobody is nominated, or a < 0.
+    """
+    if nominees < 1 or colluders < 0:
+        raise Misuse(f"no a_D for {nominees} nominees and a={colluders}")
+    return min(colluders, (nominees - 1) // 3)
+
+
 @dataclass(frozen=True)
 class Quorum:
     """Who must be there for a sum, for n members of whom L are decryptors.
@@ -17,9 +32,10 @@ class Quorum:
         members: n.
         decryptors: L.
         colluders: a, members who may collude with the coordinator.
-        decryptor_colluders: a_D, decryptors among those.
+        decryptor_colluders: a_D, decryptors among those: min(a, L), unless the decryptors were nominated or drawn.
         honest_min: h_min, honest members a sum must hide among; at least 3.
-        survivors_min: n_min = max(a + h_min, ⌊(n+a)/2⌋ + 1): two certified sets of a cohort share an honest member.
+        survivors_min: n_min = max(a + h_min, ⌊(N+a)/2⌋ + 1), N members in the roster: two certified sets of a roster share
+            an honest member, who refuses a history that leaves out either.
         threshold: t = ⌊(L+a_D)/2⌋ + 1, of shares and of signatures: 2t > L + a_D, so that no two outcomes of
             one context can both be certified, nor both secrets of one member recovered.
     """
@@ -34,12 +50,22 @@ class Quorum:
 
     @classmethod
     def derive(
-        cls, members: int, decryptors: int, *, colluders: int | None = None, honest_min: int = HONEST_MIN
+        cls,
+        members: int,
+        decryptors: int,
+        *,
+        colluders: int | None = None,
+        decryptor_colluders: int | None = None,
+        honest_min: int = HONEST_MIN,
+        roster: int | None = None,
     ) -> "Quorum":
-        """Compute the quorum; `colluders` defaults to ⌊n/4⌋, right where the cohort is the roster.
+        """Compute the quorum.
+
+        `colluders` defaults to ⌊n/4⌋, right where the cohort is the roster, and `decryptor_colluders` to min(a, L), right
+        whoever the decryptors are; `roster` is N, by default the cohort is the roster.
 
         Raises:
-            Misuse: h_min < 3, a < 0, or more decryptors than members.
+            Misuse: h_min < 3, a < 0, a_D outside 0 … min(a, L), or more decryptors than members.
             PeerFault: cohort-too-small where n < 3, L < 2, n_min > n or t > L, with the numbers: who comes is not
                 this side's doing.
         """
@@ -48,8 +74,10 @@ class Quorum:
             raise PeerFault(Cause.COHORT_TOO_SMALL, f"{members} members: a sum needs 3 at least")
         if a < 0 or honest_min < HONEST_MIN or decryptors > members:
             raise Misuse(f"no quorum for n={members}, L={decryptors}, a={a}, h_min={honest_min}")
-        a_d = min(a, decryptors)
-        survivors_min = max(a + honest_min, (members + a) // 2 + 1)
+        a_d = min(a, decryptors) if decryptor_colluders is None else decryptor_colluders
+        if not 0 <= a_d <= min(a, decryptors):
+            raise Misuse(f"no quorum for L={decryptors}, a={a}, a_D={a_d}")
+        survivors_min = max(a + honest_min, ((members if roster is None else roster) + a) // 2 + 1)
         threshold = (decryptors + a_d) // 2 + 1
         if survivors_min > members or threshold > decryptors or decryptors < 2:
             raise PeerFault(
@@ -62,11 +90,14 @@ class Quorum:
     @classmethod
     def of(cls, manifest: Manifest) -> "Quorum":
         """The quorum of a manifest that was checked."""
-        return cls.derive(
-            len(manifest.cards),
+        return cls(
+            len(manifest.members),
             len(manifest.decryptors),
-            colluders=manifest.colluders,
-            honest_min=manifest.honest_min,
+            manifest.colluders,
+            manifest.decryptor_colluders,
+            manifest.honest_min,
+            manifest.survivors_min,
+            manifest.threshold,
         )
 
     @property

@@ -1,24 +1,27 @@
 """The coordinator's signature over a result record (protocol §4.8)."""
 
 import json
+from typing import TypeVar
 
 from protocol.identity import SigningKey, verify_signature
-from protocol.rest import ResultRecord
+from protocol.rest import CombinedRecord, ResultRecord
 from protocol.tags import Tag, hash_fields
 
+Record = TypeVar("Record", ResultRecord, CombinedRecord)
 
-def record_digest(record: ResultRecord) -> bytes:
+
+def record_digest(record: ResultRecord | CombinedRecord) -> bytes:
     """H(result tag, body): the record without its signature as JSON with sorted keys and no spaces."""
     body = record.model_dump(mode="json", exclude={"signature"})
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return hash_fields(Tag.RESULT, text.encode())
 
 
-def sign_record(record: ResultRecord, key: SigningKey) -> ResultRecord:
+def sign_record(record: Record, key: SigningKey) -> Record:
     """The same record with the coordinator's signature."""
     return record.model_copy(update={"signature": key.sign(record_digest(record)).hex()})
 
 
-def verify_record(record: ResultRecord, coordinator: bytes) -> None:
+def verify_record(record: ResultRecord | CombinedRecord, coordinator: bytes) -> None:
     """Raise PeerFault(bad-signature) unless the roster's coordinator signed this record."""
     verify_signature(coordinator, bytes.fromhex(record.signature), record_digest(record), "coordinator")

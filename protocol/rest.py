@@ -23,11 +23,13 @@ VERSION_HEADER = "veilsum-version"
 COORDINATOR = "/v1/coordinator"
 FEDERATION = "/v1/federations/{federation}"
 ROSTER = "/v1/federations/{federation}/roster"
+LEDGER = "/v1/federations/{federation}/ledger"
 COHORTS = "/v1/federations/{federation}/cohorts"
 COHORT = "/v1/cohorts/{cohort}"
 CARD = "/v1/cohorts/{cohort}/cards/{member}"
 CLOSE = "/v1/cohorts/{cohort}/close"
 MANIFEST = "/v1/cohorts/{cohort}/manifest"
+CARDS = "/v1/cohorts/{cohort}/manifest/{member}"
 ROUNDS = "/v1/cohorts/{cohort}/rounds"
 ROUND = "/v1/rounds/{round_id}"
 ROUND_EVENTS = "/v1/rounds/{round_id}/events"
@@ -37,9 +39,16 @@ ANSWERS = "/v1/rounds/{round_id}/answers"
 UPLOAD = "/v1/rounds/{round_id}/uploads/{member}"
 CHUNK = "/v1/rounds/{round_id}/uploads/{member}/chunks/{index}"
 CANCEL = "/v1/rounds/{round_id}/cancel"
+CLOSING = "/v1/contexts/{context}/closing"
+REPORTS = "/v1/rounds/{round_id}/reports"
+LOST = "/v1/rounds/{round_id}/lost"
 RESULT = "/v1/rounds/{round_id}/result"
 WEIGHTS = "/v1/rounds/{round_id}/result/weights"
 SUMS = "/v1/rounds/{round_id}/result/sums"
+EVICTIONS = "/v1/rounds/{round_id}/result/evictions"
+COMBINATIONS = "/v1/federations/{federation}/combinations"
+COMBINATION = "/v1/combinations/{combination}"
+COMBINED_WEIGHTS = "/v1/combinations/{combination}/weights"
 HEALTH = "/healthz"
 
 HEX32_PATTERN = r"^[0-9a-f]{64}$"
@@ -57,8 +66,19 @@ class Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
+def round_name(context: bytes) -> str:
+    """A round's id: the first 16 digits of its context, so that whoever reads the chain can name its rounds."""
+    return context[:8].hex()
+
+
 class Problem(Model):
-    """RFC 9457 problem details; `cause` is the last part of `type`."""
+    """RFC 9457 problem details; `cause` is the last part of `type`.
+
+    Attributes:
+        parties: whom the fault names.
+        group: for `ledger-refused`, the members whose records would be exposed.
+        rounds: the rounds that together would expose them.
+    """
 
     type: str
     title: str
@@ -66,6 +86,8 @@ class Problem(Model):
     detail: str
     cause: str
     parties: tuple[str, ...] = ()
+    group: tuple[str, ...] = ()
+    rounds: tuple[RoundId, ...] = ()
 
 
 class CoordinatorView(Model):
@@ -91,12 +113,14 @@ class CohortRequest(Model):
     Attributes:
         records_cap: most records that each member may contribute to a round.
         colluders: `a`; None for a quarter of the roster.
+        loss: members in a thousand who may vanish, which a sparse graph or a drawn committee is sized for.
         enrol_s: seconds until enrolment closes with the cards that came; it closes at once when all are in.
     """
 
     records_cap: Annotated[int, Field(ge=1, le=1 << 48)]
     colluders: Annotated[int, Field(ge=0, le=1000)] | None = None
     honest_min: Annotated[int, Field(ge=3, le=1000)] = 3
+    loss: Annotated[int, Field(ge=0, le=374)] = 100
     enrol_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 86_400.0
 
 
@@ -113,7 +137,11 @@ class QuorumView(Model):
 
 
 class CohortView(Model):
-    """A cohort: enrolling, formed (its manifest stands), or failed for want of cards; and its rounds, oldest first."""
+    """A cohort: enrolling, formed (its manifest stands), or failed for want of cards; and its rounds, oldest first.
+
+    Attributes:
+        next_sequence: of the round that would be opened next; what an exception to the ledger is signed for.
+    """
 
     cohort: Hex32
     federation: Hex32
@@ -125,6 +153,7 @@ class CohortView(Model):
     quorum: QuorumView | None
     fault: Problem | None
     rounds: tuple[RoundId, ...] = ()
+    next_sequence: int = 0
 
 
 class WindowsModel(Model):
@@ -150,6 +179,7 @@ class RoundRequest(Model):
         extractor: digest of extractor and preprocessing, from the roster's list.
         ridges: λ grid; empty for the solver's own. One value fixes λ.
         lifetime_s: seconds until the round's keys are erased whatever happens.
+        exceptions: LedgerException messages that the admin signed for this cohort and sequence, in hexadecimal.
     """
 
     dim: Annotated[int, Field(ge=1, le=65_535)]
@@ -165,6 +195,10 @@ class RoundRequest(Model):
     chunk_elements: Annotated[int, Field(ge=8, le=1 << 22, multiple_of=8)] = 1 << 17
     lifetime_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 7 * 86_400.0
     windows: WindowsModel = WindowsModel()
+    exceptions: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$", max_length=1 << 20)], ...],
+        Field(max_length=16),
+    ] = ()
 
 
 class TermsView(Model):
@@ -189,11 +223,15 @@ class RoundView(Model):
     """A round in time: its phase, whom it waits for and until when, and how it ended.
 
     Attributes:
-        state: the coordinator's phase, then "solving" and "done", or "failed" where the sum broke a check.
+        state: the coordinator's phase, then "done". "failed" is a certified set without a result: too few reveals, or a
+            sum that broke a check. "lost" waits for the decryptors' reports and the admin's signature over them, and is
+            then "abandoned".
         version: grows with every change; pass it as `after` to wait for the next.
         uploaded: members whose upload is whole.
         waiting_for: members whose answers move the round on.
         survivors: the certified set, once there is one.
+        evicted: those of them that proved false: the sum is without them.
+        reported: where the round is lost, the decryptors whose reports are in.
         phase_seconds: how long each phase took so far.
     """
 
@@ -214,6 +252,7 @@ class RoundView(Model):
         "voiding",
         "voided",
         "lost",
+        "abandoned",
     ]
     ended: bool
     version: int
@@ -224,6 +263,8 @@ class RoundView(Model):
     uploaded: tuple[str, ...]
     waiting_for: tuple[str, ...]
     survivors: tuple[str, ...]
+    evicted: tuple[str, ...] = ()
+    reported: tuple[str, ...] = ()
     fault: Problem | None
     phase_seconds: dict[str, float]
     terms: TermsView | None = None
@@ -263,24 +304,89 @@ class SurvivorView(Model):
     digest: Hex32
 
 
+class DisputeView(Model):
+    """Two members who contradict each other: the ends of an edge, or a dealer and the decryptor that complains."""
+
+    cause: Literal["edge-disagreement", "box-refused"]
+    parties: tuple[MemberId, MemberId]
+
+
 class ResultRecord(Model):
     """What the coordinator signs about a finished round.
 
-    The signature is Ed25519 over H("veilsum/1/result", body), where the body is this object without
+    The signature is Ed25519 over H("result", body), where the body is this object without
     `signature` as JSON with sorted keys, no spaces, UTF-8, numbers as their shortest decimal form.
+
+    Attributes:
+        closing: how the chain names the round's end; follows from the certificate.
+        disputes: those that had members dropped before the survivors were signed.
+        dropped: whom they cost their place, in order.
+        evicted: survivors that proved false after it: the sum is without them.
+        withheld: classes left out of the statistics, as the terms say.
     """
 
-    format: Literal["veilsum-result/1"] = "veilsum-result/1"
+    format: Literal["veilsum-result/2"] = "veilsum-result/2"
     round: RoundId
     federation: Hex32
     cohort: Hex32
     context: Hex32
-    certificate: Hex32
+    closing: Hex32
     terms: Hex32
     extractor: Hex32
     statistic: str
     members: int
     survivors: tuple[SurvivorView, ...]
+    disputes: tuple[DisputeView, ...] = ()
+    dropped: tuple[MemberId, ...] = ()
+    evicted: tuple[MemberId, ...] = ()
+    withheld: tuple[int, ...] = ()
+    records: int
+    noise: Literal["none"] = "none"
+    weights_sha256: Hex32
+    sums_sha256: Hex32
+    weights_error_bound: float | None
+    solution: SolutionView
+    signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""
+
+
+class CombineRequest(Model):
+    """Add up the sums of finished rounds over lineages that no two of them share, and solve again.
+
+    Attributes:
+        ridges: λ grid; empty for the solver's own.
+    """
+
+    rounds: Annotated[tuple[RoundId, ...], Field(min_length=2, max_length=256)]
+    ridges: Annotated[
+        tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(max_length=4096)
+    ] = ()
+
+
+class PartView(Model):
+    """One round of a combination, as its own record names it."""
+
+    round: RoundId
+    context: Hex32
+    closing: Hex32
+    sums_sha256: Hex32
+    records: int
+
+
+class CombinedRecord(Model):
+    """What the coordinator signs about the sum of several rounds' sums, in the same way as a `ResultRecord`.
+
+    Attributes:
+        combination: its id.
+        vectors: how many members' vectors are in it, a member once for each round.
+    """
+
+    format: Literal["veilsum-combined/1"] = "veilsum-combined/1"
+    combination: RoundId
+    federation: Hex32
+    parts: tuple[PartView, ...]
+    statistic: str
+    extractor: Hex32
+    vectors: int
     records: int
     noise: Literal["none"] = "none"
     weights_sha256: Hex32

@@ -13,7 +13,7 @@ from protocol.causes import Cause
 from protocol.codec import SecretBytes
 from protocol.errors import Misuse, PeerFault
 from protocol.identity import SigningKey
-from protocol.keys import Pair, PairKeys
+from protocol.keys import Pair, PairKey
 from protocol.keystream import Masks
 from protocol.merkle import Tree
 from protocol.messages import Upload, UploadHeader, edge_commitment, self_commitment, share_commitments
@@ -31,12 +31,14 @@ class Sealing:
         self,
         attempt: Attempt,
         member: str,
-        pairs: tuple[PairKeys, ...],
+        masks: tuple[PairKey, ...],
+        boxes: tuple[PairKey, ...],
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> None:
-        self._attempt, self._member, self._pairs, self._random = attempt, member, pairs, random_bytes
+        self._attempt, self._member, self._random = attempt, member, random_bytes
+        self._box_keys = {pair.peer: pair for pair in boxes}
         self._self_seed = SecretBytes(random_bytes(32))
-        seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in pairs}
+        seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in masks}
         self._edge_seeds = [seeds[peer] for peer in attempt.neighbours(member)]
         # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
         self._masks = Masks(
@@ -85,13 +87,12 @@ class Sealing:
         attempt, me = self._attempt, self._member
         if len(self._chunk_digests) != attempt.chunks:
             raise Misuse(f"{len(self._chunk_digests)} of {attempt.chunks} chunks are masked")
-        cap = attempt.manifest.caps[attempt.members.index(me)]
+        cap = attempt.manifest.caps[attempt.manifest.place[me]]
         if records > cap:
             raise PeerFault(Cause.TOO_MANY_RECORDS, f"{records} records, this cohort's cap is {cap}", [me])
         secrets = [self._self_seed, *self._edge_seeds]
         dealt = share_secrets(secrets, attempt.quorum.threshold, len(attempt.decryptors), self._random)
         salt = self._random(32)
-        by_peer = {pair.peer: pair for pair in self._pairs}
         boxes, rows, own = [], [], SecretBytes()
         for position, decryptor in enumerate(attempt.decryptors):
             shares = dealt[position].tobytes()
@@ -100,7 +101,7 @@ class Sealing:
                 own = SecretBytes(shares)
                 boxes.append(b"")
             else:
-                box_key = by_peer[decryptor].box_key(me, decryptor, attempt.context, salt)
+                box_key = self._box_keys[decryptor].box_key(me, decryptor, attempt.context, salt)
                 boxes.append(seal(box_key, shares, attempt.context))
         commitments = [self_commitment(attempt.context, me, self._self_seed)]
         for peer, seed in zip(attempt.neighbours(me), self._edge_seeds, strict=True):

@@ -17,22 +17,40 @@ from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
 from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, CoordinatorPhase, Ended, Enrolling, Recovered, Windows
-from protocol.coordinator.ended import Certified
+from protocol.coordinator import (
+    Collecting,
+    CoordinatorPhase,
+    Ended,
+    Enrolling,
+    Recovered,
+    Voided,
+    Windows,
+    disclose,
+)
+from protocol.coordinator import Lost as LostPhase
+from protocol.coordinator.enrolling import LOSS_DEFAULT
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.member import Closed, Enrolled, MemberPhase, Opened, load_phase
+from protocol.member import Closed, Enrolled, History, Opened, load_phase
 from protocol.member.attempting import Attempting
 from protocol.messages import (
+    NO_INDICATOR,
+    Cards,
     Certificate,
     Deliveries,
     Entry,
+    Evictions,
     Freeze,
     KeyCard,
+    LedgerException,
     Link,
+    Lost,
     Message,
     Opening,
+    Past,
+    ReportRequest,
     Roster,
+    Shown,
     Terms,
     Upload,
     VoidRequest,
@@ -40,9 +58,12 @@ from protocol.messages import (
     parse,
 )
 from protocol.messages.opening import MAX_ATTEMPTS
-from protocol.unmasking import Unmasking
+from protocol.storage import Generated, Memory, Storage, Unwritten
+from protocol.transcript import Transcript
 
 Vector = npt.NDArray[np.int64]
+Vectors = Mapping[str, Vector] | Callable[[str], Vector]
+"""By member; a callable makes each when it is masked, and none is kept."""
 Tamper = Callable[[str, Message], Message | None]
 """Sees each message with its sender (a member, or "coordinator>member") and may change or swallow it."""
 
@@ -64,7 +85,10 @@ _ANSWERS: dict[type[Message], After] = {
     Deliveries: After.RECEIPT,
     Freeze: After.VOTE,
     VoidRequest: After.VOTE,
+    ReportRequest: After.VOTE,
     Certificate: After.REVEAL,
+    Evictions: After.REVEAL,
+    Lost: After.REVEAL,
 }
 """What a member does with each question; one that has vanished does not hear it."""
 
@@ -120,8 +144,14 @@ class Federation:
         tamper: sees every message on its way.
         restart: store and reload a member's phase before each message it receives.
         colluders: `a`; None for a quarter of the roster.
-        decryptors: indices of nominated decryptors; none means everyone.
+        decryptors: indices of nominated decryptors; with none, the rules say who.
+        withhold: whether the admin demands that rare classes are withheld.
         cap: most records of a member.
+        lineage: lin_u of every upload; None for a new one every round.
+        loss: members in a thousand that the cohort is sized to lose.
+        storage: where phases, chunks and announcements are kept; None for memory. With one there is no transcript, and
+            what all members are shown alike reaches them as one object: cohorts of thousands would encode and hold it
+            as many times.
         now_s: the simulated clock, Unix time in seconds.
     """
 
@@ -132,7 +162,11 @@ class Federation:
     restart: bool = False
     colluders: int | None = None
     decryptors: Sequence[int] = ()
+    withhold: bool = False
     cap: int = 1_000_000
+    lineage: bytes | None = None
+    loss: int = LOSS_DEFAULT
+    storage: Storage | None = None
     now_s: float = 1_000_000.0
 
     def __post_init__(self) -> None:
@@ -149,10 +183,15 @@ class Federation:
             coordinator=self.coordinator.public,
             members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
             decryptors=tuple(self.ids[index] for index in self.decryptors),
+            helpers=(),
             extractors=(self.extractor,),
             readers=(),
+            withhold=int(self.withhold),
         )
         self.links: tuple[Link, ...] = ()
+        self.history: tuple[Past, ...] = ()
+        self._stores: Storage = self.storage or Memory()
+        self.phases = self._stores.phases()
         self.enrol(counter=0)
 
     def __enter__(self) -> Self:
@@ -162,13 +201,19 @@ class Federation:
         self.phases.clear()
 
     def enrol(self, counter: int) -> None:
-        """Form a cohort: every member sends its card and takes the manifest."""
+        """Form a cohort: every member sends its card and takes the others'; what it knows of earlier rounds it keeps."""
         cohort = cohort_id(self.roster.hash, counter)
-        enrolling = Enrolling(self.roster, counter, self.cap, self.colluders)
-        self.phases: dict[str, MemberPhase] = {}
+        enrolling = Enrolling(self.roster, counter, self.cap, self.colluders, loss=self.loss)
+        known = {member: getattr(phase, "history", History()) for member, phase in self.phases.items()}
         for member, key in self.keys.items():
             phase, cards = Enrolled.start(
-                member, self.roster, cohort, key, expires_s=int(self.now_s) + 10**7, random_bytes=self.random
+                member,
+                self.roster,
+                cohort,
+                key,
+                expires_s=int(self.now_s) + 10**7,
+                history=known.get(member, History()),
+                random_bytes=self.random,
             )
             self.phases[member] = phase
             for card in cards:
@@ -176,11 +221,13 @@ class Federation:
                 if isinstance(sent, KeyCard):
                     enrolling = enrolling.receive(sent, self.now_s)
         self.manifest = enrolling.manifest()
+        kept = () if self.storage else self.manifest.members
+        self.cards = Cards(self.manifest, tuple(Shown(enrolling.cards[member], ()) for member in kept))
         self.place = (0, 0)
-        self.certificate: Certificate | None = None
+        self.ending: Message | None = None
         self.faults: list[tuple[str, PeerFault]] = []
         for member in self.manifest.members:
-            shown = self.tamper(f"coordinator>{member}", self.manifest)
+            shown = self.tamper(f"coordinator>{member}", enrolling.cards_for(self.manifest, member))
             if shown is not None:
                 self._tell(member, shown)
 
@@ -194,15 +241,18 @@ class Federation:
             "lattice": "sums",
             "lattice_bits": 0,
             "chunk_elements": 64,
-            "records_max": self.cap * len(self.manifest.cards),
+            "records_max": self.cap * len(self.manifest.members),
             "extractor": self.extractor,
             "ridges": (),
             "noise": b"",
+            "indicator": NO_INDICATOR,
+            "margin": 0,
+            "withheld": (),
             "latest_end_s": int(self.now_s) + 86_400,
         }
         return Terms(**{**values, **changes})  # type: ignore[arg-type]  # the names are Terms' own
 
-    def opening(self, terms: Terms) -> Opening:
+    def opening(self, terms: Terms, exceptions: tuple[LedgerException, ...] = ()) -> Opening:
         """Sign the next opening."""
         sequence, attempt = self.place
         return Opening.make(
@@ -212,6 +262,18 @@ class Federation:
             attempt=attempt,
             links=self.links,
             terms=terms,
+            exceptions=exceptions,
+        )
+
+    def excepting(self, members: tuple[str, ...], reason: str = "a test") -> LedgerException:
+        """The admin's exception for the next sequence."""
+        return LedgerException.make(
+            self.admin,
+            federation=self.roster.federation,
+            cohort=self.manifest.cohort,
+            sequence=self.place[0],
+            members=members,
+            reason=reason,
         )
 
     def vectors(self, elements: int) -> dict[str, Vector]:
@@ -219,23 +281,38 @@ class Federation:
         rng = np.random.default_rng(self.seed)
         return {member: rng.integers(-1000, 1000, elements) for member in self.ids}
 
-    def run_round(self, vectors: Mapping[str, Vector] | None = None, terms: Terms | None = None) -> Outcome:
+    def run_round(
+        self,
+        vectors: Vectors | None = None,
+        terms: Terms | None = None,
+        exceptions: tuple[LedgerException, ...] = (),
+    ) -> Outcome:
         """Run an attempt to its end; a phase in which nobody has anything more to say ends by its deadline."""
-        self.begin(vectors, terms)
-        self.run_until(Ended)
+        self.begin(vectors, terms, exceptions)
+        self.run_until()
         return self.finish()
 
-    def begin(self, vectors: Mapping[str, Vector] | None = None, terms: Terms | None = None) -> None:
-        """Open the next attempt; members who missed the certificate of the last one fetch it first."""
-        for member, phase in self.phases.items():
-            if isinstance(phase, Attempting) and self.certificate and not self._gone(member, After.OPENING):
-                self._tell(member, self.certificate)
+    def begin(
+        self,
+        vectors: Vectors | None = None,
+        terms: Terms | None = None,
+        exceptions: tuple[LedgerException, ...] = (),
+    ) -> None:
+        """Open the next attempt; members who missed how the last one ended fetch that first."""
+        if (ending := self.ending) is not None:
+            for member in self.phases:
+                if isinstance(self.phases[member], Attempting) and not self._gone(member, After.OPENING):
+                    self._tell(member, ending)
         if vectors is None:
             vectors = self.vectors(terms.elements if terms else 100)
+        if not isinstance(vectors, Mapping):
+            vectors = Generated(self.ids, vectors)
         terms = terms or self.terms(len(next(iter(vectors.values()))))
-        attempt = Attempt(self.roster, self.manifest, self.opening(terms))
-        self.vectors_now, self.spool, self.faults = vectors, dict[tuple[str, int], bytes](), []
-        self.phase: CoordinatorPhase = Collecting.begin(attempt, Windows(), self.now_s)
+        attempt = Attempt(self.roster, self.manifest, self.opening(terms, exceptions))
+        self.vectors_now, self.spool, self.faults = vectors, self._stores.chunks(), []
+        shelf = self._stores.shelf()
+        self.phase: CoordinatorPhase = Collecting.begin(attempt, Windows(), self.now_s, self.history, shelf)
+        self.transcript = Unwritten(()) if self.storage else Transcript.begin(attempt, self.cards)
 
     def run_until(self, *forms: type[CoordinatorPhase]) -> CoordinatorPhase:
         """Drive the attempt until the coordinator is in one of these phases, or has ended."""
@@ -246,38 +323,65 @@ class Federation:
                     self.phase = self._serve(self.phase, member)
             if self.phase is before and self.phase.deadline_s is not None:
                 self.now_s = self.phase.deadline_s
-                self.phase = self.phase.expire(self.now_s)
+                self.phase = self._moved(self.phase.expire(self.now_s))
         return self.phase
 
     def finish(self) -> Outcome:
-        """Tell everybody how the attempt ended, and add up."""
+        """Tell everybody how the attempt ended, and add up; the admin closes what is lost."""
+        if isinstance(self.phase, LostPhase):
+            self.phase = self._abandon(self.phase)
         for member in self.phase.attempt.members:
             self._serve(self.phase, member)
         return self._outcome(self.phase)
 
+    def disclose(self) -> None:
+        """Let every member that has heard the end of the last round, an indicator round, recount it."""
+        recovered = self.phase
+        assert isinstance(recovered, Recovered)
+        shown = disclose(recovered, lambda member, index: self.spool[member, index])
+        for member in recovered.attempt.members:
+            for message in filter(None, (recovered.evictions, shown)):
+                sent = self.tamper(f"coordinator>{member}", message)
+                if sent is not None and not self._gone(member, After.REVEAL):
+                    self._tell(member, sent)
+
+    def _abandon(self, phase: LostPhase) -> CoordinatorPhase:
+        """Collect the reports of those who are still there, and sign Lost over them."""
+        after: CoordinatorPhase = phase
+        for member in phase.attempt.members:
+            after = self._serve(after, member)
+        assert isinstance(after, LostPhase)
+        reports = tuple(after.reports[member] for member in sorted(after.reports))
+        lost = Lost.make(self.admin, context=phase.attempt.context, reports=reports)
+        abandoned = after.receive(parse(lost.to_bytes()), self.now_s)
+        self.transcript = self.transcript.moved(after, abandoned)
+        return abandoned
+
     def _outcome(self, phase: CoordinatorPhase) -> Outcome:
-        survivors: tuple[str, ...] = ()
-        total = None
+        assert isinstance(phase, Ended)
+        self.transcript = self.transcript.signed(self.coordinator, phase.attempt.context)
         sequence, number = self.place
         self.place = (sequence + 1, 0)
-        self.certificate = phase.certificate if isinstance(phase, Certified) else None
-        if isinstance(phase, Certified):
-            survivors = tuple(survivor.member for survivor in phase.certificate.survivors)
-            self.links = (*self.links, phase.attempt.link(phase.certificate.hash))
-            if phase.certificate.void and number + 1 < MAX_ATTEMPTS:
-                self.place = (sequence, number + 1)
-        if isinstance(phase, Recovered):
-            unmasking = Unmasking(phase)
-            total = np.concatenate(
-                [
-                    unmasking.chunk(index, ((member, self.spool[member, index]) for member in survivors))
-                    for index in range(phase.attempt.chunks)
-                ]
-            )
+        self.ending = phase.request_for(self.ids[0])
+        assert phase.link
+        assert phase.past
+        self.links, self.history = (*self.links, phase.link), (*self.history, phase.past)
+        if isinstance(phase, Voided) and number + 1 < MAX_ATTEMPTS:
+            self.place = (sequence, number + 1)
+        if not isinstance(phase, Recovered):
+            return Outcome(phase, (), None, tuple(self.faults))
+        unmasking = phase.unmasking()
+        total = np.concatenate(
+            [
+                unmasking.chunk(index, ((member, self.spool[member, index]) for member in phase.summed))
+                for index in range(phase.attempt.chunks)
+            ]
+        )
+        survivors = tuple(survivor.member for survivor in phase.certificate.survivors)
         return Outcome(phase, survivors, total, tuple(self.faults))
 
     def _gone(self, member: str, after: After) -> bool:
-        return self.drop.get(self.ids.index(member), After.REVEAL) < after
+        return self.drop.get(int(member.removeprefix("member-")), After.REVEAL) < after
 
     def _serve(self, phase: CoordinatorPhase, member: str) -> CoordinatorPhase:
         """Let one member take what the coordinator asks of it, and the coordinator its answers."""
@@ -304,12 +408,17 @@ class Federation:
             self.phases[member] = load_phase(self.phases[member].to_bytes())
         try:
             self.phases[member], replies = self.phases[member].receive(
-                parse(message.to_bytes()), self.keys[member], self.now_s
+                self._carried(message), self.keys[member], self.now_s
             )
         except PeerFault as fault:
             self.faults.append((member, fault))
             return ()
         return replies
+
+    def _carried(self, message: Message) -> Message:
+        """The message as a member reads it."""
+        alike = self.storage is not None and isinstance(message, Cards | Opening | Certificate)
+        return message if alike else parse(message.to_bytes())
 
     def _upload(self, member: str, opened: Opened) -> tuple[Message, ...]:
         if self._gone(member, After.ANNOUNCEMENT):
@@ -321,26 +430,44 @@ class Federation:
             packed = sealing.chunk(vector[index * step : (index + 1) * step])
             self.spool[member, index] = bytes(packed)
         upload, own = sealing.finish(
-            self.keys[member], lineage=bytes(8), records_tag=bytes(8), records=records
+            self.keys[member], lineage=self._lineage(), records_tag=bytes(8), records=records
         )
-        self.phases[member], announcements = opened.uploaded(upload, own)
+        try:
+            self.phases[member], announcements = opened.uploaded(upload, own)
+        except PeerFault as fault:
+            self.faults.append((member, fault))
+            return ()
         return announcements
+
+    def _lineage(self) -> bytes:
+        """Every round is over new records, unless `lineage` says that all are over the same."""
+        if self.lineage is not None:
+            return self.lineage
+        return hashlib.sha256(self.manifest.cohort + self.place[0].to_bytes(8, "little")).digest()[:8]
 
     def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
         sent = self.tamper(member, reply)
         if sent is None:
             return phase
         try:
-            phase = phase.receive(parse(sent.to_bytes()), self.now_s)
+            before, phase = phase, phase.receive(parse(sent.to_bytes()), self.now_s)
+            self.transcript = self.transcript.received(sent, before, phase)
             if isinstance(sent, Upload) and not self._gone(member, After.UPLOAD):
                 for index in range(phase.attempt.chunks):
                     phase = self._store(phase, member, index)
         except PeerFault as fault:
+            self.transcript = self.transcript.refused(sent, fault)
             self.faults.append(("coordinator", fault))
+        return phase
+
+    def _moved(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+        self.transcript = self.transcript.moved(self.phase, phase)
         return phase
 
     def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
         assert isinstance(phase, Collecting)
         packed = self.spool[member, index]
         phase.check_chunk(member, index, hashlib.sha256(packed).digest(), len(packed))
-        return phase.chunk_stored(member, index, self.now_s)
+        after = phase.chunk_stored(member, index, self.now_s)
+        self.transcript = self.transcript.moved(phase, after)
+        return after

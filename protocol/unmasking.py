@@ -1,12 +1,12 @@
 """M4: add up the survivors' chunks and take the rebuilt masks off (protocol §4.8)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
 
+from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator.ended import Recovered
 from protocol.errors import Misuse, PeerFault
 from protocol.keystream import Masks
 from protocol.packing import PackingError, add_packed
@@ -15,15 +15,28 @@ from protocol.packing import PackingError, add_packed
 class Unmasking:
     """The sum, chunk by chunk, in any order; memory is a few chunks whatever the number of members."""
 
-    def __init__(self, recovered: Recovered) -> None:
-        self._attempt = recovered.attempt
-        self.survivors = tuple(s.member for s in recovered.certificate.survivors)
-        edges = recovered.edge_seeds.items()
+    def __init__(
+        self,
+        attempt: Attempt,
+        survivors: tuple[str, ...],
+        self_seeds: Mapping[str, bytes],
+        edge_seeds: Mapping[tuple[str, str], bytes],
+    ) -> None:
+        """Unmask the sum over `survivors`.
+
+        Args:
+            attempt: fixes ring and lengths.
+            survivors: whose chunks are added up, in order.
+            self_seeds: b_u of each.
+            edge_seeds: r_uw by survivor and neighbour that is lost.
+        """
+        self._attempt, self.survivors = attempt, survivors
+        edges = edge_seeds.items()
         # A survivor u added sgn(w − u)·G(r_uw) for every lost w; all of it is still in the sum, with every G(b_u).
         self._masks = Masks(
-            self._attempt.ring,
+            attempt.ring,
             added=[seed for (survivor, lost), seed in edges if lost < survivor],
-            subtracted=[*recovered.self_seeds.values(), *(seed for (s, lost), seed in edges if lost > s)],
+            subtracted=[*self_seeds.values(), *(seed for (s, lost), seed in edges if lost > s)],
         )
 
     def chunk(self, index: int, packed: Iterable[tuple[str, bytes]]) -> npt.NDArray[np.int64]:

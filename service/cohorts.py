@@ -6,15 +6,16 @@ from dataclasses import replace
 
 from sqlalchemy import insert, update
 
-from protocol.attempt import decryptors_of
+from protocol.attempt import cohort_sizes, colluders_assumed
 from protocol.causes import Cause
-from protocol.coordinator import Enrolling
+from protocol.coordinator import Enrolling, Voided
 from protocol.errors import PeerFault
-from protocol.messages import KeyCard, Manifest, Roster
+from protocol.messages import Cards, KeyCard, Manifest, Roster
 from protocol.messages.base import MAX_MEMBERS
-from protocol.parameters import Quorum
+from protocol.messages.opening import MAX_ATTEMPTS
 from protocol.rest import CohortRequest, CohortView, Problem
 from service.problems import problem_of, wrong_phase
+from service.rounds import Round
 from service.storage.database import Database
 from service.storage.tables import cards, cohorts
 from service.views import quorum_view
@@ -30,8 +31,13 @@ def check_possible(roster: Roster, request: CohortRequest) -> None:
             f"the roster has {len(members)} members, one cohort takes {MAX_MEMBERS}: "
             "have the admin sign a roster for each cohort",
         )
-    decryptors = decryptors_of(roster, members)
-    Quorum.derive(len(members), len(decryptors), colluders=request.colluders, honest_min=request.honest_min)
+    cohort_sizes(
+        roster,
+        members,
+        colluders=colluders_assumed(roster) if request.colluders is None else request.colluders,
+        honest_min=request.honest_min,
+        loss=request.loss,
+    )
 
 
 class Cohort:
@@ -42,6 +48,7 @@ class Cohort:
         deadline_s: when enrolment closes, in Unix time.
         manifest: once the cohort is formed.
         fault: why it could not be formed.
+        rounds: oldest first.
     """
 
     manifest: Manifest | None = None
@@ -57,19 +64,29 @@ class Cohort:
         deadline_s: float,
     ) -> None:
         self.enrolling = Enrolling(
-            roster, counter, request.records_cap, request.colluders, request.honest_min
+            roster, counter, request.records_cap, request.colluders, request.honest_min, request.loss
         )
         self.deadline_s = deadline_s
         self.id = self.enrolling.cohort.hex()
-        self.rounds: list[str] = []
+        self.rounds: list[Round] = []
         self.watch = Watch(lambda: self.version)
         self._database, self._wake = database, wake
         self._lock = asyncio.Lock()
 
-    def opened(self, round_id: str) -> None:
+    def opened(self, round_: Round) -> None:
         """A round of this cohort stands in the database."""
-        self.rounds.append(round_id)
+        self.rounds.append(round_)
         self.watch.notify()
+
+    @property
+    def next_place(self) -> tuple[int, int]:
+        """Sequence and attempt of the round that may be opened next: another attempt where the last one ended VOID."""
+        if not self.rounds:
+            return 0, 0
+        sequence, number = self.rounds[-1].attempt.opening.place
+        if self.rounds[-1].view().state == Voided.name and number + 1 < MAX_ATTEMPTS:
+            return sequence, number + 1
+        return sequence + 1, 0
 
     def restore(
         self, stored: Iterable[KeyCard], manifest: Manifest | None, fault: Problem | None, not_before_s: float
@@ -126,7 +143,7 @@ class Cohort:
         manifest, fault = None, None
         if card is None or after.complete:
             try:
-                manifest = after.manifest()
+                manifest = await asyncio.to_thread(after.manifest)
             except PeerFault as short:
                 fault = problem_of(short)
         async with self._database.transaction() as connection:
@@ -157,6 +174,22 @@ class Cohort:
             )
         return self.manifest
 
+    def cards_for(self, member: str) -> Cards:
+        """The manifest with the cards that a member needs.
+
+        Raises:
+            PeerFault: wrong-phase before the cohort is formed; unknown-member where it formed without this one.
+        """
+        manifest = self.formed()
+        if member not in manifest.place:
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"the cohort was formed without {member}", [member])
+        return self.enrolling.cards_for(manifest, member)
+
+    def expired(self, now_s: float) -> tuple[str, ...]:
+        """Members whose cards no round may open on any more."""
+        cards_ = self.enrolling.cards.items()
+        return tuple(sorted(member for member, card in cards_ if now_s >= card.expires_s))
+
     def view(self) -> CohortView:
         """What anybody may see."""
         return CohortView(
@@ -169,5 +202,6 @@ class Cohort:
             deadline_s=self.deadline_s if self.open else None,
             quorum=quorum_view(self.manifest) if self.manifest else None,
             fault=self.fault,
-            rounds=tuple(self.rounds),
+            rounds=tuple(round_.id for round_ in self.rounds),
+            next_sequence=self.next_place[0],
         )

@@ -1,7 +1,6 @@
 """The coordinator as one object: its federations, cohorts and rounds, loaded from storage and kept there."""
 
 import asyncio
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,10 +13,18 @@ from protocol.causes import Cause
 from protocol.coordinator import Lost, Windows
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import KeyCard, Manifest, Opening
-from protocol.messages.opening import MAX_ATTEMPTS
-from protocol.rest import MAX_WAIT_S, CohortRequest, Problem, RoundRequest, WindowsModel
-from service import solving
+from protocol.messages import KeyCard, Ledger, LedgerException, Manifest, Opening
+from protocol.rest import (
+    MAX_WAIT_S,
+    CohortRequest,
+    CombinedRecord,
+    CombineRequest,
+    Problem,
+    RoundRequest,
+    WindowsModel,
+    round_name,
+)
+from service import combining, solving
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
 from service.keeper import PAUSE_S, Chore, Keeper
@@ -70,7 +77,7 @@ class Coordinator:
     async def open_cohort(self, federation: str, request: CohortRequest) -> Cohort:
         """Open enrolment under the newest roster; PeerFault(cohort-too-small) where it could not form."""
         roster = await self.federations.roster(federation)
-        check_possible(roster, request)
+        await asyncio.to_thread(check_possible, roster, request)
         async with self._opening, self.database.transaction() as connection:
             taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
             counter = (await connection.execute(taken)).scalar_one()
@@ -103,26 +110,30 @@ class Coordinator:
         """Open the next attempt of a cohort: a voided round's next one, else a new round.
 
         Raises:
-            PeerFault: wrong-phase where the cohort is not formed; conflict while another round of it runs, or after one
-                was lost; card-expired, where no member would take part; terms-refused by the preflight.
+            PeerFault: wrong-phase where the cohort is not formed; conflict while another round of the federation runs, or
+                one that was lost waits for the admin; card-expired, where no member would take part; terms-refused by
+                the preflight; exception-refused or bad-signature for an exception that members would refuse.
         """
         cohort = self.cohort(cohort_id)
         manifest = cohort.formed()
         async with self._opening:
-            sequence, number = self._next_place(cohort_id)
-            now_s = self.now()
-            _refuse_expired(manifest, now_s)
             federation = cohort.roster.federation.hex()
+            self._refuse_unsettled(federation)
+            sequence, number = cohort.next_place
+            now_s = self.now()
+            _refuse_expired(cohort, now_s)
+            ledger = await self.federations.ledger(federation)
             opening = Opening.make(
                 self.key,
                 cohort=manifest.cohort,
                 sequence=sequence,
                 attempt=number,
-                links=await self.federations.links(federation),
+                links=ledger.links,
                 terms=terms_of(request, cohort.roster, manifest, now_s),
+                exceptions=_exceptions(request, cohort, sequence),
             )
             attempt = Attempt(cohort.roster, manifest, opening)
-            round_ = self._round(secrets.token_hex(8), attempt, request.windows, now_s)
+            round_ = self._round(attempt, request.windows, now_s, ledger)
             async with self.database.transaction() as connection:
                 await connection.execute(
                     insert(rounds).values(
@@ -137,7 +148,7 @@ class Coordinator:
                     )
                 )
             self.rounds[round_.id] = round_
-            cohort.opened(round_.id)
+            cohort.opened(round_)
         self.keeper.wake()
         return round_
 
@@ -148,28 +159,41 @@ class Coordinator:
         except KeyError:
             raise not_found("round") from None
 
-    def _round(self, round_id: str, attempt: Attempt, windows: WindowsModel, opened_s: float) -> Round:
-        given = Windows(**windows.model_dump())
-        return Round(self.database, self.blobs, self.keeper.wake, round_id, attempt, given, opened_s)
+    def closed(self, context: str) -> Round:
+        """The round of a context; PeerFault(not-found)."""
+        found = self.rounds.get(round_name(bytes.fromhex(context)))
+        if found is None or found.attempt.context.hex() != context:
+            raise not_found("context")
+        return found
 
-    def _next_place(self, cohort_id: str) -> tuple[int, int]:
-        earlier = [r for r in self.rounds.values() if r.attempt.manifest.cohort.hex() == cohort_id]
-        if not earlier:
-            return 0, 0
-        last = max(earlier, key=lambda r: r.attempt.opening.place)
-        if last.final is None:
+    def _round(self, attempt: Attempt, windows: WindowsModel, opened_s: float, ledger: Ledger) -> Round:
+        given = Windows(**windows.model_dump())
+        history = ledger.history[: len(attempt.opening.links)]
+        name = round_name(attempt.context)
+        return Round(self.database, self.blobs, self.keeper.wake, name, attempt, given, opened_s, history)
+
+    def _refuse_unsettled(self, federation: str) -> None:
+        """One round after the other: what a set may be signed for depends on everything that was opened before."""
+        for round_ in self.rounds.values():
+            if round_.final is not None or round_.attempt.roster.federation.hex() != federation:
+                continue
+            if round_.view().state == Lost.name:
+                raise PeerFault(
+                    Cause.CONFLICT,
+                    f"round {round_.id} of this federation was lost and is not closed: wait for the decryptors' reports, "
+                    f"then let the admin sign over them with `veilsum round lost {round_.id} --folder ADMIN`",
+                )
             raise PeerFault(
                 Cause.CONFLICT,
-                f"round {last.id} of this cohort is still {last.view().state}: wait for its end, or cancel it",
+                f"round {round_.id} of this federation is still {round_.view().state}: wait for its end, or cancel it",
             )
-        if last.final.state == Lost.name:
-            raise PeerFault(
-                Cause.CONFLICT, f"round {last.id} was lost and ended this cohort: open a new cohort"
-            )
-        sequence, number = last.attempt.opening.place
-        if last.final.state == "voided" and number + 1 < MAX_ATTEMPTS:
-            return sequence, number + 1
-        return sequence + 1, 0
+
+    async def combine(self, federation: str, request: CombineRequest) -> CombinedRecord:
+        """Add up the sums of finished rounds of a federation; PeerFault(not-found), or as `combining.combine`."""
+        rounds_ = [self.round(name) for name in dict.fromkeys(request.rounds)]
+        if any(round_.attempt.roster.federation.hex() != federation for round_ in rounds_):
+            raise not_found("round in this federation")
+        return await asyncio.to_thread(combining.combine, rounds_, request, self.blobs, self.key)
 
     def _things(self) -> tuple[Cohort | Round, ...]:
         return (*self.cohorts.values(), *self.rounds.values())
@@ -210,16 +234,22 @@ class Coordinator:
             )
             self.cohorts[row.id] = cohort
         litter = set(await asyncio.to_thread(self.blobs.names, "uploads"))
+        ledgers = {
+            name: await self.federations.ledger(name) for name in {row.federation for row in stored_rounds}
+        }
         for row in stored_rounds:
-            self.rounds[row.id] = await self._load_round(row, not_before_s, littered=row.id in litter)
-            self.cohorts[row.cohort].opened(row.id)
+            round_ = await self._load_round(
+                row, ledgers[row.federation], not_before_s, littered=row.id in litter
+            )
+            self.rounds[row.id] = round_
+            self.cohorts[row.cohort].opened(round_)
 
     async def _load_round(
-        self, row: Row[tuple[object, ...]], not_before_s: float, *, littered: bool
+        self, row: Row[tuple[object, ...]], ledger: Ledger, not_before_s: float, *, littered: bool
     ) -> Round:
         cohort = self.cohorts[row.cohort]
         attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
-        round_ = self._round(row.id, attempt, WindowsModel.model_validate_json(row.windows), row.opened_s)
+        round_ = self._round(attempt, WindowsModel.model_validate_json(row.windows), row.opened_s, ledger)
         if row.final is not None:
             return round_.restore(row, littered=littered)
         return await round_.resume(not_before_s)
@@ -249,9 +279,24 @@ class Coordinator:
         log.info("round ended", round=round_.id, state=round_.final.state, of=len(round_.final.survivors))
 
 
-def _refuse_expired(manifest: Manifest, now_s: float) -> None:
-    expired = [card.member for card in manifest.cards if now_s >= card.expires_s]
-    if expired:
+def _refuse_expired(cohort: Cohort, now_s: float) -> None:
+    if expired := cohort.expired(now_s):
         raise PeerFault(
             Cause.CARD_EXPIRED, "key cards of this cohort have expired: open a new cohort", expired
         )
+
+
+def _exceptions(request: RoundRequest, cohort: Cohort, sequence: int) -> tuple[LedgerException, ...]:
+    """The admin's exceptions; PeerFault for what members would refuse."""
+    exceptions = tuple(LedgerException.from_bytes(bytes.fromhex(text)) for text in request.exceptions)
+    for exception in exceptions:
+        exception.verify(cohort.roster.federation, "admin")
+        named = (exception.federation, exception.cohort.hex(), exception.sequence)
+        if named != (cohort.roster.federation, cohort.id, sequence):
+            raise PeerFault(
+                Cause.EXCEPTION_REFUSED,
+                f"the exception is for sequence {exception.sequence} of cohort {exception.cohort.hex()}, the next round is "
+                f"sequence {sequence} of cohort {cohort.id}",
+                ["admin"],
+            )
+    return exceptions

@@ -7,7 +7,7 @@ from sqlalchemy import insert, select
 from protocol.causes import Cause
 from protocol.codec import Reader
 from protocol.errors import PeerFault
-from protocol.messages import Link, Roster
+from protocol.messages import Ledger, Link, Past, Roster
 from protocol.rest import FederationView
 from service.problems import not_found
 from service.storage.database import Database
@@ -91,13 +91,21 @@ class Federations:
             rounds=tuple(round_ids.scalars()),
         )
 
-    async def links(self, federation: str) -> tuple[Link, ...]:
-        """The chain of all attempts that ended by a certificate."""
+    async def ledger(self, federation: str) -> Ledger:
+        """The chain of all attempts that were closed, each with what it opened."""
         async with self._database.reading() as connection:
-            bodies = await connection.execute(
-                select(links.c.body).where(links.c.federation == federation).order_by(links.c.position)
-            )
-        return tuple(Link.decode_fields(Reader(body)) for body in bodies.scalars())
+            stored = (
+                await connection.execute(
+                    select(links.c.body, links.c.past)
+                    .where(links.c.federation == federation)
+                    .order_by(links.c.position)
+                )
+            ).all()
+        return Ledger(
+            bytes.fromhex(federation),
+            tuple(Link.decode_fields(Reader(row.body)) for row in stored),
+            tuple(Past.decode_fields(Reader(row.past)) for row in stored),
+        )
 
 
 def _refuse_rollback(known: Roster, offered: Roster) -> None:

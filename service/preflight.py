@@ -12,7 +12,7 @@ from calibration import (
 )
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import Manifest, Roster, Terms
+from protocol.messages import NO_INDICATOR, Manifest, Roster, Terms
 from protocol.rest import RoundRequest, TermsView
 
 _USEFUL_BITS: dict[str, tuple[type[Lattice], int, int]] = {
@@ -31,9 +31,15 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
     The lattice gets the finest scale whose sums still fit the ring: 2^(b−1) > bound(N_max, n).
 
     Raises:
-        PeerFault: terms-refused, where the extractor is not approved, N_max is below the members' caps, no
+        PeerFault: terms-refused, where rare classes are to be withheld, where the extractor is not approved, N_max is below the members' caps, no
             scale fits the ring, or a ridge is too small for the precision promised; with what would do.
     """
+    if roster.withhold:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            "the admin demands that rare classes are withheld, which takes an indicator round, and this release opens "
+            "none: have the admin sign a roster with --publish-rare-classes",
+        )
     extractor = bytes.fromhex(request.extractor)
     if extractor not in roster.extractors:
         raise PeerFault(
@@ -47,7 +53,7 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
         raise PeerFault(
             Cause.TERMS_REFUSED, f"records_max is {records_max}, but the members' caps add up to {caps}"
         )
-    members = len(manifest.cards)
+    members = len(manifest.members)
     lattice = _finest(request, records_max, members)
     rows = request.dim + request.bias
     if isinstance(lattice, SumsLattice) and request.ring_bits >= PROMISED_BITS:
@@ -69,6 +75,9 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
         extractor=extractor,
         ridges=request.ridges,
         noise=b"",
+        indicator=NO_INDICATOR,
+        margin=0,
+        withheld=(),
         latest_end_s=int(now_s + request.lifetime_s),
     )
     terms.validate()  # what members would refuse, and what a restart could not read back

@@ -16,7 +16,8 @@ from starlette.types import Send
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.rest import PROBLEM, PROBLEM_BASE, Problem
+from protocol.ledger import LedgerFault
+from protocol.rest import PROBLEM, PROBLEM_BASE, Problem, round_name
 
 log = structlog.get_logger("veilsum.service")
 
@@ -59,6 +60,7 @@ def status_of(cause: Cause) -> int:
 
 def problem_of(fault: PeerFault) -> Problem:
     """A fault in the form in which it leaves."""
+    exposed = fault.group if isinstance(fault, LedgerFault) else None
     return Problem(
         type=PROBLEM_BASE + fault.cause.value,
         title=fault.cause.summary,
@@ -66,6 +68,8 @@ def problem_of(fault: PeerFault) -> Problem:
         detail=fault.detail,
         cause=fault.cause.value,
         parties=fault.parties,
+        group=exposed.members if exposed else (),
+        rounds=tuple(map(round_name, exposed.rounds)) if exposed else (),
     )
 
 

@@ -13,13 +13,13 @@ from typing import Self
 from sqlalchemy import Row, delete, func, insert, select, update
 
 from protocol.attempt import Attempt
-from protocol.causes import Cause
-from protocol.coordinator import Collecting, CoordinatorPhase, Lost, Recovered, Voided, Voiding, Windows
+from protocol.coordinator import Certified, Collecting, CoordinatorPhase, Lost, Recovered, Windows
 from protocol.coordinator.base import cancelled
-from protocol.coordinator.ended import Certified
-from protocol.errors import PeerFault
-from protocol.messages import Certificate, Message, Upload
+from protocol.messages import Lost as LostMessage
+from protocol.messages import Message, Past, Upload
 from protocol.rest import Problem, ResultRecord, RoundView, UploadView
+from service.announced import announced_before, stored
+from service.ends import SETTLED, Closing, closing_from, closing_of, shown_state, unsigned
 from service.journal import Event, Journal
 from service.problems import problem_of, wrong_phase
 from service.storage.blobs import FileBlobs
@@ -36,14 +36,14 @@ class Round:
         phase: None once the round has ended: it holds seeds.
         version: grows with every change.
         final: the view that stays; None while the round is live.
-        certificate: for members who still have to hear of the end.
+        closing: the certificate or the admin's Lost, for members who still have to hear of the end.
         record: the signed result.
         not_before_s: no deadline passes before this Unix time.
     """
 
     phase: CoordinatorPhase | None
     final: RoundView | None = None
-    certificate: Certificate | None = None
+    closing: Closing | None = None
     record: ResultRecord | None = None
     not_before_s = 0.0
 
@@ -56,19 +56,20 @@ class Round:
         attempt: Attempt,
         windows: Windows,
         opened_s: float,
+        history: tuple[Past, ...] = (),
     ) -> None:
         self.id, self.attempt, self.version = round_id, attempt, 1
         self.watch = Watch(lambda: self.version)
         self._database, self._blobs, self._wake = database, blobs, wake
         self._journal = Journal(database, round_id)
         self._lock = asyncio.Lock()
-        self.phase = Collecting.begin(attempt, windows, opened_s)
+        self.phase = Collecting.begin(attempt, windows, opened_s, history)
         self._timeline: Timeline = ((self.phase.name, opened_s),)
         self._behind = False
         """Storage may hold events that this object has not taken up: what it holds decides."""
         self._writing = 0
         self._littered = False
-        """Ended, and traces of it may still lie in storage."""
+        """Nothing can come of its chunks any more, and they may still lie in storage."""
 
     # Coming back from storage
 
@@ -81,7 +82,7 @@ class Round:
     def restore(self, row: Row[tuple[object, ...]], *, littered: bool) -> Self:
         """Take up how the round ended."""
         self.final = RoundView.model_validate_json(row.final)
-        self.certificate = Certificate.from_bytes(row.certificate) if row.certificate else None
+        self.closing = closing_from(row.closing)
         self.record = ResultRecord.model_validate_json(row.record) if row.record else None
         self.phase, self.version, self._littered = None, self.final.version, littered
         return self
@@ -99,16 +100,16 @@ class Round:
         """Take a member's message durably; after the end an answer is late and changes nothing."""
         async with self._lock:
             if self.final is not None:
-                if isinstance(message, Certified.late):
+                if isinstance(message, Certified.late) or message == self.closing:
                     return
                 raise wrong_phase(f"the round is {self.final.state}")
-            if isinstance(message, Upload) and self._announced(message.header.member) == message:
+            if isinstance(message, Upload) and announced_before(self.phase, message):
                 return
             await self._submit(Event(now_s, "message", message.to_bytes()))
 
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
         """Store a chunk durably, then count it; the same chunk again changes nothing."""
-        if self._stored(member, index, digest):
+        if stored(self.phase, member, index, digest):
             return
         self._collecting().check_chunk(member, index, digest, len(data))
         self._writing += 1
@@ -116,7 +117,7 @@ class Round:
             # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
             await asyncio.to_thread(self._blobs.put, self.chunk_name(member, index), data)
             async with self._lock:
-                if not self._stored(member, index, digest):
+                if not stored(self.phase, member, index, digest):
                     self._collecting()
                     await self._submit(Event(now_s, "chunk", json.dumps([member, index]).encode()))
         finally:
@@ -128,6 +129,8 @@ class Round:
         async with self._lock:
             if self.final is not None:
                 raise wrong_phase(f"the round is {self.final.state} already")
+            if isinstance(self.phase, Lost):
+                raise wrong_phase("the round is lost: the admin closes it, over the decryptors' reports")
             if self.recovered is not None:
                 # All that is missing is the coordinator's own arithmetic: nobody has to agree.
                 await self._finalise("failed", problem_of(cancelled(reason)), None, now_s)
@@ -148,6 +151,18 @@ class Round:
             if self.final is None:
                 await self._finalise("failed", fault, None, now_s)
 
+    def reports(self) -> LostMessage:
+        """What the admin is to sign over a lost round, unsigned; PeerFault(wrong-phase) where there is nothing to."""
+        if not isinstance(self.phase, Lost):
+            raise wrong_phase(f"the round is {self.view().state}: only a lost one waits for the admin")
+        return unsigned(self.phase)
+
+    def end(self) -> Closing:
+        """The certificate or the admin's Lost; PeerFault(wrong-phase) before there is one."""
+        if self.closing is None:
+            raise wrong_phase(f"round {self.id} is {self.view().state} and not closed yet")
+        return self.closing
+
     def result(self) -> ResultRecord:
         """The signed record of a finished round; PeerFault(wrong-phase) where there is none."""
         if self.record is None:
@@ -167,7 +182,9 @@ class Round:
         """When `advance` has something to do, in Unix time; None while it has not."""
         if self.final is not None:
             return 0.0 if self._littered and not self._writing else None
-        return 0.0 if self._behind or isinstance(self.phase, Voided | Lost) else self.deadline_s
+        if self._behind or isinstance(self.phase, SETTLED) or (self._given_up and not self._writing):
+            return 0.0
+        return self.deadline_s
 
     async def advance(self, now_s: float) -> None:
         """Pass a deadline that is over, end what has ended, clear up; again if storage failed it before."""
@@ -177,12 +194,17 @@ class Round:
                 await self._settle(now_s)
             if self.deadline_s is not None and now_s >= self.deadline_s:
                 await self._submit(Event(now_s, "expire"))
-            if self.final is not None and self._littered and not self._writing:
+            if self._littered and not self._writing and (self.final is not None or self._given_up):
                 await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
-                if self.record is None:
+                if self.final is not None and self.record is None:
                     await asyncio.to_thread(self._blobs.delete, f"results/{self.id}")
                 await self._database.forget()
                 self._littered = False
+
+    @property
+    def _given_up(self) -> bool:
+        """Lost, and traces of it are to be cleared: there can be no sum, whatever the admin does."""
+        return self._littered and isinstance(self.phase, Lost)
 
     async def _submit(self, event: Event) -> None:
         await self._catch_up()
@@ -201,13 +223,14 @@ class Round:
 
     async def _settle(self, now_s: float) -> None:
         """End a round whose phase has no sum to compute."""
-        if isinstance(self.phase, Voided | Lost):
+        if isinstance(self.phase, SETTLED):
             await self._finalise(self.phase.name, problem_of(self.phase.fault), None, now_s)
 
     async def _finalise(
         self, state: str, fault: Problem | None, record: ResultRecord | None, now_s: float
     ) -> None:
-        certificate = self.phase.certificate if isinstance(self.phase, Certified) else None
+        closing = closing_of(self.live)
+        past = self.attempt.past(closing)
         final = self._view(state, fault, _extended(self._timeline, state, now_s))
         this = rounds.c.id == self.id
         async with self._database.transaction() as connection:
@@ -216,19 +239,20 @@ class Round:
                 .where(this, rounds.c.final.is_(None))
                 .values(
                     final=final.model_dump_json(),
-                    certificate=certificate.to_bytes() if certificate else None,
+                    closing=closing.to_bytes(),
                     record=record.model_dump_json() if record else None,
                 )
             )
             # Not where an earlier commit went through although it was reported as failed.
-            if ended.rowcount and certificate is not None:
+            if ended.rowcount:
                 federation = self.attempt.roster.federation.hex()
                 position = select(func.count()).select_from(links).where(links.c.federation == federation)
                 await connection.execute(
                     insert(links).values(
                         federation=federation,
                         position=(await connection.execute(position)).scalar_one(),
-                        body=self.attempt.link(certificate.hash).encode_fields(),
+                        body=self.attempt.link(past).encode_fields(),
+                        past=past.encode_fields(),
                     )
                 )
             await connection.execute(delete(events).where(events.c.round == self.id))
@@ -241,6 +265,7 @@ class Round:
         self._journal.seen += 1
         self.version += 1
         self._timeline = _extended(self._timeline, after.name, at_s)
+        self._littered = self._littered or isinstance(after, Lost)
 
     def _changed(self) -> None:
         self.watch.notify()
@@ -269,7 +294,7 @@ class Round:
 
     def request_for(self, member: str) -> bytes | None:
         """The message that this member has to answer now; a certificate is news for everybody."""
-        message = self.phase.request_for(member) if self.phase is not None else self.certificate
+        message = self.phase.request_for(member) if self.phase is not None else self.closing
         return message.to_bytes() if message is not None else None
 
     def upload_view(self, member: str) -> UploadView:
@@ -290,8 +315,7 @@ class Round:
             self.id,
             self.attempt,
             self.live,
-            # An end is shown once it is kept; until then the round is on its way there.
-            state=end or (Voiding.name if isinstance(self.live, Voided | Lost) else self.live.name),
+            state=end or shown_state(self.live),
             ended=end is not None,
             version=self.version + (end is not None),
             deadline_s=None if end else self.deadline_s,
@@ -302,22 +326,6 @@ class Round:
     def chunk_name(self, member: str, index: int) -> str:
         """Where a chunk is stored."""
         return f"uploads/{self.id}/{member}/{index}"
-
-    def _announced(self, member: str) -> Upload | None:
-        """A member's upload, for as long as the phase knows it: after `Collecting` those that are whole."""
-        uploads: dict[str, Upload] = getattr(self.phase, "uploads", {})
-        return uploads.get(member)
-
-    def _stored(self, member: str, index: int, digest: bytes) -> bool:
-        """Whether this chunk is in; an answer that got lost is given again, also when the round has moved on."""
-        upload = self._announced(member)
-        if upload is None or not 0 <= index < self.attempt.chunks:
-            return False
-        if isinstance(self.phase, Collecting) and index not in self.phase.stored[member]:
-            return False
-        if upload.chunk_digests[index] != digest:
-            raise PeerFault(Cause.CHUNK_MISMATCH, f"chunk {index} is stored with another digest", [member])
-        return True
 
     def _collecting(self) -> Collecting:
         if not isinstance(self.phase, Collecting):

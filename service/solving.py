@@ -24,17 +24,17 @@ from calibration import (
 )
 from protocol.causes import Cause
 from protocol.coordinator import Recovered
+from protocol.disputes import vertex_cover
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Terms
+from protocol.messages import Evictions, Terms
 from protocol.record import sign_record
-from protocol.rest import ResultRecord, SolutionView, SurvivorView
-from protocol.unmasking import Unmasking
+from protocol.rest import DisputeView, ResultRecord, SolutionView, SurvivorView
 from service.preflight import PROMISED_BITS
 from service.rounds import Round
 from service.storage.blobs import FileBlobs
 
-WEIGHTS, SUMS = "weights", "sums"
+WEIGHTS, SUMS, EVICTIONS = "weights", "sums", "evictions"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningK
     attempt = recovered.attempt
     terms = attempt.opening.terms
     total = sum_of(round_, recovered, blobs)
-    members = len(recovered.certificate.survivors)
+    members = len(recovered.summed)
     try:
         statistics, solution = solve(terms, total, members)
     except CalibrationError as error:
@@ -65,7 +65,7 @@ def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningK
         federation=attempt.roster.federation.hex(),
         cohort=attempt.manifest.cohort.hex(),
         context=attempt.context.hex(),
-        certificate=recovered.certificate.hash.hex(),
+        closing=recovered.past.closing.hex(),
         terms=terms.hash.hex(),
         extractor=terms.extractor.hex(),
         statistic=terms.statistic,
@@ -73,27 +73,40 @@ def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningK
         survivors=tuple(
             SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.certificate.survivors
         ),
+        disputes=tuple(
+            DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
+            for dispute in recovered.disputes
+        ),
+        dropped=tuple(sorted(vertex_cover(attempt.context, recovered.disputes))),
+        evicted=recovered.evicted,
+        withheld=terms.withheld,
         records=statistics.records,
         weights_sha256=hashlib.sha256(weights).hexdigest(),
         sums_sha256=hashlib.sha256(sums).hexdigest(),
-        weights_error_bound=_error_bound(terms, solution, members),
-        solution=SolutionView(
-            ridge=solution.ridge,
-            grid=tuple(solution.grid.tolist()),
-            gcv=tuple(error if math.isfinite(error) else None for error in solution.gcv.tolist()),
-            dof=solution.dof,
-            condition=solution.condition,
-            residual=solution.residual,
-            rank=solution.rank,
-            empty_classes=solution.empty_classes,
-        ),
+        weights_error_bound=error_bound(terms, solution, members),
+        solution=solution_view(solution),
     )
-    return Outcome(sign_record(record, key), {WEIGHTS: weights, SUMS: sums})
+    evictions = Evictions(attempt.context, recovered.proofs).to_bytes()
+    return Outcome(sign_record(record, key), {WEIGHTS: weights, SUMS: sums, EVICTIONS: evictions})
+
+
+def solution_view(solution: Solution) -> SolutionView:
+    """How the head was solved, as records show it."""
+    return SolutionView(
+        ridge=solution.ridge,
+        grid=tuple(solution.grid.tolist()),
+        gcv=tuple(error if math.isfinite(error) else None for error in solution.gcv.tolist()),
+        dof=solution.dof,
+        condition=solution.condition,
+        residual=solution.residual,
+        rank=solution.rank,
+        empty_classes=solution.empty_classes,
+    )
 
 
 def sum_of(round_: Round, recovered: Recovered, blobs: FileBlobs) -> npt.NDArray[np.int64]:
-    """The survivors' sum, chunk by chunk from storage."""
-    unmasking = Unmasking(recovered)
+    """The sum over the survivors that were not evicted, chunk by chunk from storage."""
+    unmasking = recovered.unmasking()
     step = recovered.attempt.opening.terms.chunk_elements
     total = np.empty(recovered.attempt.opening.terms.elements, np.int64)
     for index in range(recovered.attempt.chunks):
@@ -122,7 +135,7 @@ def _grid(terms: Terms, statistics: FFCStatistics, members: int) -> Sequence[flo
     return [ridge for ridge in grid if ridge >= smallest] or [smallest]
 
 
-def _error_bound(terms: Terms, solution: Solution, members: int) -> float | None:
+def error_bound(terms: Terms, solution: Solution, members: int) -> float | None:
     """How far rounding may have moved a weight at the most; None where nothing was rounded or no bound holds."""
     lattice = lattice_from(terms.lattice, terms.lattice_bits)
     if not isinstance(lattice, SumsLattice):

@@ -3,7 +3,7 @@
 from itertools import pairwise
 
 from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, CoordinatorPhase
+from protocol.coordinator import Collecting, CoordinatorPhase, Lost
 from protocol.messages import Certificate, Manifest
 from protocol.parameters import Quorum
 from protocol.rest import Problem, QuorumView, RoundView
@@ -59,6 +59,8 @@ def round_view(
             "uploaded": whole_uploads(attempt, phase),
             "waiting_for": () if ended else phase.waiting_for(),
             "survivors": _survivors(phase),
+            "evicted": getattr(phase, "evicted", ()),
+            "reported": tuple(sorted(phase.reports)) if isinstance(phase, Lost) else (),
             "fault": fault.model_dump() if fault else None,
             # A clock that was set back makes no phase shorter than nothing.
             "phase_seconds": {

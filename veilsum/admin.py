@@ -48,7 +48,11 @@ def load_admin(folder: Path) -> SigningKey:
 
 
 class Draft(BaseModel):
-    """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal."""
+    """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal.
+
+    Attributes:
+        withhold: whether classes that few members hold are kept out of every sum; to publish them is the admin's to sign.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -58,6 +62,7 @@ class Draft(BaseModel):
     decryptors: list[MemberId] = []
     extractors: list[Hex32] = []
     readers: list[MemberId] = []
+    withhold: bool = True
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -94,8 +99,10 @@ class Draft(BaseModel):
             coordinator=bytes.fromhex(self.coordinator),
             members=tuple(Entry(name, bytes.fromhex(key)) for name, key in sorted(self.members.items())),
             decryptors=tuple(sorted(set(self.decryptors))),
+            helpers=(),
             extractors=tuple(sorted({bytes.fromhex(digest) for digest in self.extractors})),
             readers=tuple(sorted(set(self.readers))),
+            withhold=int(self.withhold),
         )
         roster.validate()
         return Roster.decode_fields(Reader(roster.encode_fields()))
@@ -110,6 +117,7 @@ def revised(
     extractors: Sequence[str],
     decryptors: Sequence[str],
     readers: Sequence[str],
+    withhold: bool | None = None,
 ) -> Draft:
     """A draft with these changes, its version raised if they are any; the first version where there is none.
 
@@ -137,6 +145,7 @@ def revised(
         "decryptors": listed("decryptors", decryptors),
         "extractors": listed("extractors", extractors),
         "readers": listed("readers", readers),
+        "withhold": before.get("withhold", True) if withhold is None else withhold,
     }
     if after != before:
         after["version"] += 1

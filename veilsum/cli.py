@@ -2,7 +2,19 @@
 
 import typer
 
-from veilsum.commands import calibrate, cohort, demo, federation, identity, join, round_, serve, train, verify
+from veilsum.commands import (
+    calibrate,
+    cohort,
+    demo,
+    federation,
+    identity,
+    join,
+    ledger,
+    round_,
+    serve,
+    train,
+    verify,
+)
 
 app = typer.Typer(
     name="veilsum",
@@ -19,6 +31,7 @@ app.add_typer(cohort.app, name="cohort")
 app.add_typer(round_.app, name="round")
 app.command("join")(join.join)
 app.command("verify")(verify.verify)
+app.command("ledger")(ledger.ledger)
 app.command("calibrate")(calibrate.calibrate)
 app.command("train")(train.train)
 

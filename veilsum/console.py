@@ -40,6 +40,20 @@ def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
         console.print(Text.assemble((name.replace("_", " ").ljust(width), "dim"), "  ", _shown(value)))
 
 
+def table(title: str, rows: list[dict[str, Any]]) -> None:
+    """Print rows that have the same names."""
+    from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
+    from rich.table import Table  # noqa: PLC0415 - as above
+    from rich.text import Text  # noqa: PLC0415 - as above
+
+    shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
+    for name in rows[0]:
+        shown.add_column(name.replace("_", " "), header_style="dim", overflow="fold")
+    for row in rows:
+        shown.add_row(*(Text(_shown(value)) for value in row.values()))
+    Console(highlight=False).print(shown)
+
+
 def note(text: str) -> None:
     """Tell a person something beside the result: on stderr, so that `--json` stays clean."""
     sys.stderr.write(text + "\n")

@@ -35,6 +35,9 @@ class Errand:
     round_id: str | None = None
     extractors: tuple[str, ...] = ()
     members_min: int = 3
+    accept_exceptions: bool = False
+    changed_records_min: int | None = None
+    publish_rare_classes: bool = True
     ca: Path | None = None
 
     def __post_init__(self) -> None:
@@ -45,10 +48,14 @@ class Errand:
     @property
     def policy(self) -> Policy:
         """What the member insists on."""
+        given = self.changed_records_min
         return Policy(
             admin_key=names.admin_key(self.admin_key),
             members_min=self.members_min,
             extractors=frozenset(map(names.extractor_digest, self.extractors)) or None,
+            accept_exceptions=self.accept_exceptions,
+            changed_records_min=Policy.changed_records_min if given is None else given,
+            publish_rare_classes=self.publish_rare_classes,
         )
 
 
@@ -97,6 +104,9 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
         "round": record.round,
         "counted": result.counted,
         "survivors": list(result.survivors),
+        "evicted": list(record.evicted),
+        "dropped": list(record.dropped),
+        "rare_classes": _rare_classes(result),
         "records": record.records,
         "ridge": record.solution.ridge,
         "condition": record.solution.condition,
@@ -108,6 +118,12 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
         else 0,
         "saved": str(output),
     }
+
+
+def _rare_classes(result: Result) -> str:
+    if result.evidence.roster.withhold:
+        return f"{len(result.record.withheld)} classes that few members hold are withheld"
+    return "published, by the admin's signature: a class that one member holds shows in the sum"
 
 
 def _named_round(errand: Errand) -> RoundView | None:

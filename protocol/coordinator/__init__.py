@@ -3,18 +3,22 @@
 from protocol.coordinator.base import CoordinatorPhase, Setting, Windows
 from protocol.coordinator.checking import Checking
 from protocol.coordinator.collecting import Collecting
-from protocol.coordinator.ended import Ended, Lost, Recovered, Voided
+from protocol.coordinator.disclosing import disclose
+from protocol.coordinator.ended import Abandoned, Certified, Ended, Failed, Lost, Recovered, Voided
 from protocol.coordinator.enrolling import Enrolling
 from protocol.coordinator.freezing import Freezing
 from protocol.coordinator.revealing import Revealing
 from protocol.coordinator.voiding import Voiding
 
 __all__ = [
+    "Abandoned",
+    "Certified",
     "Checking",
     "Collecting",
     "CoordinatorPhase",
     "Ended",
     "Enrolling",
+    "Failed",
     "Freezing",
     "Lost",
     "Recovered",
@@ -23,4 +27,5 @@ __all__ = [
     "Voided",
     "Voiding",
     "Windows",
+    "disclose",
 ]

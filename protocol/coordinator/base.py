@@ -1,10 +1,10 @@
 """What all of the coordinator's phases share: refuse what they do not name, and move on when their time is up.
 
-    Collecting ──all uploads, or time──▶ Checking ──all receipts, or time──▶ Freezing ──t votes──▶ Revealing
-        │                                   │                                   │                     │ t reveals
-        │ too few, edges disagree           │ complaints, too few               │ no t votes left     ▼
-        └──────────────▶ Voiding ◀──────────┴──────────────────────────────────-┘                 Recovered
-                            │ t votes            otherwise ▶ Lost ◀── time, bad dealers ──────────────┘
+    Collecting ──all uploads, or time──▶ Checking ──all receipts, or time──▶ Freezing ──t votes──▶ Revealing ⟲ evictions
+        │                                   │                                   │                     │ t runs a dealer
+        │ too few                           │ too few                           │ no t votes left     ▼
+        └──────────────▶ Voiding ◀──────────┴───────────────────────────────────┘       Recovered, or Failed
+                            │ t votes      no certificate to be had ▶ Lost ──the admin's signature──▶ Abandoned
                             ▼
                           Voided
 
@@ -12,6 +12,7 @@ A phase is a value: `receive` and `expire` return the next one and leave it as i
 is not sent but asked for: `request_for(member)` says what one of them has to answer now.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -19,7 +20,8 @@ from typing import Any, ClassVar
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
-from protocol.messages import Message
+from protocol.messages import Message, Past
+from protocol.shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -39,14 +41,23 @@ class Windows:
 
 @dataclass(frozen=True)
 class Setting:
-    """What stays the same through an attempt."""
+    """What stays the same through an attempt.
+
+    Attributes:
+        attempt: roster, manifest and opening.
+        windows: how long each phase waits.
+        history: how each attempt ended that the opening's links name, in order.
+        shelf: where announcements are kept.
+    """
 
     attempt: Attempt
     windows: Windows
+    history: tuple[Past, ...]
+    shelf: Shelf
 
 
 @dataclass(frozen=True)
-class CoordinatorPhase:
+class CoordinatorPhase(ABC):
     """One phase of an attempt on the coordinator's side.
 
     Attributes:
@@ -84,10 +95,9 @@ class CoordinatorPhase:
         """What this phase takes, and the method that answers it."""
         return {}
 
+    @abstractmethod
     def request_for(self, member: str) -> Message | None:
         """What `member` has to answer now, or None."""
-        del member
-        return None
 
     def waiting_for(self) -> tuple[str, ...]:
         """The members whose answers would move the attempt on."""

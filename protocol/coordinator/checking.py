@@ -1,4 +1,4 @@
-"""M1b: decryptors open their boxes and return receipts (protocol §4.5)."""
+"""M1b: decryptors open their boxes and return receipts; disputes are settled (protocol §4.5)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -8,10 +8,11 @@ from protocol.causes import Cause
 from protocol.coordinator.base import CoordinatorPhase, Setting, added
 from protocol.coordinator.freezing import Freezing
 from protocol.coordinator.voiding import Voiding
+from protocol.disputes import Dispute
 from protocol.errors import PeerFault
-from protocol.merkle import Tree
-from protocol.messages import Deliveries, Delivery, Message, Receipt, Upload
-from protocol.sealing import commitment_tree
+from protocol.messages import Deliveries, Message, Receipt, Survivor
+from protocol.proposal import check_survivors, covers, disputes_among, settle
+from protocol.shelf import Announced
 
 
 @dataclass(frozen=True, repr=False)
@@ -21,16 +22,14 @@ class Checking(CoordinatorPhase):
     Attributes:
         uploads: the whole ones, in order of member.
         receipts: by decryptor.
-        trees: by upload digest, its Merkle trees over boxes and rows: made once, handed on from receipt to receipt.
     """
 
     name: ClassVar[str] = "checking"
-    uploads: dict[str, Upload]
+    uploads: dict[str, Announced]
     receipts: dict[str, Receipt] = field(default_factory=dict)
-    trees: dict[bytes, tuple[Tree, Tree]] = field(default_factory=dict, compare=False)
 
     @classmethod
-    def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Upload]) -> "Checking":
+    def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Announced]) -> "Checking":
         """Offer the boxes."""
         return cls(setting, now_s + setting.windows.check_s, uploads)
 
@@ -44,38 +43,18 @@ class Checking(CoordinatorPhase):
 
     def request_for(self, member: str) -> Message | None:
         """The boxes for this decryptor, until its receipt is in."""
-        if member not in self.waiting_for():
+        place = self.attempt.decryptor_place.get(member)
+        if place is None or member in self.receipts:
             return None
-        place = self.attempt.decryptors.index(member)
-        return Deliveries(
-            self.attempt.context,
-            tuple(
-                Delivery(
-                    header=upload.header,
-                    box=upload.boxes[place],
-                    box_path=tuple(boxes.path(place)),
-                    row=upload.share_rows[place],
-                    row_path=tuple(rows.path(1 + place)),
-                )
-                for dealer, upload in self.uploads.items()
-                if dealer != member
-                for boxes, rows in (self._trees(upload),)
-            ),
-        )
-
-    def _trees(self, upload: Upload) -> tuple[Tree, Tree]:
-        known = self.trees.get(upload.header.digest)
-        if known is None:
-            known = Tree.of(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows)
-            self.trees[upload.header.digest] = known
-        return known
+        shelf = self.setting.shelf
+        deliveries = tuple(shelf.delivery(dealer, place) for dealer in self.uploads if dealer != member)
+        return Deliveries(self.attempt.context, deliveries)
 
     def _receipt(self, receipt: Receipt, now_s: float) -> CoordinatorPhase:
         member = receipt.member
         self.check_sender(member, receipt.context)
         receipt.verify(self.attempt.roster.key_of(member), member)
-        dealers = [dealer for dealer in self.uploads if dealer != member]
-        if sorted(receipt.dealers + receipt.complaints) != dealers:
+        if not covers(receipt, self.uploads):
             raise PeerFault(
                 Cause.MALFORMED, f"{member}'s receipt does not cover the boxes it was sent", [member]
             )
@@ -89,14 +68,24 @@ class Checking(CoordinatorPhase):
         return phase if phase.waiting_for() else phase.expire(now_s)
 
     def expire(self, now_s: float) -> CoordinatorPhase:
-        """Go on with the receipts that came: a complaint, or fewer than t of them, ends the attempt."""
-        # A complaint is a dispute between dealer and decryptor, not a proof against either: both are named.
-        for receipt in self.receipts.values():
-            for dealer in receipt.complaints:
-                return Voiding.begin(
-                    self.setting, now_s, PeerFault(Cause.BOX_REFUSED, parties=(dealer, receipt.member))
-                )
-        if len(self.receipts) < self.attempt.quorum.threshold:
-            few = f"{len(self.receipts)} receipts, the threshold is {self.attempt.quorum.threshold}"
+        """Go on with the receipts that came, without a cover of the disputes, if that leaves a set to propose."""
+        quorum = self.attempt.quorum
+        if len(self.receipts) < quorum.threshold:
+            few = f"{len(self.receipts)} receipts, the threshold is {quorum.threshold}"
             return Voiding.begin(self.setting, now_s, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
-        return Freezing.begin(self.setting, now_s, self.uploads, tuple(sorted(self.receipts)))
+        disputes = disputes_among(self.attempt, self.uploads, self.receipts)
+        try:
+            survivors = settle(self.attempt, self.uploads, self.receipts, disputes, self.setting.history)
+            self._check(survivors, disputes)
+        except PeerFault as fault:
+            return Voiding.begin(self.setting, now_s, fault)
+        return Freezing.begin(self.setting, now_s, survivors, self.receipts, disputes)
+
+    def _check(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:
+        """Refuse survivors that no honest decryptor would sign (protocol §4.5)."""
+        if len(survivors) < self.attempt.quorum.survivors_min and disputes:
+            # Nobody can tell who of them lies: all are named.
+            parties = sorted({party for dispute in disputes for party in dispute.parties})
+            raise PeerFault(disputes[0].cause, f"{len(survivors)} survivors are left", parties)
+        proposed = tuple(Survivor.of(upload.header) for upload in survivors.values())
+        check_survivors(self.attempt, proposed, self.setting.history)

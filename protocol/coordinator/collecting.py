@@ -2,18 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from itertools import combinations
 from typing import Any, ClassVar
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, Setting, Windows, added
+from protocol.coordinator.base import CoordinatorPhase, Setting, Windows
 from protocol.coordinator.checking import Checking
 from protocol.coordinator.voiding import Voiding
 from protocol.errors import PeerFault
 from protocol.merkle import Tree
-from protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Message, Upload
-from protocol.sealing import commitment_tree
+from protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Message, Past, Upload
+from protocol.shelf import Announced, MemoryShelf, Shelf, Trees
 
 BOX_TAG_BYTES = 16
 
@@ -23,18 +22,28 @@ class Collecting(CoordinatorPhase):
     """Waits for uploads.
 
     Attributes:
-        uploads: announcements by member.
-        stored: indices of the chunks that are durably stored, by member.
+        announced: by member.
+        stored: the chunks that are durably stored, by member, a bit each.
+        whole_count: how many members' uploads are whole.
     """
 
     name: ClassVar[str] = "collecting"
-    uploads: dict[str, Upload] = field(default_factory=dict)
-    stored: dict[str, frozenset[int]] = field(default_factory=dict)
+    announced: dict[str, Announced] = field(default_factory=dict)
+    stored: dict[str, int] = field(default_factory=dict)
+    whole_count: int = 0
 
     @classmethod
-    def begin(cls, attempt: Attempt, windows: Windows, now_s: float) -> "Collecting":
-        """Open the attempt."""
-        return cls(Setting(attempt, windows), now_s + windows.upload_s)
+    def begin(
+        cls,
+        attempt: Attempt,
+        windows: Windows,
+        now_s: float,
+        history: tuple[Past, ...] = (),
+        shelf: Shelf | None = None,
+    ) -> "Collecting":
+        """Open the attempt; `Setting` says what the arguments are."""
+        setting = Setting(attempt, windows, history, MemoryShelf() if shelf is None else shelf)
+        return cls(setting, now_s + windows.upload_s)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Announcements; chunks are told by `chunk_stored`."""
@@ -42,26 +51,32 @@ class Collecting(CoordinatorPhase):
 
     def request_for(self, member: str) -> Message | None:
         """The opening, until the member's upload is whole."""
-        return self.attempt.opening if member in self.attempt.members and not self.whole(member) else None
+        place = self.attempt.manifest.place
+        return self.attempt.opening if member in place and not self.whole(member) else None
 
     def waiting_for(self) -> tuple[str, ...]:
         """Members whose upload is not whole."""
-        return tuple(member for member in self.attempt.members if not self.whole(member))
+        all_chunks = self._all_chunks
+        return tuple(member for member in self.attempt.members if self.stored.get(member) != all_chunks)
 
     def whole(self, member: str) -> bool:
         """Whether the member's announcement and all its chunks are stored."""
-        return len(self.stored.get(member, ())) == self.attempt.chunks
+        return self.stored.get(member) == self._all_chunks
+
+    @property
+    def _all_chunks(self) -> int:
+        return (1 << self.attempt.chunks) - 1
 
     def missing_chunks(self, member: str) -> tuple[int, ...]:
         """Indices of the chunks still to come; PeerFault(chunk-unknown) before the announcement."""
         self._announced(member, 0)
-        return tuple(i for i in range(self.attempt.chunks) if i not in self.stored[member])
+        return tuple(i for i in range(self.attempt.chunks) if not self.stored[member] >> i & 1)
 
     def check_chunk(self, member: str, index: int, digest: bytes, size_bytes: int) -> None:
         """Refuse a chunk that the member's announcement does not hold; call it before storing the bytes."""
-        self._announced(member, index)
+        announced = self._announced(member, index)
         expected = self.attempt.ring.packed_bytes(self.attempt.chunk_elements(index))
-        if size_bytes != expected or digest != self.uploads[member].chunk_digests[index]:
+        if size_bytes != expected or digest != announced.chunk_digest(index):
             raise PeerFault(
                 Cause.CHUNK_MISMATCH,
                 f"chunk {index} has {size_bytes} bytes of {expected}, or not the digest that was announced",
@@ -71,13 +86,13 @@ class Collecting(CoordinatorPhase):
     def chunk_stored(self, member: str, index: int, now_s: float) -> CoordinatorPhase:
         """A chunk that passed `check_chunk` is durably stored; again without effect."""
         self._announced(member, index)
-        stored = {**self.stored, member: self.stored[member] | {index}}
-        phase = replace(self, stored=stored)
-        # Only a last chunk can be the one that everybody waited for.
-        return phase.expire(now_s) if phase.whole(member) and not phase.waiting_for() else phase
+        stored = {**self.stored, member: self.stored[member] | 1 << index}
+        count = self.whole_count + (stored[member] == self._all_chunks and not self.whole(member))
+        phase = replace(self, stored=stored, whole_count=count)
+        return phase.expire(now_s) if count == len(self.attempt.members) else phase
 
-    def _announced(self, member: str, index: int) -> None:
-        if member not in self.uploads:
+    def _announced(self, member: str, index: int) -> Announced:
+        if member not in self.announced:
             raise PeerFault(
                 Cause.CHUNK_UNKNOWN, f"{member} has announced no upload in this attempt", [member]
             )
@@ -87,13 +102,14 @@ class Collecting(CoordinatorPhase):
                 f"chunk {index}: this upload has chunks 0 to {self.attempt.chunks - 1}",
                 [member],
             )
+        return self.announced[member]
 
     def _upload(self, upload: Upload, _now_s: float) -> CoordinatorPhase:
         """Admit an announcement, in this order (protocol §4.4).
 
         1. its header is a cohort member's, of this context, and signed (check_header);
         2. it has as many chunks, commitments, rows and boxes as the manifest and terms ask for, each of its length;
-        3. the signed roots are those of what it carries;
+        3. the signed roots are those of what it carries (both upload-misshapen);
         4. it is the member's first in this attempt, or the very same again (upload-conflict).
         """
         attempt, header = self.attempt, upload.header
@@ -111,38 +127,30 @@ class Collecting(CoordinatorPhase):
             raise PeerFault(
                 Cause.UPLOAD_MISSHAPEN, f"{header.member}'s upload misses its shape", [header.member]
             )
-        roots = (
-            Tree.of(upload.chunk_digests).root,
-            commitment_tree(upload.secret_commitments, upload.share_rows).root,
-            Tree.of(upload.boxes).root,
-        )
+        trees = Trees.of(upload)
+        roots = Tree.of(upload.chunk_digests).root, trees.commitments.root, trees.boxes.root
         if roots != (header.chunk_root, header.commitment_root, header.box_root):
             raise PeerFault(
                 Cause.UPLOAD_MISSHAPEN, f"{header.member}'s upload misses its roots", [header.member]
             )
-        uploads = added(self.uploads, header.member, upload, Cause.UPLOAD_CONFLICT)
-        if uploads is None:
+        known = self.announced.get(header.member)
+        if known is not None:
+            if known.header.digest != header.digest:
+                raise PeerFault(
+                    Cause.UPLOAD_CONFLICT, f"{header.member} has sent another upload before", [header.member]
+                )
             return self
-        stored = {**self.stored, header.member: frozenset[int]()}
-        return replace(self, uploads=uploads, stored=stored)
+        self.setting.shelf.put(upload, trees)
+        announced = {**self.announced, header.member: Announced.of(upload, trees.commitments)}
+        return replace(self, announced=announced, stored={**self.stored, header.member: 0})
 
     def expire(self, now_s: float) -> CoordinatorPhase:
-        """Go on with the uploads that are whole: too few of them, or two ends that disagree, end the attempt."""
-        attempt = self.attempt
-        uploads = {m: self.uploads[m] for m in attempt.members if self.whole(m)}
+        """Go on with the uploads that are whole; too few of them end the attempt."""
+        attempt, all_chunks = self.attempt, self._all_chunks
+        uploads = {m: self.announced[m] for m in attempt.members if self.stored.get(m) == all_chunks}
         if len(uploads) < attempt.quorum.survivors_min:
             missing = f"{len(uploads)} uploads are whole, n_min is {attempt.quorum.survivors_min}"
             return Voiding.begin(
                 self.setting, now_s, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
             )
-        for low, high in combinations(uploads, 2):
-            # Both ends of an edge derive the same seed from true cards and one context, and commit to it alike.
-            if _edge(attempt, uploads[low], high) != _edge(attempt, uploads[high], low):
-                return Voiding.begin(
-                    self.setting, now_s, PeerFault(Cause.EDGE_DISAGREEMENT, parties=(low, high))
-                )
         return Checking.begin(self.setting, now_s, uploads)
-
-
-def _edge(attempt: Attempt, upload: Upload, peer: str) -> bytes:
-    return upload.secret_commitments[attempt.secret_index(upload.header.member, peer)]

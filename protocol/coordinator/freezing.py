@@ -4,11 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
+from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.coordinator.base import CoordinatorPhase, Setting, added, cancelled
 from protocol.coordinator.revealing import Revealing
 from protocol.coordinator.voiding import Voiding
+from protocol.disputes import Dispute
 from protocol.errors import PeerFault
+from protocol.ledger import Group, LedgerFault
 from protocol.messages import (
     NO_REASON,
     Certificate,
@@ -17,10 +20,10 @@ from protocol.messages import (
     Receipt,
     Refusal,
     Survivor,
-    Upload,
     Vote,
     survivors_hash,
 )
+from protocol.shelf import Announced
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,28 +34,36 @@ class Freezing(CoordinatorPhase):
         uploads: the survivors' announcements, in order.
         survivors: the proposed set: those same uploads, as votes and certificate name them.
         outcome: its hash, which every vote must carry.
-        checkers: decryptors who sent a receipt: only they hold shares.
+        receipts: by decryptor: only who sent one holds shares, and of whom it says.
+        disputes: those that had members dropped.
         votes: by decryptor.
         refusals: by decryptor.
     """
 
     name: ClassVar[str] = "freezing"
     late: ClassVar[tuple[type[Message], ...]] = (Receipt,)
-    uploads: dict[str, Upload]
+    uploads: dict[str, Announced]
     survivors: tuple[Survivor, ...]
     outcome: bytes
-    checkers: tuple[str, ...]
+    receipts: dict[str, Receipt]
+    disputes: tuple[Dispute, ...]
     votes: dict[str, Vote] = field(default_factory=dict)
     refusals: dict[str, Refusal] = field(default_factory=dict)
 
     @classmethod
     def begin(
-        cls, setting: Setting, now_s: float, uploads: dict[str, Upload], checkers: tuple[str, ...]
+        cls,
+        setting: Setting,
+        now_s: float,
+        uploads: dict[str, Announced],
+        receipts: dict[str, Receipt],
+        disputes: tuple[Dispute, ...],
     ) -> "Freezing":
         """Propose the survivors."""
         survivors = tuple(Survivor.of(upload.header) for upload in uploads.values())
         outcome = survivors_hash(setting.attempt.context, survivors)
-        return cls(setting, now_s + setting.windows.freeze_s, uploads, survivors, outcome, checkers)
+        deadline_s = now_s + setting.windows.freeze_s
+        return cls(setting, deadline_s, uploads, survivors, outcome, receipts, disputes)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Votes and refusals."""
@@ -60,13 +71,17 @@ class Freezing(CoordinatorPhase):
 
     def waiting_for(self) -> tuple[str, ...]:
         """Decryptors who hold shares and have neither signed nor refused."""
-        return tuple(m for m in self.checkers if m not in self.votes and m not in self.refusals)
+        return tuple(m for m in sorted(self.receipts) if m not in self.votes and m not in self.refusals)
 
     def request_for(self, member: str) -> Message | None:
         """The proposal, until this decryptor has answered."""
-        if member not in self.waiting_for():
-            return None
-        return Freeze(self.attempt.context, tuple(upload.header for upload in self.uploads.values()))
+        return self.proposal if member in self.waiting_for() else None
+
+    @property
+    def proposal(self) -> Freeze:
+        """What those decryptors are shown."""
+        headers = tuple(upload.header for upload in self.uploads.values())
+        return Freeze(self.attempt.context, headers, self.setting.history)
 
     def _vote(self, vote: Vote, now_s: float) -> CoordinatorPhase:
         self.check_sender(vote.member, vote.context)
@@ -84,7 +99,7 @@ class Freezing(CoordinatorPhase):
         certificate = Certificate(
             self.attempt.context, self.survivors, NO_REASON, tuple(votes[m] for m in sorted(votes))
         )
-        return Revealing.begin(self.setting, now_s, certificate, self.uploads, self.checkers)
+        return Revealing.begin(self.setting, now_s, certificate, self.uploads, self.receipts, self.disputes)
 
     def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
         self.check_sender(refusal.member, refusal.context)
@@ -99,11 +114,20 @@ class Freezing(CoordinatorPhase):
     def expire(self, now_s: float) -> CoordinatorPhase:
         """No certificate: void the attempt, for the reason that was given, or for want of answers."""
         for refusal in self.refusals.values():
-            fault = PeerFault(_cause_named(refusal.cause), "a decryptor refused to sign", [refusal.member])
-            return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
+            return Voiding.begin(self.setting, now_s, self._refused(refusal), spent=self._spent)
         missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
         fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
         return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
+
+    def _refused(self, refusal: Refusal) -> PeerFault:
+        """The fault that a refusal tells of; for the ledger, with the group and the rounds that would expose it."""
+        said = f"{refusal.member} refused to sign"
+        if not refusal.group:
+            return PeerFault(_cause_named(refusal.cause), said, (refusal.member,))
+        exposed = LedgerFault(Group(refusal.group, refusal.rounds), group_floor(self.attempt.manifest))
+        exposed.detail = f"{said}: {exposed.detail}"
+        exposed.parties = (refusal.member,)  # those it names may be anybody's choice
+        return exposed
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """Void the attempt with the decryptors who have not signed the survivors."""
@@ -114,6 +138,21 @@ class Freezing(CoordinatorPhase):
         return frozenset(self.votes)
 
 
+_REFUSALS = frozenset(
+    {
+        Cause.SURVIVORS_INVALID,
+        Cause.SURVIVORS_TOO_FEW,
+        Cause.WINDOW_EXCEEDED,
+        Cause.CHAIN_BROKEN,
+        Cause.OUTCOME_MISSING,
+        Cause.LEDGER_REFUSED,
+        Cause.LINEAGE_MIXED,
+        Cause.OWN_UPLOAD_CHANGED,
+        Cause.INDICATOR_MISMATCH,
+    }
+)
+
+
 def _cause_named(value: str) -> Cause:
-    """A refusal's cause; a name this side does not know is a policy's."""
-    return Cause(value) if value in set(Cause) else Cause.POLICY_REFUSED
+    """A refusal's cause; any that a proposal cannot have is a policy's."""
+    return Cause(value) if value in _REFUSALS else Cause.POLICY_REFUSED

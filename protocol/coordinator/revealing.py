@@ -1,86 +1,73 @@
 """M3: with the certificate shown, decryptors reveal shares and the seeds are rebuilt (protocol §4.7)."""
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from operator import attrgetter
+from functools import cached_property
 from typing import Any, ClassVar
 
-from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
 from protocol.coordinator.base import CoordinatorPhase, Setting, added, cancelled
-from protocol.coordinator.ended import Lost, Recovered
+from protocol.coordinator.ended import Failed, Recovered
+from protocol.disputes import Dispute
+from protocol.due import Due, Dues, commitments_due
 from protocol.errors import PeerFault
-from protocol.keys import Pair
+from protocol.merkle import Tree
 from protocol.messages import (
-    COMMITMENT_BYTES,
     SHARE_BYTES,
+    BadRun,
     Certificate,
+    Evictions,
+    Holder,
     Message,
+    Proof,
     Receipt,
     Refusal,
     Reveal,
-    Upload,
     Vote,
-    edge_commitment,
-    self_commitment,
     share_commitments,
 )
 from protocol.shamir import ShareError, recover_secrets
+from protocol.shelf import Announced
+
+SLICE_BYTES = 1 << 26
+"""Shares that are joined for one recovery: enough to be quick, few enough to fit beside everything else."""
 
 
-@dataclass(frozen=True)
-class Due:
-    """One secret that the certified set needs: the dealer's b_u (index 0) or its r_uw."""
+class ShareFault(PeerFault):
+    """share-invalid, with what proves it to others."""
 
-    dealer: str
-    index: int
-    lost: str | None
-
-    def commitment(self, attempt: Attempt, seed: bytes) -> bytes:
-        """What the dealer must have committed to if `seed` is its secret."""
-        if self.lost is None:
-            return self_commitment(attempt.context, self.dealer, seed)
-        pair = Pair.of(self.dealer, self.lost)
-        return edge_commitment(attempt.context, pair.low, pair.high, seed)
-
-
-def due_secrets(attempt: Attempt, survivors: tuple[str, ...]) -> tuple[Due, ...]:
-    """The secrets in the order in which a reveal carries their shares."""
-    inside = set(survivors)
-    return tuple(
-        due
-        for dealer in survivors
-        for due in (
-            Due(dealer, 0, None),
-            *(
-                Due(dealer, 1 + place, other)
-                for place, other in enumerate(attempt.neighbours(dealer))
-                if other not in inside
-            ),
-        )
-    )
+    def __init__(self, evidence: BadRun) -> None:
+        self.evidence = evidence
+        decryptor, dealer = evidence.reveal.member, evidence.header.member
+        super().__init__(Cause.SHARE_INVALID, f"{decryptor}'s share of {dealer}'s secret", [decryptor])
 
 
 @dataclass(frozen=True, repr=False)
 class Revealing(CoordinatorPhase):
-    """Waits for a threshold of reveals.
+    """Waits until each survivor has a threshold of runs.
 
     Attributes:
         certificate: the certified survivors.
-        uploads: their announcements, whose commitments every share is checked against.
-        holders: decryptors who hold shares.
-        due: what is to be rebuilt.
-        reveals: by decryptor, in order of arrival.
+        uploads: their announcements.
+        receipts: whose shares each decryptor holds.
+        disputes: those that had members dropped before the freeze.
+        dues: what is to be rebuilt of the certified survivors without the evicted.
+        proofs: against dealers that proved false.
+        heard: decryptors that have revealed anything: they know the certificate.
+        reveals: by decryptor, in order of arrival, all for the survivors without the evicted.
     """
 
     name: ClassVar[str] = "revealing"
     late: ClassVar[tuple[type[Message], ...]] = (Receipt, Vote, Refusal)
     certificate: Certificate
-    uploads: dict[str, Upload]
-    holders: tuple[str, ...]
-    due: tuple[Due, ...]
+    uploads: dict[str, Announced]
+    receipts: dict[str, Receipt]
+    disputes: tuple[Dispute, ...]
+    dues: Dues
+    proofs: tuple[Proof, ...] = ()
+    heard: frozenset[str] = frozenset()
     reveals: dict[str, Reveal] = field(default_factory=dict)
 
     @classmethod
@@ -89,12 +76,14 @@ class Revealing(CoordinatorPhase):
         setting: Setting,
         now_s: float,
         certificate: Certificate,
-        uploads: dict[str, Upload],
-        holders: tuple[str, ...],
+        uploads: dict[str, Announced],
+        receipts: dict[str, Receipt],
+        disputes: tuple[Dispute, ...],
     ) -> "Revealing":
         """Show the certificate."""
-        due = due_secrets(setting.attempt, tuple(s.member for s in certificate.survivors))
-        return cls(setting, now_s + setting.windows.reveal_s, certificate, uploads, holders, due)
+        deadline_s = now_s + setting.windows.reveal_s
+        dues = Dues(setting.attempt, tuple(survivor.member for survivor in certificate.survivors))
+        return cls(setting, deadline_s, certificate, uploads, receipts, disputes, dues)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Reveals."""
@@ -102,93 +91,224 @@ class Revealing(CoordinatorPhase):
 
     def waiting_for(self) -> tuple[str, ...]:
         """Decryptors who hold shares and have not revealed them."""
-        return tuple(member for member in self.holders if member not in self.reveals)
+        return tuple(member for member in sorted(self.receipts) if member not in self.reveals)
 
     def request_for(self, member: str) -> Message | None:
-        """The certificate: to a decryptor the question, to everybody else the news."""
-        return None if member in self.reveals else self.certificate
+        """The certificate, to a decryptor the question and to everybody else the news; then the evictions."""
+        if member in self.reveals:
+            return None
+        return self.evictions if self.evictions and member in self.heard else self.certificate
 
-    def _reveal(self, reveal: Reveal, _now_s: float) -> CoordinatorPhase:
-        """Take a reveal, in this order.
+    @property
+    def evictions(self) -> Evictions | None:
+        """What a decryptor that knows the certificate is shown, once a dealer is false."""
+        return Evictions(self.attempt.context, self.proofs) if self.proofs else None
 
-        1. its sender is a decryptor that signs it, in this context and for this certificate;
-        2. it has one share for each secret due (reveal-misshapen);
+    @property
+    def evicted(self) -> tuple[str, ...]:
+        """Dealers that proved false."""
+        return tuple(proof.member for proof in self.proofs)
+
+    @property
+    def staying(self) -> tuple[str, ...]:
+        """S∖E in order."""
+        return self.dues.staying
+
+    @property
+    def due(self) -> dict[str, tuple[Due, ...]]:
+        """What is to be rebuilt of each dealer."""
+        return self.dues.by_dealer
+
+    def _dealers_of(self, member: str) -> tuple[str, ...]:
+        """Whose runs a decryptor's reveal carries: it is bound to its receipt, and keeps its own share."""
+        held = {member, *self.receipts[member].dealers}
+        return tuple(dealer for dealer in self.staying if dealer in held)
+
+    def _reveal(self, reveal: Reveal, now_s: float) -> CoordinatorPhase:
+        """Take a reveal, in this order (protocol §4.7).
+
+        1. its sender is a decryptor with a receipt that signs it, in this context;
+        2. it is for this certificate, and has a run of the right length for each dealer that the receipt covers
+           (reveal-misshapen);
         3. each share is the one its dealer committed to: a bad one names the decryptor (share-invalid).
         """
         member, attempt = reveal.member, self.attempt
         self.check_sender(member, reveal.context)
         reveal.verify(attempt.roster.key_of(member), member)
-        if reveal.outcome != self.certificate.outcome or len(reveal.shares) != SHARE_BYTES * len(self.due):
-            raise PeerFault(
-                Cause.REVEAL_MISSHAPEN, f"{member}'s reveal does not fit the certificate", [member]
-            )
-        place = attempt.decryptors.index(member)
-        start = 0
-        for dealer, of_dealer in groupby(self.due, key=attrgetter("dealer")):
-            indices = [due.index for due in of_dealer]
-            stop = start + SHARE_BYTES * len(indices)
-            row = self.uploads[dealer].share_rows[place]
-            committed = [row[i * COMMITMENT_BYTES : (i + 1) * COMMITMENT_BYTES] for i in indices]
-            shares = reveal.shares[start:stop]
-            if share_commitments(attempt.context, dealer, member, indices, shares) != b"".join(committed):
-                raise PeerFault(Cause.SHARE_INVALID, f"{member}'s share of {dealer}'s secret", [member])
-            start = stop
+        if reveal.outcome != self.certificate.outcome:
+            raise self._misshapen(member)
+        if member not in self.receipts:
+            return self  # its receipt came too late to be waited for, and so do its shares
+        if reveal.evicted != self.evicted:
+            if not set(reveal.evicted) < set(self.evicted):
+                raise self._misshapen(member)
+            return replace(self, heard=self.heard | {member})  # it has not seen the evictions yet
+        dealers = self._dealers_of(member)
+        dues = [self.due[dealer] for dealer in dealers]
+        if [len(run) for run in reveal.runs] != [SHARE_BYTES * len(due) for due in dues]:
+            raise self._misshapen(member)
+        context, place, shelf = attempt.context, attempt.decryptor_place[member], self.setting.shelf
+        for dealer, due, run in zip(dealers, dues, reveal.runs, strict=True):
+            committed = commitments_due(shelf.row(dealer, place), due)
+            if share_commitments(context, dealer, member, [each.index for each in due], run) != committed:
+                raise ShareFault(self._evidence(reveal, dealers, dealer))
         reveals = added(self.reveals, member, reveal, Cause.CONFLICT)
         if reveals is None:
             return self
-        phase = replace(self, reveals=reveals)
-        return phase if len(reveals) < attempt.quorum.threshold else phase.recover()
+        phase = replace(self, reveals=reveals, heard=self.heard | {member})
+        return phase.recover(now_s) if phase.complete else phase
 
-    def recover(self) -> CoordinatorPhase:
-        """Rebuild every secret due and hold it against its dealer's commitment."""
-        attempt = self.attempt
-        positions = [attempt.decryptors.index(member) for member in self.reveals]
-        shares = [reveal.shares for reveal in self.reveals.values()]
-        try:
-            seeds = [SecretBytes(seed) for seed in recover_secrets(positions, shares)]
-        except ShareError:
-            # Every share is its dealer's own, so some dealer dealt what is no secret; find whose.
-            return Lost(self.setting, None, self._inconsistent(positions, shares))
-        for due, seed in zip(self.due, seeds, strict=True):
-            if due.commitment(attempt, seed) != self.uploads[due.dealer].secret_commitments[due.index]:
-                return Lost(self.setting, None, PeerFault(Cause.DEALER_INCONSISTENT, parties=(due.dealer,)))
+    def _evidence(self, reveal: Reveal, dealers: tuple[str, ...], dealer: str) -> BadRun:
+        place = dealers.index(dealer)
+        delivery = self.setting.shelf.delivery(dealer, self.attempt.decryptor_place[reveal.member])
+        return BadRun(
+            reveal=reveal.summary,
+            header=delivery.header,
+            place=place,
+            count=len(reveal.runs),
+            run=reveal.runs[place],
+            run_path=tuple(Tree.of(reveal.runs).path(place)),
+            row=delivery.row,
+            row_path=delivery.row_path,
+        )
+
+    def _misshapen(self, member: str) -> PeerFault:
+        return PeerFault(Cause.REVEAL_MISSHAPEN, f"{member}'s reveal does not fit the certificate", [member])
+
+    @cached_property
+    def _runs(self) -> dict[str, dict[str, bytes]]:
+        """By dealer and decryptor, in order of arrival."""
+        runs: dict[str, dict[str, bytes]] = {dealer: {} for dealer in self.staying}
+        for member, reveal in self.reveals.items():
+            for dealer, run in zip(self._dealers_of(member), reveal.runs, strict=True):
+                runs[dealer][member] = run
+        return runs
+
+    @property
+    def complete(self) -> bool:
+        """Whether each dealer has a threshold of runs."""
+        threshold = self.attempt.quorum.threshold
+        return len(self.reveals) >= threshold and all(len(runs) >= threshold for runs in self._runs.values())
+
+    def recover(self, now_s: float) -> CoordinatorPhase:
+        """Rebuild every secret due and hold it against its commitment; evict the dealers that prove false."""
+        secrets: dict[str, list[bytes]] = {}
+        false: dict[str, int] = {}  # dealer, index of a secret that proves it
+        for holders, dealers in self._alike():
+            for dealer, found in self._recovered(holders, dealers):
+                if isinstance(found, int):
+                    false[dealer] = found
+                else:
+                    secrets[dealer] = found
+        if not false:
+            return self._ended(secrets)
+        proofs = sorted((*self.proofs, *map(self._proof, false.items())), key=lambda proof: proof.member)
+        if len(proofs) > self.attempt.quorum.colluders:
+            parties = [proof.member for proof in proofs]
+            fault = PeerFault(Cause.DEALER_INCONSISTENT, "more dealers are false than may collude", parties)
+            return Failed(self.setting, None, self.certificate, fault, tuple(proofs))
+        deadline_s = now_s + self.setting.windows.reveal_s
+        evicted = {proof.member for proof in proofs}
+        dues = Dues(self.attempt, tuple(member for member in self.staying if member not in evicted))
+        return replace(self, deadline_s=deadline_s, dues=dues, proofs=tuple(proofs), reveals={})
+
+    def _ended(self, secrets: dict[str, list[bytes]]) -> Recovered:
+        pairs = [
+            (due, SecretBytes(seed))
+            for dealer in self.staying
+            for due, seed in zip(self.due[dealer], secrets[dealer], strict=True)
+        ]
         return Recovered(
             self.setting,
             None,
             self.certificate,
-            {due.dealer: seed for due, seed in zip(self.due, seeds, strict=True) if due.lost is None},
-            {
-                (due.dealer, due.lost): seed
-                for due, seed in zip(self.due, seeds, strict=True)
-                if due.lost is not None
-            },
+            self.uploads,
+            self.proofs,
+            self.disputes,
+            {due.dealer: seed for due, seed in pairs if due.lost is None},
+            {(due.dealer, due.lost): seed for due, seed in pairs if due.lost is not None},
         )
 
-    def _inconsistent(self, positions: list[int], shares: list[bytes]) -> PeerFault:
-        names = [survivor.member for survivor in self.certificate.survivors]
-        width = SHARE_BYTES * (len(self.due) // len(names))  # as many secrets of each dealer are due
+    def _alike(self) -> Iterator[tuple[tuple[str, ...], list[str]]]:
+        """Dealers with the same first t holders, a slice at a time: they are interpolated together."""
+        threshold = self.attempt.quorum.threshold
+        alike = defaultdict[tuple[str, ...], list[str]](list)
+        for dealer, runs in self._runs.items():
+            alike[tuple(runs)[:threshold]].append(dealer)
+        for holders, dealers in alike.items():
+            width = threshold * SHARE_BYTES * max(len(self.due[dealer]) for dealer in dealers)
+            step = max(1, SLICE_BYTES // width)
+            for start in range(0, len(dealers), step):
+                yield holders, dealers[start : start + step]
 
-        # By halves: secret by secret, a single dealer would keep a coordinator of 1,000 members busy for hours.
-        def false_among(first: int, last: int) -> list[str]:
-            some = slice(first * width, last * width)
-            try:
-                recover_secrets(positions, [share[some] for share in shares])
-            except ShareError:
-                middle = (first + last) // 2
-                if middle == first:
-                    return [names[first]]
-                return false_among(first, middle) + false_among(middle, last)
-            return []
+    def _recovered(
+        self, holders: tuple[str, ...], dealers: list[str]
+    ) -> Iterator[tuple[str, list[bytes] | int]]:
+        """For each dealer its secrets due, or the index of one that proves it false."""
+        try:
+            seeds = iter(self._interpolated(holders, dealers))
+        except ShareError:
+            # By halves: dealer by dealer, a single false one would keep a coordinator of 1,000 members busy for hours.
+            if len(dealers) > 1:
+                middle = len(dealers) // 2
+                yield from self._recovered(holders, dealers[:middle])
+                yield from self._recovered(holders, dealers[middle:])
+            else:
+                yield dealers[0], self._unrecoverable(holders, dealers[0])
+            return
+        context = self.attempt.context
+        for dealer in dealers:
+            found = [next(seeds) for _ in self.due[dealer]]
+            upload = self.uploads[dealer]
+            missed = [
+                due.index
+                for due, seed in zip(self.due[dealer], found, strict=True)
+                if due.commitment(context, seed) != upload.commitment(due.index)
+            ]
+            yield dealer, missed[0] if missed else found
 
-        return PeerFault(Cause.DEALER_INCONSISTENT, parties=false_among(0, len(names)))
+    def _interpolated(
+        self, holders: tuple[str, ...], dealers: list[str], only: int | None = None
+    ) -> list[bytes]:
+        positions = [self.attempt.decryptor_place[holder] for holder in holders]
+        part = slice(None) if only is None else slice(only * SHARE_BYTES, (only + 1) * SHARE_BYTES)
+        runs = self._runs
+        shares = [b"".join(runs[dealer][holder][part] for dealer in dealers) for holder in holders]
+        return recover_secrets(positions, shares)
+
+    def _unrecoverable(self, holders: tuple[str, ...], dealer: str) -> int:
+        """The first secret that the dealer's shares do not make: there is one, since together they make none."""
+        due = self.due[dealer]
+        return next(d.index for place, d in enumerate(due) if not self._recovers(holders, dealer, place))
+
+    def _recovers(self, holders: tuple[str, ...], dealer: str, place: int) -> bool:
+        try:
+            self._interpolated(holders, [dealer], place)
+        except ShareError:
+            return False
+        return True
+
+    def _proof(self, false: tuple[str, int]) -> Proof:
+        """Show a threshold of the dealer's own shares of that secret, with the rows it committed to."""
+        dealer, index = false
+        upload, threshold = self.uploads[dealer], self.attempt.quorum.threshold
+        place = [due.index for due in self.due[dealer]].index(index)
+        holders = []
+        for holder in sorted(tuple(self._runs[dealer])[:threshold]):
+            delivery = self.setting.shelf.delivery(dealer, self.attempt.decryptor_place[holder])
+            run = self._runs[dealer][holder]
+            share = run[place * SHARE_BYTES : (place + 1) * SHARE_BYTES]
+            holders.append(Holder(holder, share, delivery.row, delivery.row_path))
+        return Proof(upload.header, upload.commitments, upload.path, index, tuple(holders))
 
     def expire(self, now_s: float) -> CoordinatorPhase:
-        """Too few reveals came: with a certificate signed, VOID cannot be had either."""
+        """Too few reveals came: what is certified stays opened in everybody's ledger."""
         del now_s
         few = f"{len(self.reveals)} reveals, the threshold is {self.attempt.quorum.threshold}"
-        return Lost(self.setting, None, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
+        fault = PeerFault(Cause.QUORUM_LOST, few, self.waiting_for())
+        return Failed(self.setting, None, self.certificate, fault, self.proofs)
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """Give the sum up; what is certified stays opened in everybody's ledger."""
         del now_s
-        return Lost(self.setting, None, cancelled(reason))
+        return Failed(self.setting, None, self.certificate, cancelled(reason), self.proofs)

@@ -44,8 +44,11 @@ class Voiding(CoordinatorPhase):
 
     def request_for(self, member: str) -> Message | None:
         """The request, until this decryptor has signed."""
-        if member not in self.waiting_for():
-            return None
+        return self.request if member in self.waiting_for() else None
+
+    @property
+    def request(self) -> VoidRequest:
+        """What those decryptors are asked."""
         return VoidRequest(self.attempt.context, self.fault.cause.value)
 
     def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
@@ -54,6 +57,8 @@ class Voiding(CoordinatorPhase):
         reason = self.fault.cause.value
         votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
         if votes is None:
+            return self
+        if vote.outcome != void_hash(self.attempt.context, reason) and vote.member in self.spent:
             return self
         if vote.outcome != void_hash(self.attempt.context, reason):
             # A vote on the survivors that comes late: no fault, but this decryptor signs nothing else.

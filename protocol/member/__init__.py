@@ -5,12 +5,14 @@ from protocol.member.base import MemberPhase, Step
 from protocol.member.checked import Checked
 from protocol.member.closed import Closed
 from protocol.member.enrolled import Enrolled
+from protocol.member.history import History
 from protocol.member.opened import Opened, Uploaded
 from protocol.member.ready import Ready
+from protocol.member.reported import Reported
 from protocol.member.voted import Voted
 
 PHASES: dict[int, type[MemberPhase]] = {
-    phase.kind: phase for phase in (Enrolled, Ready, Opened, Uploaded, Checked, Voted, Closed)
+    phase.kind: phase for phase in (Enrolled, Ready, Opened, Uploaded, Checked, Voted, Reported, Closed)
 }
 
 
@@ -26,9 +28,11 @@ __all__ = [
     "Checked",
     "Closed",
     "Enrolled",
+    "History",
     "MemberPhase",
     "Opened",
     "Ready",
+    "Reported",
     "Step",
     "Uploaded",
     "Voted",

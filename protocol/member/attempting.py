@@ -1,23 +1,28 @@
-"""What the phases inside an attempt share: how it may end for a member (protocol §4.6, §4.7)."""
+"""What the phases inside an attempt share: how it may end for a member (protocol §4.6, §4.7, §4.9)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Self
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.codec import Bytes, Many, Nested, SecretBytes, Struct
+from protocol.codec import Bytes, Many, Nested, Struct
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member.base import MemberPhase, Step
+from protocol.member.history import History, Unsettled
 from protocol.member.ready import Ready
 from protocol.messages import (
     SHARE_BYTES,
     Certificate,
+    Lost,
     Message,
     Opening,
-    Reveal,
+    Report,
+    ReportRequest,
     Survivor,
+    SurvivorSet,
     Upload,
     VoidRequest,
     Vote,
@@ -30,7 +35,7 @@ Shares = Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS, secret=True)]
 
 
 class Dealt(Struct):
-    """A dealer's shares for this decryptor: opened, and each true to its commitment."""
+    """A dealer's shares for this decryptor, each true to its commitment."""
 
     survivor: Annotated[Survivor, Nested(Survivor)]
     shares: Shares
@@ -67,18 +72,26 @@ class Attempting(MemberPhase):
         return self.ready.member
 
     @property
+    def history(self) -> History:
+        """What this member knows of the federation's rounds."""
+        return self.ready.history
+
+    @property
     def own(self) -> tuple[Survivor, ...]:
         """This member as a certificate names it, if it has uploaded."""
         return tuple(Survivor.of(upload.header) for upload in self.uploads)
 
-    @property
-    def contexts(self) -> tuple[bytes, ...]:
-        """What the history must not omit: this attempt, if this member has uploaded to it."""
-        return (self.attempt.context,) if self.uploads else ()
+    def held(self) -> tuple[Dealt, ...]:
+        """The shares that this decryptor has vouched for, in order of dealer; none before its receipt."""
+        return ()
+
+    def signed(self) -> tuple[SurvivorSet, ...]:
+        """The survivors that this decryptor signed, if it did."""
+        return ()
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
-        """Answer as every phase does; after the terms' latest end only a certificate, and that without a reveal."""
-        if self._over(now_s) and not isinstance(message, Certificate):
+        """Answer as every phase does; after the terms' latest end it only hears how it ended, and reports."""
+        if self._over(now_s) and not isinstance(message, Certificate | Lost | ReportRequest):
             raise PeerFault(
                 Cause.TERMS_EXPIRED, "the terms' latest end has passed: nothing more is signed or opened"
             )
@@ -88,36 +101,65 @@ class Attempting(MemberPhase):
         """Erase the round's keys and shares once the terms' latest end has passed, certificate or not."""
         if not self._over(now_s):
             return self
-        return self.ready.advanced(self.opening.sequence + 1, 0, self.contexts)
+        return self.ready.advanced(self.opening.sequence + 1, 0, self.history)
+
+    def knowing(self, history: History) -> Self:
+        """The same with what it learned in other cohorts of the federation since."""
+        return replace(self, ready=self.ready.knowing(history))
 
     def _over(self, now_s: float) -> bool:
         return now_s >= self.opening.terms.latest_end_s
 
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """In every phase of an attempt: a void request, and a certificate."""
-        return {VoidRequest: self._void, Certificate: self._certificate}
+    def _entry(self, signed: tuple[SurvivorSet, ...]) -> Unsettled:
+        lineages = tuple(upload.header.lineage for upload in self.uploads)
+        return Unsettled(self.attempt, lineages, signed)
 
-    def vote(self, outcome: bytes, key: SigningKey) -> Step:
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """In every phase of an attempt: a void request, a request for a report, and how it ended."""
+        return {
+            VoidRequest: self._void,
+            ReportRequest: self._report,
+            Certificate: self._certificate,
+            Lost: self._lost,
+        }
+
+    def vote(self, outcome: bytes, key: SigningKey, signed: tuple[SurvivorSet, ...] = ()) -> Step:
         """Store and sign one outcome; no other is ever signed in this context."""
         from protocol.member.voted import Voted  # noqa: PLC0415 - the phases form a cycle
 
         self.attempt.check_decryptor(self.member)
         vote = Vote.make(key, context=self.attempt.context, member=self.member, outcome=outcome)
-        voted = Voted(self.ready, self.opening, self.uploads, self.own_shares, self.dealt(), vote)
-        return voted, (vote,)
+        ready = self.ready.knowing(self.history.entered(self._entry(signed)))
+        attempting = (ready, self.opening, self.uploads, self.own_shares)
+        return Voted(*attempting, self.held(), self._refused(), vote, signed), (vote,)
 
-    def dealt(self) -> tuple[Dealt, ...]:
-        """The other dealers' shares that this decryptor opened and checked."""
+    def _refused(self) -> tuple[Survivor, ...]:
         return ()
 
     def _void(self, request: VoidRequest, key: SigningKey, _now_s: float) -> Step:
         self.attempt.check_context(request.context, "coordinator")
         return self.vote(void_hash(request.context, request.reason), key)
 
+    def _report(self, request: ReportRequest, key: SigningKey, _now_s: float) -> Step:
+        from protocol.member.reported import Reported  # noqa: PLC0415 - the phases form a cycle
+
+        context = self.attempt.context
+        self.attempt.check_context(request.context, "coordinator")
+        self.attempt.check_decryptor(self.member)
+        report = Report.make(key, context=context, member=self.member, sets=self.signed())
+        # Its shares may still be asked for, its keys never again: no retry follows a report.
+        ready = self.ready.advanced(self.opening.sequence + 1, 0, self.history)
+        attempting = (ready, self.opening, self.uploads, self.own_shares)
+        return Reported(*attempting, self.held(), self._refused(), report), (report,)
+
+    def _lost(self, lost: Lost, _key: SigningKey, _now_s: float) -> Step:
+        history = self.history.closed(self._entry(self.signed()), lost)
+        return self.ready.advanced(self.opening.sequence + 1, 0, history), ()
+
     def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
         from protocol.member.closed import Closed  # noqa: PLC0415 - the phases form a cycle
 
-        self.attempt.check_certificate(certificate)
+        history = self.history.closed(self._entry(self.signed()), certificate)
         named = tuple(s for s in certificate.survivors if s.member == self.member)
         if named and named != self.own:
             raise PeerFault(
@@ -125,32 +167,30 @@ class Attempting(MemberPhase):
             )
         sequence, attempt = self.opening.place
         # The keys of a round serve its retries, and nothing after its last VOID or the terms' latest end.
-        retry = certificate.void and attempt + 1 < MAX_ATTEMPTS and not self._over(now_s)
+        keyed = self.ready.sequence == sequence
+        retry = certificate.void and attempt + 1 < MAX_ATTEMPTS and keyed and not self._over(now_s)
         place = (sequence, attempt + 1) if retry else (sequence + 1, 0)
-        following = self.ready.advanced(*place, self.contexts, (self.attempt.link(certificate.hash),))
-        reveals = () if certificate.void or self._over(now_s) else self._reveal(certificate, key)
-        return Closed(following, self.opening, certificate, self.own, reveals), reveals
-
-    def _reveal(self, certificate: Certificate, key: SigningKey) -> tuple[Reveal, ...]:
-        """This decryptor's shares of b_u for u in S and of r_uw for w outside; none where it opened no boxes."""
-        shares = {Survivor.of(upload.header): self.own_shares for upload in self.uploads}
-        shares |= {dealt.survivor: dealt.shares for dealt in self.dealt()}
-        if not self.dealt() or not set(certificate.survivors) <= set(shares):
-            return ()
-        # protocol §4.7: which share of each dealer is due follows from the certified set alone, never from a request.
-        survivors = {survivor.member for survivor in certificate.survivors}
-        revealed = bytearray()
-        for survivor in certificate.survivors:
-            held = shares[survivor]
-            neighbours = self.attempt.neighbours(survivor.member)
-            due = [0, *(1 + i for i, other in enumerate(neighbours) if other not in survivors)]
-            for index in due:
-                revealed += held[index * SHARE_BYTES : (index + 1) * SHARE_BYTES]
-        reveal = Reveal.make(
-            key,
-            context=self.attempt.context,
-            member=self.member,
-            outcome=certificate.outcome,
-            shares=SecretBytes(revealed),
+        open_ = not certificate.void and not self._over(now_s)
+        closed = Closed(
+            self.ready.advanced(*place, history),
+            self.opening,
+            certificate,
+            self.own,
+            self._shares(certificate) if open_ else (),
+            (),
+            (),
         )
-        return (reveal,)
+        closed = closed.revealing(key)
+        return closed, closed.reveals
+
+    def _shares(self, certificate: Certificate) -> tuple[Dealt, ...]:
+        """What this decryptor holds of the certified survivors: its own shares too, if it has sent a receipt."""
+        held = self.held()
+        if held or self._refused():
+            held = tuple(sorted((*held, *(Dealt(own, self.own_shares) for own in self.own)), key=_by_member))
+        certified = set(certificate.survivors)
+        return tuple(dealt for dealt in held if dealt.survivor in certified)
+
+
+def _by_member(dealt: Dealt) -> str:
+    return dealt.member

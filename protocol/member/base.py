@@ -1,14 +1,15 @@
 """What all of a member's phases share: they are stored before any message leaves, and refuse what they do not name.
 
-    Enrolled ──manifest──▶ Ready ──opening──▶ Opened ──(own vector)──▶ Uploaded
-                             ▲                  │                        │
-                             │                  └──────deliveries────────┴──▶ Checked ──freeze──▶ Voted
-                             │                                             (receipt)            (vote)
-                             │                                                                    │
-                             └───────next opening────── Closed ◀──────────certificate─────────────┘
-                                                       (reveal)
+    Enrolled ──cards──▶ Ready ──opening──▶ Opened ──(own vector)──▶ Uploaded
+                          ▲                  │                        │
+                          │                  └──────deliveries────────┴──▶ Checked ──freeze──▶ Voted
+                          │                                             (receipt)            (vote)
+                          │                                                                    │
+                          └───────next opening────── Closed ◀──────────certificate─────────────┘
+                                                    (reveal)
 
-From Opened on, a void request is answered by a VOID vote, and a certificate ends the attempt whatever the phase.
+From Opened on, a void request is answered by a VOID vote, a request for a report leads to Reported, and a certificate, the
+admin's Lost or the terms' latest end ends the attempt, whatever the phase.
 """
 
 from abc import ABC, abstractmethod
@@ -36,12 +37,13 @@ class PhaseKind(IntEnum):
     CHECKED = 5
     VOTED = 6
     CLOSED = 7
+    REPORTED = 8
 
 
 class MemberPhase(Headed, ABC):
     """One phase of a member: a value that is stored, and answers messages by a next phase and replies."""
 
-    version: ClassVar[int] = 1
+    version: ClassVar[int] = 2
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer a message from the coordinator.

@@ -7,20 +7,41 @@ from protocol.causes import Cause
 from protocol.codec import Many, Nested
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
+from protocol.ledger import LedgerFault
 from protocol.member.attempting import Attempting, Dealt
 from protocol.member.base import PhaseKind, Step
-from protocol.messages import Deliveries, Freeze, Message, Receipt, Refusal, Survivor, survivors_hash
+from protocol.messages import (
+    NO_INDICATOR,
+    Deliveries,
+    Freeze,
+    Message,
+    Receipt,
+    Refusal,
+    Survivor,
+    SurvivorSet,
+    survivors_hash,
+)
 from protocol.messages.base import MAX_MEMBERS
+from protocol.proposal import check_survivors
 
 
 class Holding(Attempting):
-    """A decryptor that holds other dealers' shares."""
+    """A decryptor that has looked into its boxes.
+
+    Attributes:
+        opened: the other dealers' shares that passed.
+        refused: the dealers that it complained about.
+    """
 
     opened: Annotated[tuple[Dealt, ...], Many(Nested(Dealt), MAX_MEMBERS, ascending=True)]
+    refused: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
 
-    def dealt(self) -> tuple[Dealt, ...]:
+    def held(self) -> tuple[Dealt, ...]:
         """The shares that passed."""
         return self.opened
+
+    def _refused(self) -> tuple[Survivor, ...]:
+        return self.refused
 
 
 class Checked(Holding):
@@ -43,37 +64,69 @@ class Checked(Holding):
         return self, (self.receipt,)
 
     def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
+        context = self.attempt.context
         self.attempt.check_context(freeze.context, "coordinator")
         survivors = tuple(Survivor.of(header) for header in freeze.headers)
         try:
-            self.check_proposal(survivors)
+            self.check_proposal(survivors, freeze)
         except PeerFault as fault:
             # It signs nothing and says why; another proposal may still be signed.
+            exposed = fault.group if isinstance(fault, LedgerFault) else None
             refusal = Refusal.make(
-                key, context=self.attempt.context, member=self.member, cause=fault.cause.value
+                key,
+                context=context,
+                member=self.member,
+                cause=fault.cause.value,
+                group=exposed.members if exposed else (),
+                rounds=exposed.rounds if exposed else (),
             )
             return self, (refusal,)
-        return self.vote(survivors_hash(self.attempt.context, survivors), key)
+        return self.vote(survivors_hash(context, survivors), key, (SurvivorSet(survivors),))
 
-    def check_proposal(self, survivors: tuple[Survivor, ...]) -> None:
+    def check_proposal(self, survivors: tuple[Survivor, ...], freeze: Freeze) -> None:
         """Check the survivors proposed, in this order (protocol §4.6).
 
-        1. they are members in order, at least n_min of them;
-        2. this member's own upload, if it stands among them, is the one it sent;
-        3. every other one is an upload whose box this decryptor opened without complaint: its signature was
-           checked then, and its digest pins all it signed.
+        1. to 4. `proposal.check_survivors`: members in order, at least n_min of them, windows, history, ledger;
+        5. this member's own upload, if it stands among them, is the one it sent;
+        6. every other one is an upload that was delivered with this header: its signature was checked then, and its
+           digest pins all it signed;
+        7. the indicator's rule (protocol §9).
         """
-        self.attempt.check_survivors(survivors)
-        known = {entry.survivor for entry in self.opened}
+        # What this member has learned since the opening, of other cohorts, must stand in its chain as well.
+        self.history.check(self.opening, self.attempt.context)
+        check_survivors(self.attempt, survivors, freeze.history, self.history.signed)
+        delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own}
         for survivor in survivors:
+            if survivor in delivered:
+                continue
             if survivor.member == self.member:
-                if survivor not in self.own:
-                    raise PeerFault(
-                        Cause.OWN_UPLOAD_CHANGED, "the proposal shows another upload than this member's"
-                    )
-            elif survivor.member in self.receipt.complaints:
-                raise PeerFault(Cause.BOX_REFUSED, f"{survivor.member}'s box was refused", [survivor.member])
-            elif survivor not in known:
                 raise PeerFault(
-                    Cause.SURVIVORS_INVALID, f"{survivor.member}'s upload is not the one whose box was shown"
+                    Cause.OWN_UPLOAD_CHANGED, "the proposal shows another upload than this member's"
                 )
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID, f"{survivor.member}'s upload is not the one whose box was shown"
+            )
+        if self.opening.terms.indicator != NO_INDICATOR:
+            self._check_indicator(survivors)
+
+    def _check_indicator(self, survivors: tuple[Survivor, ...]) -> None:
+        counted = {
+            (each.member, each.lineage, each.records)
+            for round_ in self.history.counted
+            if round_.context == self.opening.terms.indicator
+            for each in round_.survivors
+        }
+        here = {(each.member, each.lineage, each.records) for each in survivors}
+        if not here <= counted:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                "survivors were not in the indicator round with these records",
+                sorted(member for member, *_ in here - counted),
+            )
+        if len(counted - here) > self.opening.terms.margin:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"{len(counted - here)} of the indicator round are missing, "
+                f"at most {self.opening.terms.margin} may be",
+                sorted(member for member, *_ in counted - here),
+            )

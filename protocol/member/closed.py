@@ -1,15 +1,33 @@
-"""M3 and M5: the attempt is over for this member; its keys have moved on (protocol §4.8)."""
+"""M3 and M5: the attempt is over for this member; its keys have moved on (protocol §4.7, §4.8)."""
 
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from protocol.attempt import Attempt
-from protocol.codec import Many, Nested
+from protocol.causes import Cause
+from protocol.codec import Many, Nested, SecretBytes
+from protocol.due import due_secrets, shares_due
+from protocol.errors import PeerFault
+from protocol.evicting import check_proof
 from protocol.identity import SigningKey
+from protocol.member.attempting import Dealt
 from protocol.member.base import MemberPhase, PhaseKind, Step
+from protocol.member.history import Counted, History
 from protocol.member.ready import Ready
-from protocol.messages import Certificate, Message, Opening, Reveal, Survivor
+from protocol.messages import (
+    Certificate,
+    Disclosure,
+    Evictions,
+    Family,
+    Lost,
+    Message,
+    Opening,
+    Reveal,
+    Survivor,
+)
+from protocol.messages.base import MAX_MEMBERS
+from protocol.recount import recount
 
 
 class Closed(MemberPhase):
@@ -20,7 +38,9 @@ class Closed(MemberPhase):
         opening: the attempt that was closed.
         certificate: its outcome.
         own: this member as the certificate should name it, if it uploaded.
-        reveals: its reveal, to be sent again as it is; none for VOID or where it opened no boxes.
+        held: its shares of the survivors' secrets, for as long as a dealer may still be evicted.
+        evicted: dealers proved false to it.
+        reveals: its last reveal, to be sent again as it is; none for VOID or where it opened no boxes.
     """
 
     kind: ClassVar[int] = PhaseKind.CLOSED
@@ -29,6 +49,8 @@ class Closed(MemberPhase):
     opening: Annotated[Opening, Nested(Opening)]
     certificate: Annotated[Certificate, Nested(Certificate)]
     own: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), 1)]
+    held: Annotated[tuple[Dealt, ...], Many(Nested(Dealt), MAX_MEMBERS, ascending=True)]
+    evicted: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
     reveals: Annotated[tuple[Reveal, ...], Many(Nested(Reveal), 1)]
 
     @property
@@ -37,26 +59,123 @@ class Closed(MemberPhase):
         return Attempt(self.ready.roster, self.ready.manifest, self.opening)
 
     @property
+    def member(self) -> str:
+        """This member's id."""
+        return self.ready.member
+
+    @property
+    def history(self) -> History:
+        """What this member knows of the federation's rounds."""
+        return self.ready.history
+
+    @property
+    def staying(self) -> tuple[Survivor, ...]:
+        """S∖E: the certified survivors without the dealers that proved false."""
+        return tuple(s for s in self.certificate.survivors if s not in self.evicted)
+
+    @property
     def counted(self) -> bool:
         """Whether this member's upload is in the certified sum."""
         return bool(self.own) and self.own[0] in self.certificate.survivors
 
-    def lapse(self, now_s: float) -> MemberPhase:
-        """After VOID the keys wait for a retry, and the reveal is sent again, no longer than to the terms' latest end."""
-        following = self.opening.sequence + 1
-        moved = self.ready.sequence == following
-        if now_s < self.opening.terms.latest_end_s or (moved and not self.reveals):
+    def knowing(self, history: History) -> "Closed":
+        """The same with what it learned in other cohorts of the federation since."""
+        return replace(self, ready=self.ready.knowing(history))
+
+    def revealing(self, key: SigningKey) -> "Closed":
+        """The same with this decryptor's shares of what the certified set, less the evicted, needs (protocol §4.7).
+
+        Which shares are due follows from certificate and proofs alone, never from a request.
+        """
+        if not self.held:
             return self
-        return replace(self, ready=self.ready if moved else self.ready.advanced(following, 0), reveals=())
+        attempt = self.attempt
+        staying = {survivor.member for survivor in self.staying}
+        reveal = Reveal.make(
+            key,
+            context=attempt.context,
+            member=self.member,
+            outcome=self.certificate.outcome,
+            evicted=tuple(dealer.member for dealer in self.evicted),
+            runs=tuple(
+                SecretBytes(shares_due(dealt.shares, due_secrets(attempt, dealt.member, staying)))
+                for dealt in self.held
+                if dealt.member in staying
+            ),
+        )
+        return replace(self, reveals=(reveal,))
+
+    def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
+        """Answer as every phase does; after the terms' latest end nothing is revealed, nor revealed again."""
+        return super(Closed, self.settled() if self._over(now_s) else self).receive(message, key, now_s)
+
+    def lapse(self, now_s: float) -> MemberPhase:
+        """After the terms' latest end no key waits for a retry, and nothing is revealed again."""
+        following = self.opening.sequence + 1
+        if not self._over(now_s):
+            return self
+        moved = self.ready.sequence == following
+        ready = self.ready if moved else self.ready.advanced(following, 0, self.history)
+        return replace(self, ready=ready).settled()
+
+    def _over(self, now_s: float) -> bool:
+        return now_s >= self.opening.terms.latest_end_s
+
+    def settled(self) -> "Closed":
+        """The result is out, or can't be had: the shares are erased."""
+        return replace(self, held=(), reveals=()) if self.held or self.reveals else self
 
     def outbox(self) -> tuple[Message, ...]:
         """The reveal, if there is one."""
         return self.reveals
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """The certificate again, and the next opening."""
-        return {Certificate: self._again, Opening: self.ready.handlers()[Opening]}
+        """The certificate again, evictions, an indicator's disclosure; and what is taken between rounds."""
+        return {
+            **self.ready.handlers(),
+            Certificate: self._certificate,
+            Lost: self._settle,
+            Evictions: self._evictions,
+            Disclosure: self._disclosure,
+        }
 
-    def _again(self, certificate: Certificate, _key: SigningKey, _now_s: float) -> Step:
-        self.attempt.check_context(certificate.context, "coordinator")
-        return self, self.reveals
+    def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
+        if certificate.context == self.attempt.context:
+            return self, self.reveals
+        return self._settle(certificate, key, now_s)
+
+    def _settle(self, document: Certificate | Lost, _key: SigningKey, _now_s: float) -> Step:
+        return self.knowing(self.history.settle(document)), ()
+
+    def _evictions(self, message: Evictions, key: SigningKey, _now_s: float) -> Step:
+        """Take proofs that dealers are false, in this order, and reveal again as if they were lost.
+
+        1. the context is this attempt's; 2. each proof holds (`check_proof`); 3. no dealer that was evicted is let
+        back in, and no more than a are evicted (eviction-invalid).
+        """
+        attempt = self.attempt
+        attempt.check_context(message.context, "coordinator")
+        for proof in message.proofs:
+            check_proof(attempt, self.certificate, proof)
+        evicted = tuple(Survivor.of(proof.header) for proof in message.proofs)
+        most = attempt.quorum.colluders
+        if not set(self.evicted) <= set(evicted) or len(evicted) > most:
+            raise PeerFault(
+                Cause.EVICTION_INVALID,
+                f"{len(evicted)} dealers evicted after {len(self.evicted)}, at most {most} may be",
+                ["coordinator"],
+            )
+        if evicted == self.evicted:
+            return self, self.reveals
+        closed = replace(self, evicted=evicted).revealing(key)
+        return closed, closed.reveals
+
+    def _disclosure(self, message: Disclosure, _key: SigningKey, _now_s: float) -> Step:
+        """Recount an indicator round for oneself (protocol §9)."""
+        if self.opening.terms.family != Family.INDICATOR or self.certificate.void:
+            raise PeerFault(Cause.WRONG_PHASE, "only the sum of an indicator round is recounted")
+        holders = recount(self.attempt, self.staying, message)
+        if (holders < 0).any() or (holders > len(self.staying)).any():
+            raise PeerFault(Cause.DISCLOSURE_INVALID, "a class has fewer holders than none, or more than all")
+        counted = Counted(self.attempt.context, tuple(int(count) for count in holders), self.staying)
+        return self.knowing(replace(self.history, counted=(counted,))), ()

@@ -1,18 +1,21 @@
-"""M0: a member has sent its card and waits for the manifest."""
+"""M0: a member has sent its card and waits for the others' (protocol §4.2)."""
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from protocol.attempt import check_manifest
+from protocol.attempt import check_cards, check_manifest, cohort_graph
 from protocol.causes import Cause
 from protocol.codec import Id, Nested, Secret, SecretBytes
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.keys import AgreementKey, PairKeys
+from protocol.keys import AgreementKey, PairKey
 from protocol.member.base import MemberPhase, PhaseKind, Step
+from protocol.member.history import History
 from protocol.member.ready import Ready
-from protocol.messages import EMPTY_CHAIN, KeyCard, Manifest, Message, Roster
+from protocol.messages import Cards, KeyCard, Message, Roster
+from protocol.tags import Tag
 
 
 class Enrolled(MemberPhase):
@@ -25,6 +28,7 @@ class Enrolled(MemberPhase):
     card: Annotated[KeyCard, Nested(KeyCard)]
     mask_private: Secret
     box_private: Secret
+    history: Annotated[History, Nested(History)]
 
     @classmethod
     def start(
@@ -35,9 +39,19 @@ class Enrolled(MemberPhase):
         key: SigningKey,
         *,
         expires_s: int,
+        history: History = History(),  # noqa: B008 - a frozen value
         random_bytes: Callable[[int], bytes] = os.urandom,
     ) -> Step:
         """Draw the keys for a cohort; the effect is the card.
+
+        Args:
+            member: this member's id.
+            roster: as accepted.
+            cohort: whose card it is.
+            key: the member's identity.
+            expires_s: Unix time in seconds after which no round may open on the card.
+            history: what the member knows from earlier cohorts of the federation.
+            random_bytes: where keys and nonce come from.
 
         Raises:
             PeerFault: unknown-member where the roster does not hold this identity under this id.
@@ -54,37 +68,48 @@ class Enrolled(MemberPhase):
             nonce=random_bytes(32),
             expires_s=expires_s,
         )
-        return cls(member, roster, card, mask_private, box_private), (card,)
+        return cls(member, roster, card, mask_private, box_private, history), (card,)
+
+    def knowing(self, history: History) -> "Enrolled":
+        """The same with what it learned in other cohorts of the federation since."""
+        return replace(self, history=history)
 
     def outbox(self) -> tuple[Message, ...]:
         """The card."""
         return (self.card,)
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """A manifest, and nothing else."""
-        return {Manifest: self._manifest}
+        """The cohort's cards, and nothing else."""
+        return {Cards: self._cards}
 
-    def _manifest(self, manifest: Manifest, _key: SigningKey, _now_s: float) -> Step:
-        # protocol §4.2: all of check_manifest, then that the own card stands in it unchanged. Otherwise a victim who
-        # is shown other cards than the rest is opened without any colluder.
+    def _cards(self, cards: Cards, _key: SigningKey, _now_s: float) -> Step:
+        """Check the manifest, then the cards, then that all this member needs is there (protocol §4.2)."""
+        manifest = cards.manifest
         check_manifest(self.roster, manifest)
         if manifest.cohort != self.card.cohort:
             raise PeerFault(Cause.WRONG_COHORT, "the manifest is for another cohort than this member's card")
-        if self.card not in manifest.cards:
+        check_cards(self.roster, cards)
+        # Otherwise a victim who is shown other cards than the rest is opened without any colluder.
+        if cards.by_member.get(self.member) != self.card:
             raise PeerFault(
                 Cause.MANIFEST_MISMATCH, "the manifest does not hold this member's card as it was sent"
             )
-        mask, box = AgreementKey(self.mask_private), AgreementKey(self.box_private)
-        pairs = tuple(
-            PairKeys.establish(
-                self.member,
-                card.member,
-                mask.agree(card.mask_key, card.member),
-                box.agree(card.box_key, card.member),
-                manifest.cohort,
-                manifest.hash,
-            )
-            for card in manifest.cards
-            if card.member != self.member
-        )
-        return Ready(self.member, self.roster, manifest, 0, 0, pairs, EMPTY_CHAIN, 0, ()), ()
+        neighbours = cohort_graph(manifest).neighbours(self.member)
+        peers = manifest.members if self.member in manifest.decryptors else manifest.decryptors
+        masks = self._pairs(Tag.PAIR_MASK, cards, neighbours)
+        boxes = self._pairs(Tag.PAIR_BOX, cards, tuple(peer for peer in peers if peer != self.member))
+        expires_s = min(card.expires_s for card in cards.by_member.values())
+        return Ready(self.member, self.roster, manifest, expires_s, 0, 0, masks, boxes, self.history), ()
+
+    def _pairs(self, tag: Tag, cards: Cards, peers: tuple[str, ...]) -> tuple[PairKey, ...]:
+        masks = tag is Tag.PAIR_MASK
+        private = AgreementKey(self.mask_private if masks else self.box_private)
+        pairs = []
+        for peer in peers:
+            card = cards.by_member.get(peer)
+            if card is None:
+                raise PeerFault(Cause.MANIFEST_MISMATCH, f"the card of {peer} is not shown", ["coordinator"])
+            shared = private.agree(card.mask_key if masks else card.box_key, peer)
+            manifest = cards.manifest
+            pairs.append(PairKey.establish(tag, self.member, peer, shared, manifest.cohort, manifest.hash))
+        return tuple(pairs)

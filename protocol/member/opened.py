@@ -4,11 +4,13 @@ import os
 from collections.abc import Callable
 from typing import ClassVar
 
+from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.errors import Misuse
+from protocol.errors import Misuse, PeerFault
 from protocol.member.base import PhaseKind, Step
+from protocol.member.history import Unsettled
 from protocol.member.receiving import Receiving
-from protocol.messages import Upload
+from protocol.messages import Family, Upload
 from protocol.sealing import Sealing
 
 
@@ -19,17 +21,31 @@ class Opened(Receiving):
 
     def seal(self, random_bytes: Callable[[int], bytes] = os.urandom) -> Sealing:
         """Begin this member's upload with fresh secrets."""
-        return Sealing(self.attempt, self.member, self.ready.pairs, random_bytes)
+        return Sealing(self.attempt, self.member, self.ready.masks, self.ready.boxes, random_bytes)
 
     def uploaded(self, upload: Upload, own_shares: SecretBytes) -> Step:
         """Take what `Sealing.finish` returned; the effect is the upload's announcement.
 
         Raises:
             Misuse: it was sealed for another attempt or member.
+            PeerFault: outcome-missing or chain-broken where it has since taken part in an attempt that the opening's
+                links do not hold; lineage-spent where an exact sum may have been opened over this lineage that
+                nobody can name.
         """
         if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
             raise Misuse("the upload was sealed for another attempt or member")
-        return Uploaded(self.ready, self.opening, (upload,), own_shares), (upload,)
+        # Of two cohorts that are open at once neither's ledger holds the other's sum (protocol §4.3, clauses 4 and 5).
+        history = self.history.check(self.opening)
+        noisy = self.opening.terms.family == Family.NOISY
+        if not noisy and upload.header.lineage in history.spent:
+            raise PeerFault(
+                Cause.LINEAGE_SPENT,
+                "use a new lineage for records that were in no lost attempt",
+                [self.member],
+            )
+        entry = Unsettled(self.attempt, (upload.header.lineage,), ())
+        ready = self.ready.knowing(history.entered(entry))
+        return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
 
 
 class Uploaded(Receiving):

@@ -2,28 +2,44 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import pairwise
 from typing import Annotated, ClassVar
 
+from protocol.attempt import group_floor
 from protocol.causes import Cause
-from protocol.codec import U8, U64, Digest, Fixed, Id, Many, Nested, SecretBytes
+from protocol.codec import U8, U64, Id, Many, Nested, SecretBytes
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.keys import PairKeys
+from protocol.keys import PairKey
 from protocol.member.base import MemberPhase, PhaseKind, Step
-from protocol.messages import EMPTY_CHAIN, Link, Manifest, Message, Opening, Roster, extend_chain
+from protocol.member.history import History
+from protocol.messages import (
+    NO_INDICATOR,
+    Certificate,
+    Lost,
+    Manifest,
+    Message,
+    Opening,
+    Report,
+    ReportRequest,
+    Roster,
+)
 from protocol.messages.base import MAX_MEMBERS
+from protocol.opening_rules import check_exceptions, check_terms
+from protocol.recount import class_floor, rare_classes
+
+Pairs = Annotated[tuple[PairKey, ...], Many(Nested(PairKey), MAX_MEMBERS)]
 
 
 class Ready(MemberPhase):
-    """Holds one pair of keys a neighbour, for one sequence number; the keys of earlier ones are gone.
+    """Holds the pair keys for one sequence number; the keys of earlier ones are gone.
 
     Attributes:
-        sequence: the round that `pairs` are for.
+        expires_s: when the first of the cards it was shown expires, Unix time in seconds.
+        sequence: the round that the keys are for.
         attempt: the least attempt of that round which may still be opened.
-        chain_head: fold of all links seen; `chain_length` counts them.
-        uploaded: contexts this member uploaded to whose links it has not seen.
-        closed: links of attempts whose certificates it has seen since, as the history must hold them.
+        masks: one with each neighbour.
+        boxes: one with each decryptor, or with everybody where this member is one.
+        history: what it knows of the federation's rounds.
     """
 
     kind: ClassVar[int] = PhaseKind.READY
@@ -31,57 +47,68 @@ class Ready(MemberPhase):
     member: Id
     roster: Annotated[Roster, Nested(Roster)]
     manifest: Annotated[Manifest, Nested(Manifest)]
+    expires_s: U64
     sequence: U64
     attempt: U8
-    pairs: Annotated[tuple[PairKeys, ...], Many(Nested(PairKeys), MAX_MEMBERS)]
-    chain_head: Digest
-    chain_length: U64
-    uploaded: Annotated[tuple[bytes, ...], Many(Fixed(32), 1 << 16)]
-    closed: Annotated[tuple[Link, ...], Many(Nested(Link), 1 << 16)] = ()
+    masks: Pairs
+    boxes: Pairs
+    history: Annotated[History, Nested(History)]
 
-    def advanced(
-        self,
-        sequence: int,
-        attempt: int,
-        uploaded: tuple[bytes, ...] = (),
-        closed: tuple[Link, ...] = (),
-    ) -> "Ready":
+    def advanced(self, sequence: int, attempt: int, history: History) -> "Ready":
         """The same member with its keys ratcheted to `sequence`, ready for `attempt` of it at the least."""
-        pairs = self.pairs
+        masks, boxes = self.masks, self.boxes
         for step in range(self.sequence + 1, sequence + 1):
-            pairs = tuple(pair.ratcheted(self.manifest.cohort, step) for pair in pairs)
-        return replace(
-            self,
-            sequence=sequence,
-            attempt=attempt,
-            pairs=pairs,
-            uploaded=self.uploaded + uploaded,
-            closed=self.closed + closed,
-        )
+            masks = tuple(pair.ratcheted(self.manifest.cohort, step) for pair in masks)
+            boxes = tuple(pair.ratcheted(self.manifest.cohort, step) for pair in boxes)
+        return replace(self, sequence=sequence, attempt=attempt, masks=masks, boxes=boxes, history=history)
+
+    def knowing(self, history: History) -> "Ready":
+        """The same member with what it learned in other cohorts of the federation since."""
+        return replace(self, history=history)
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """An opening, and nothing else."""
-        return {Opening: self._opening}
+        """An opening; and how an attempt ended that this member left open."""
+        return {
+            Opening: self._opening,
+            Certificate: self._settle,
+            Lost: self._settle,
+            ReportRequest: self._report,
+        }
+
+    def _report(self, request: ReportRequest, key: SigningKey, _now_s: float) -> Step:
+        """Tell late what was signed: the attempt's keys are gone, so nothing more can be."""
+        entry = self.history.left_open(request.context)
+        if entry.attempt.manifest.cohort != self.manifest.cohort:
+            raise PeerFault(
+                Cause.WRONG_CONTEXT,
+                "the attempt is another cohort's, where this member may still sign: it reports there",
+                ["coordinator"],
+            )
+        entry.attempt.check_decryptor(self.member)
+        report = Report.make(key, context=request.context, member=self.member, sets=entry.signed)
+        return self, (report,)
+
+    def _settle(self, document: Certificate | Lost, _key: SigningKey, _now_s: float) -> Step:
+        return self.knowing(self.history.settle(document)), ()
 
     def _opening(self, opening: Opening, _key: SigningKey, now_s: float) -> Step:
         """Check an opening in this order, and only then move any key (protocol §4.3).
 
         1. it is for this cohort (wrong-cohort) and signed by the roster's coordinator (bad-signature);
-        2. no card of the cohort has expired (card-expired), nor have the terms (terms-expired);
+        2. no card this member was shown has expired (card-expired), nor have the terms (terms-expired);
         3. sequence and attempt are not behind this member (wrong-sequence);
-        4. the links begin with the history this member knows, leave out no attempt it uploaded to, end those that
-           it saw certified as they ended, and account for every earlier attempt of the cohort (chain-broken);
-        5. the extractor is on the admin's list, and the members' caps add up to no more records than the headroom
-           was proved for (terms-refused).
+        4. and 5. the history: `History.check` (outcome-missing, chain-broken);
+        6. extractor, caps and rare classes: `check_terms` (terms-refused, indicator-mismatch);
+        7. exceptions are the admin's, for this federation, cohort and sequence (exception-refused).
         """
+        from protocol.member.opened import Opened  # noqa: PLC0415 - the phases form a cycle
+
         if opening.cohort != self.manifest.cohort:
             raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort")
         opening.verify(self.roster.coordinator, "coordinator")
-        if now_s >= min(card.expires_s for card in self.manifest.cards):
+        if now_s >= self.expires_s:
             raise PeerFault(
-                Cause.CARD_EXPIRED,
-                "a key card of this cohort has expired: enrol in a new cohort",
-                [card.member for card in self.manifest.cards if now_s >= card.expires_s],
+                Cause.CARD_EXPIRED, "a key card of this cohort has expired: enrol in a new cohort"
             )
         if now_s >= opening.terms.latest_end_s:
             raise PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end has passed")
@@ -90,46 +117,26 @@ class Ready(MemberPhase):
                 Cause.WRONG_SEQUENCE,
                 f"round {opening.sequence}.{opening.attempt} is behind {self.sequence}.{self.attempt}",
             )
-        self._check_history(opening)
-        if opening.terms.extractor not in self.roster.extractors:
-            raise PeerFault(Cause.TERMS_REFUSED, "the extractor is not on the admin's list", ["coordinator"])
-        records = sum(self.manifest.caps)
-        if records > opening.terms.records_max:
+        history = self.history.check(opening)
+        self._check_terms(opening)
+        check_exceptions(self.roster, opening)
+        return Opened(self.advanced(*opening.place, history), opening, (), SecretBytes()), ()
+
+    def _check_terms(self, opening: Opening) -> None:
+        terms = opening.terms
+        check_terms(self.roster, self.manifest, opening)
+        if terms.indicator == NO_INDICATOR:
+            return
+        counted = [each for each in self.history.counted if each.context == terms.indicator]
+        if not counted:
             raise PeerFault(
-                Cause.TERMS_REFUSED,
-                f"members may hold {records} records, the terms allow for {opening.terms.records_max}",
+                Cause.INDICATOR_MISMATCH, "this member has not recounted the indicator round", ["coordinator"]
+            )
+        floor = class_floor(len(self.manifest.members), group_floor(self.manifest), terms.margin)
+        rare = rare_classes(counted[0].holders, floor)
+        if terms.withheld != rare:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(rare)}",
                 ["coordinator"],
             )
-        known = replace(
-            self.advanced(*opening.place),
-            chain_head=extend_chain(EMPTY_CHAIN, opening.links),
-            chain_length=len(opening.links),
-            uploaded=(),
-            closed=(),
-        )
-        from protocol.member.opened import Opened  # noqa: PLC0415 - the phases form a cycle
-
-        return Opened(known, opening, (), SecretBytes()), ()
-
-    def _check_history(self, opening: Opening) -> None:
-        links = opening.links
-        if (
-            len(links) < self.chain_length
-            or extend_chain(EMPTY_CHAIN, links[: self.chain_length]) != self.chain_head
-        ):
-            raise PeerFault(
-                Cause.CHAIN_BROKEN, "the history does not begin with the rounds this member knows"
-            )
-        if not set(self.uploaded) <= {link.context for link in links}:
-            raise PeerFault(Cause.CHAIN_BROKEN, "the history omits an attempt that this member uploaded to")
-        if not set(self.closed) <= set(links):
-            raise PeerFault(
-                Cause.CHAIN_BROKEN, "the history ends an attempt otherwise than this member saw certified"
-            )
-        places = [(link.sequence, link.attempt) for link in links if link.cohort == self.manifest.cohort]
-        places.append(opening.place)
-        if places[0] != (0, 0) or any(
-            after not in {(before[0], before[1] + 1), (before[0] + 1, 0)}
-            for before, after in pairwise(places)
-        ):
-            raise PeerFault(Cause.CHAIN_BROKEN, "the history skips an attempt of this cohort")

@@ -7,11 +7,20 @@ from protocol.causes import Cause
 from protocol.codec import SecretBytes
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.keys import PairKeys
+from protocol.keys import PairKey
 from protocol.member.attempting import Attempting, Dealt
 from protocol.member.base import Step
 from protocol.merkle import verify
-from protocol.messages import SHARE_BYTES, Deliveries, Delivery, Message, Opening, Receipt, Survivor
+from protocol.messages import (
+    SHARE_BYTES,
+    Deliveries,
+    Delivery,
+    Message,
+    Opening,
+    Receipt,
+    Survivor,
+    deliveries_hash,
+)
 from protocol.sealing import commit_row
 from protocol.shamir import ShareError, check_shares
 
@@ -51,29 +60,30 @@ class Receiving(Attempting):
                 raise PeerFault(Cause.MALFORMED, "a decryptor is sent a box of its own", ["coordinator"])
             attempt.check_header(delivery.header)
             self._check_paths(delivery)
-        pairs = {pair.peer: pair for pair in self.ready.pairs}
-        dealt, complaints = [], []
+        pairs = {pair.peer: pair for pair in self.ready.boxes}
+        dealt, refused = [], []
         for delivery in message.deliveries:
+            dealer = Survivor.of(delivery.header)
             try:
-                dealt.append(
-                    Dealt(Survivor.of(delivery.header), self._open(delivery, pairs[delivery.member]))
-                )
+                dealt.append(Dealt(dealer, self._open(delivery, pairs[delivery.member])))
             except PeerFault:
-                complaints.append(delivery.member)
+                refused.append(dealer)
         receipt = Receipt.make(
             key,
             context=attempt.context,
             member=self.member,
+            uploads=deliveries_hash(attempt.context, (each.header.digest for each in message.deliveries)),
             dealers=tuple(entry.member for entry in dealt),
-            complaints=tuple(complaints),
+            complaints=tuple(dealer.member for dealer in refused),
         )
-        checked = Checked(self.ready, self.opening, self.uploads, self.own_shares, tuple(dealt), receipt)
+        holding = (self.ready, self.opening, self.uploads, self.own_shares, tuple(dealt), tuple(refused))
+        checked = Checked(*holding, receipt)
         return checked, (receipt,)
 
     def _check_paths(self, delivery: Delivery) -> None:
         header, place, holders = (
             delivery.header,
-            self.attempt.decryptors.index(self.member),
+            self.attempt.decryptor_place[self.member],
             len(self.attempt.decryptors),
         )
         if not (
@@ -86,7 +96,7 @@ class Receiving(Attempting):
                 ["coordinator"],
             )
 
-    def _open(self, delivery: Delivery, pair: PairKeys) -> SecretBytes:
+    def _open(self, delivery: Delivery, pair: PairKey) -> SecretBytes:
         context, dealer = self.attempt.context, delivery.member
         key = pair.box_key(dealer, self.member, context, delivery.header.salt)
         shares = unseal(key, delivery.box, context, dealer)

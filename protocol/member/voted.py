@@ -1,27 +1,37 @@
-"""M2 to M3: a decryptor has signed its one outcome and waits for the certificate."""
+"""M2 to M3: a decryptor has signed its one outcome and waits for the certificate (protocol §4.6)."""
 
 from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import Nested
+from protocol.codec import Many, Nested
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member.base import PhaseKind, Step
 from protocol.member.checked import Holding
-from protocol.messages import Freeze, Message, Survivor, Vote, survivors_hash
+from protocol.messages import Freeze, Message, Survivor, SurvivorSet, Vote, survivors_hash
 
 
 class Voted(Holding):
-    """The vote is stored: one for each context, ever."""
+    """The vote is stored: one for each context, ever.
+
+    Attributes:
+        given: the vote.
+        survivor_sets: what it was given to, unless that is VOID.
+    """
 
     kind: ClassVar[int] = PhaseKind.VOTED
 
-    signed: Annotated[Vote, Nested(Vote)]
+    given: Annotated[Vote, Nested(Vote)]
+    survivor_sets: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), 1)]
+
+    def signed(self) -> tuple[SurvivorSet, ...]:
+        """The survivors it signed, if it did not sign VOID."""
+        return self.survivor_sets
 
     def outbox(self) -> tuple[Message, ...]:
         """The vote."""
-        return (self.signed,)
+        return (self.given,)
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
         """The same question again is answered by the same vote, any other refused."""
@@ -32,8 +42,8 @@ class Voted(Holding):
         survivors = tuple(Survivor.of(header) for header in freeze.headers)
         return self.vote(survivors_hash(self.attempt.context, survivors), key)
 
-    def vote(self, outcome: bytes, key: SigningKey) -> Step:  # noqa: ARG002 - nothing is signed again
+    def vote(self, outcome: bytes, key: SigningKey, signed: tuple[SurvivorSet, ...] = ()) -> Step:  # noqa: ARG002 - nothing is signed again
         """Send the stored vote again, for the outcome it was given to."""
-        if outcome != self.signed.outcome:
+        if outcome != self.given.outcome:
             raise PeerFault(Cause.ALREADY_VOTED, f"{self.member} has signed another outcome for this context")
-        return self, (self.signed,)
+        return self, (self.given,)

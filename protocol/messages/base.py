@@ -7,11 +7,14 @@ from protocol.codec import Headed, Signature
 from protocol.identity import SigningKey, verify_signature
 from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
-MAX_MEMBERS = 1_000
-"""Members in one cohort on the complete graph (protocol §5)."""
+MAX_MEMBERS = 10_000
+"""Members in one cohort (protocol §3)."""
+
+MAX_DECRYPTORS = 1_000
+"""Members who hold shares (protocol §3)."""
 
 SHARE_BYTES = 36
-"""One Shamir share of a 32-byte secret (protocol §6.3)."""
+"""One Shamir share of a 32-byte secret (protocol §10)."""
 
 
 class Kind(IntEnum):
@@ -30,6 +33,17 @@ class Kind(IntEnum):
     REFUSAL = 11
     CERTIFICATE = 12
     REVEAL = 13
+    CARDS = 14
+    EVICTIONS = 15
+    REPORT_REQUEST = 16
+    REPORT = 17
+    LOST = 18
+    EXCEPTION = 19
+    DISCLOSURE = 20
+    UPLOAD_SUMMARY = 21
+    REVEAL_SUMMARY = 22
+    LEDGER = 23
+    BAD_RUN = 24
 
 
 class Message(Headed):

@@ -1,13 +1,18 @@
-"""M0: key cards and the manifest that lists them (protocol §4.2)."""
+"""M0: key cards, and the manifest that binds them (protocol §4.2)."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import U32, U64, Digest, Id, Key, Many, Name, Nested, Signature, UInt
+from protocol.codec import U32, U64, Digest, Fixed, Id, Key, Many, Name, Nested, Signature, Struct, UInt
 from protocol.errors import PeerFault
-from protocol.messages.base import MAX_MEMBERS, Kind, Message, Signed
+from protocol.graph import Graph
+from protocol.merkle import Tree, verify
+from protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, Kind, Message, Signed
 from protocol.tags import Tag, hash_fields
+
+Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
 
 
 class KeyCard(Signed):
@@ -33,9 +38,11 @@ class KeyCard(Signed):
 
 
 class Manifest(Message):
-    """The cohort's cards in order of member id, and the numbers that follow from how many there are.
+    """Who is in the cohort, the root over their cards, and the numbers that follow from how many there are.
 
     Attributes:
+        members: ids in order; a member's place here is its index in masks and shares.
+        cards_root: Merkle root over the members' cards, in their order.
         colluders: `a`, how many members may collude with the coordinator.
         decryptor_colluders: `a_D`, how many of those may be decryptors.
         honest_min: `h_min`, how many honest members a sum must hide among.
@@ -43,6 +50,7 @@ class Manifest(Message):
         threshold: `t`, of shares and of certificate signatures.
         degree: `k`, neighbours of a member; all others on the complete graph.
         window_dropped_max: `D_max`, for sparse graphs; zero on the complete graph.
+        loss: members in a thousand who may vanish, which a sparse graph or a drawn committee is sized for.
         decryptors: ids that hold shares, in order.
         caps: most records each member may contribute, by position.
     """
@@ -52,7 +60,8 @@ class Manifest(Message):
     cohort: Digest
     roster_hash: Digest
     counter: U64
-    cards: Annotated[tuple[KeyCard, ...], Many(Nested(KeyCard), MAX_MEMBERS, ascending=True)]
+    members: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    cards_root: Digest
     colluders: U32
     decryptor_colluders: U32
     honest_min: U32
@@ -60,22 +69,96 @@ class Manifest(Message):
     threshold: U32
     degree: U32
     window_dropped_max: U32
-    decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    loss: U32
+    decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_DECRYPTORS, ascending=True)]
     caps: Annotated[tuple[int, ...], Many(UInt(8), MAX_MEMBERS)]
 
     def validate(self) -> None:
-        """Refuse lists of other lengths and decryptors without a card."""
-        if len(self.caps) != len(self.cards):
-            raise PeerFault(Cause.MALFORMED, f"{len(self.caps)} caps for {len(self.cards)} cards")
+        """Refuse lists of other lengths and decryptors who are no members."""
+        if len(self.caps) != len(self.members):
+            raise PeerFault(Cause.MALFORMED, f"{len(self.caps)} caps for {len(self.members)} members")
         if not set(self.decryptors) <= set(self.members):
-            raise PeerFault(Cause.MALFORMED, "a decryptor has no card")
-
-    @cached_property
-    def members(self) -> tuple[str, ...]:
-        """Member ids in order; a member's place here is its index in masks and shares."""
-        return tuple(card.member for card in self.cards)
+            raise PeerFault(Cause.MALFORMED, "a decryptor is no member")
 
     @cached_property
     def hash(self) -> bytes:
         """Names the cohort as this manifest shows it."""
         return hash_fields(Tag.MANIFEST, self.to_bytes())
+
+    @cached_property
+    def beacon(self) -> bytes:
+        """What orders the ring and draws the committee; nobody knows it before the last card is in."""
+        return cards_beacon(self.cohort, self.cards_root)
+
+    @cached_property
+    def place(self) -> dict[str, int]:
+        """Each member's index in cohort order."""
+        return {member: place for place, member in enumerate(self.members)}
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Who shares a mask with whom; sorting the ring is most of what it costs, so once a manifest."""
+        return Graph(self.members, self.degree, self.beacon)
+
+
+class Shown(Struct):
+    """A card with its path to the manifest's root; none where all cards are shown."""
+
+    card: Annotated[KeyCard, Nested(KeyCard)]
+    path: Path
+
+    @property
+    def member(self) -> str:
+        """Whose card it is."""
+        return self.card.member
+
+
+class Cards(Message):
+    """M0, to one member: the manifest and the cards it needs."""
+
+    kind: ClassVar[int] = Kind.CARDS
+
+    manifest: Annotated[Manifest, Nested(Manifest)]
+    shown: Annotated[tuple[Shown, ...], Many(Nested(Shown), MAX_MEMBERS, ascending=True)]
+
+    @cached_property
+    def by_member(self) -> dict[str, KeyCard]:
+        """The cards shown."""
+        return {shown.member: shown.card for shown in self.shown}
+
+    def check_bound(self) -> None:
+        """Refuse a card that the manifest's root does not bind (manifest-mismatch)."""
+        manifest = self.manifest
+        if tuple(self.by_member) == manifest.members:
+            bound = cards_tree(card.card for card in self.shown).root == manifest.cards_root
+            strangers = [shown.member for shown in self.shown if shown.path]
+        else:
+            bound = True
+            strangers = [
+                shown.member
+                for shown in self.shown
+                if shown.member not in manifest.place
+                or not verify(
+                    manifest.cards_root,
+                    shown.card.to_bytes(),
+                    manifest.place[shown.member],
+                    len(manifest.members),
+                    shown.path,
+                )
+            ]
+        if not bound or strangers:
+            raise PeerFault(
+                Cause.MANIFEST_MISMATCH,
+                f"the manifest's root does not bind the cards shown: {', '.join(strangers) or 'all'}",
+                ["coordinator"],
+            )
+
+
+def cards_tree(cards: Iterable[KeyCard]) -> Tree:
+    """The tree under `cards_root`: the cards' bytes in the order of members."""
+    return Tree.of([card.to_bytes() for card in cards] or [b""])
+
+
+def cards_beacon(cohort: bytes, cards_root: bytes) -> bytes:
+    """H(cards tag, cohort, cards root)."""
+    return hash_fields(Tag.CARDS, cohort, cards_root)

@@ -1,17 +1,47 @@
 """The terms of a round and the opening of an attempt (protocol §4.3)."""
 
+from enum import StrEnum
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import U8, U32, U64, Bytes, Digest, Float, Id, Many, Nested, Signature, Struct
+from protocol.codec import (
+    U8,
+    U32,
+    U64,
+    Bytes,
+    Digest,
+    Float,
+    Id,
+    Key,
+    Many,
+    Name,
+    Nested,
+    Signature,
+    Struct,
+    Text,
+    UInt,
+)
 from protocol.errors import PeerFault
-from protocol.messages.base import Kind, Signed
+from protocol.messages.base import MAX_MEMBERS, Kind, Signed
 from protocol.messages.upload import MAX_CHUNKS
 from protocol.tags import Tag, hash_fields
 
 MAX_ATTEMPTS = 8
+MAX_LINKS = 1 << 16
 MAX_ELEMENTS = 1 << 32
+MAX_CLASSES = 1 << 16
 MAX_CHUNK_ELEMENTS = 1 << 22
+
+
+NO_INDICATOR = bytes(32)
+
+
+class Family(StrEnum):
+    """Rounds whose sums can be combined; the ledger keeps one account a family."""
+
+    EXACT = "exact"
+    NOISY = "noisy"
+    INDICATOR = "indicator"
 
 
 class Terms(Struct):
@@ -29,6 +59,9 @@ class Terms(Struct):
         extractor: digest of the feature extractor and its preprocessing.
         ridges: the ridge parameters tried; empty leaves the grid to the solver's rule.
         noise: differential-privacy terms; empty for an exact sum.
+        indicator: context of the indicator round whose counts decide what is withheld; zero for none (protocol §9).
+        margin: `r`, how many of the indicator's survivors may be missing.
+        withheld: classes left out of the statistics.
         latest_end_s: Unix time in seconds after which every key of the round is erased.
     """
 
@@ -43,6 +76,9 @@ class Terms(Struct):
     extractor: Digest
     ridges: Annotated[tuple[float, ...], Many(Float(), 4096)]
     noise: Annotated[bytes, Bytes(1 << 12)]
+    indicator: Digest
+    margin: U32
+    withheld: Annotated[tuple[int, ...], Many(UInt(4), 1 << 16, ascending=True)]
     latest_end_s: U64
 
     def validate(self) -> None:
@@ -59,9 +95,21 @@ class Terms(Struct):
                 f"{self.elements} elements in chunks of {self.chunk_elements}: at most {MAX_CHUNKS} chunks",
             ),
             (all(ridge > 0 for ridge in self.ridges), "a ridge parameter is not above zero"),
+            (
+                self.statistic != Family.INDICATOR or self.elements <= MAX_CLASSES,
+                f"an indicator of {self.elements} classes: at most {MAX_CLASSES}",
+            ),
+            (self.indicator != NO_INDICATOR or not self.withheld, "classes withheld without an indicator"),
         ):
             if not holds:
                 raise PeerFault(Cause.TERMS_REFUSED, what)
+
+    @property
+    def family(self) -> "Family":
+        """Which rounds this one's sums can be combined with (protocol §8)."""
+        if self.statistic == Family.INDICATOR:
+            return Family.INDICATOR
+        return Family.NOISY if self.noise else Family.EXACT
 
     @property
     def hash(self) -> bytes:
@@ -75,13 +123,43 @@ class Terms(Struct):
 
 
 class Link(Struct):
-    """An earlier attempt of the federation and how it ended."""
+    """An earlier attempt of the federation and how it ended.
+
+    Attributes:
+        family: what its terms made it, see `Family`.
+        closing: `closing_hash` of how it ended.
+    """
 
     cohort: Digest
     sequence: U64
     attempt: U8
+    family: Id
     context: Digest
-    outcome: Digest
+    closing: Digest
+
+    def validate(self) -> None:
+        """Refuse a ninth attempt, and a family that the ledger would count nowhere."""
+        _check_attempt(self.attempt)
+        if self.family not in set(Family):
+            raise PeerFault(Cause.MALFORMED, f"{self.family} is no family of rounds", ["coordinator"])
+
+
+class LedgerException(Signed):
+    """The admin lets one sequence expose groups of these members' columns (protocol §8).
+
+    Attributes:
+        reason: the admin's words: what becomes readable, and why.
+    """
+
+    kind: ClassVar[int] = Kind.EXCEPTION
+    tag: ClassVar[Tag] = Tag.EXCEPTION
+
+    federation: Key
+    cohort: Digest
+    sequence: U64
+    members: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    reason: Annotated[str, Text(1 << 10)]
+    signature: Signature
 
 
 class Opening(Signed):
@@ -89,6 +167,7 @@ class Opening(Signed):
 
     Attributes:
         links: every ended attempt of the federation, oldest first.
+        exceptions: the admin's, for this sequence.
     """
 
     kind: ClassVar[int] = Kind.OPENING
@@ -97,20 +176,29 @@ class Opening(Signed):
     cohort: Digest
     sequence: U64
     attempt: U8
-    links: Annotated[tuple[Link, ...], Many(Nested(Link), 1 << 16)]
+    links: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)]
     terms: Annotated[Terms, Nested(Terms)]
+    exceptions: Annotated[tuple[LedgerException, ...], Many(Nested(LedgerException), 16)]
     signature: Signature
 
     def validate(self) -> None:
-        """Refuse a ninth attempt, here or in the history."""
-        last = max(self.attempt, *(link.attempt for link in self.links), 0)
-        if last >= MAX_ATTEMPTS:
-            raise PeerFault(Cause.WRONG_SEQUENCE, f"attempt {last}: a round has at most {MAX_ATTEMPTS}")
+        """Refuse a ninth attempt."""
+        _check_attempt(self.attempt)
+
+    @property
+    def exceptions_hash(self) -> bytes:
+        """Names the exceptions in the context."""
+        return hash_fields(Tag.EXCEPTION, *(exception.to_bytes() for exception in self.exceptions))
 
     @property
     def place(self) -> tuple[int, int]:
         """Sequence and attempt: where in the cohort's life this stands."""
         return self.sequence, self.attempt
+
+
+def _check_attempt(attempt: int) -> None:
+    if attempt >= MAX_ATTEMPTS:
+        raise PeerFault(Cause.WRONG_SEQUENCE, f"attempt {attempt}: a round has at most {MAX_ATTEMPTS}")
 
 
 EMPTY_CHAIN = bytes(32)

@@ -1,16 +1,21 @@
-"""M2 and M3: freezing the survivors, certificates, and the reveal (protocol §4.6, §4.7)."""
+"""M2 and M3: freezing the survivors, certificates, reveals, and how an attempt is closed (protocol §4.6–4.9)."""
 
+from collections.abc import Iterable
 from functools import cached_property
+from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import Bytes, Digest, Id, Many, Nested, Signature, Struct
+from protocol.codec import Bytes, Digest, Fixed, Id, Many, Name, Nested, Signature, Struct
 from protocol.errors import PeerFault
-from protocol.messages.base import MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
+from protocol.merkle import Tree
+from protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
+from protocol.messages.opening import MAX_LINKS
 from protocol.messages.upload import Tag8, UploadHeader
 from protocol.tags import Tag, hash_fields
 
 NO_REASON = "none"
+LOST_REASON = "lost"
 
 
 class Survivor(Struct):
@@ -37,13 +42,67 @@ def void_hash(context: bytes, reason: str) -> Digest:
     return hash_fields(Tag.VOID, context, reason.encode())
 
 
+def closing_hash(context: bytes, reason: str, outcomes: Iterable[bytes]) -> Digest:
+    """How an attempt was closed, as the federation's chain names it.
+
+    Args:
+        context: the attempt's.
+        reason: "none" for a sum, "lost", or why it is VOID.
+        outcomes: `survivors_hash` of the certified set, of each set reported, or of none.
+    """
+    return hash_fields(Tag.CLOSING, context, reason.encode(), *outcomes)
+
+
+class SurvivorSet(Struct):
+    """Members whose sum was certified, or may have been."""
+
+    survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+
+    def validate(self) -> None:
+        """Refuse the empty set: without survivors there is no sum."""
+        if not self.survivors:
+            raise PeerFault(Cause.MALFORMED, "a set of survivors has none")
+
+
+class Past(Struct):
+    """How an earlier attempt was closed, and which sets of members it opened (protocol §8)."""
+
+    context: Digest
+    reason: Id
+    sets: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), MAX_DECRYPTORS)]
+
+    def validate(self) -> None:
+        """Refuse sets that its reason does not leave: one for a sum, none for VOID, different ones in order for LOST."""
+        if self.reason == LOST_REASON:
+            fits = all(before < after for before, after in pairwise(self.outcomes))
+        else:
+            fits = len(self.sets) == (self.reason == NO_REASON)
+        if not fits:
+            raise PeerFault(Cause.MALFORMED, f"{len(self.sets)} sets do not go with the reason {self.reason}")
+
+    @cached_property
+    def outcomes(self) -> tuple[bytes, ...]:
+        """`survivors_hash` of each set."""
+        return tuple(survivors_hash(self.context, opened.survivors) for opened in self.sets)
+
+    @property
+    def closing(self) -> bytes:
+        """What the chain's link must carry."""
+        return closing_hash(self.context, self.reason, self.outcomes)
+
+
 class Freeze(Message):
-    """M2, to every decryptor: the proposed survivors, each by its upload's header."""
+    """M2, to every decryptor: the proposed survivors, each by its upload's header, and what was opened before.
+
+    Attributes:
+        history: one entry for each link of the opening, in order.
+    """
 
     kind: ClassVar[int] = Kind.FREEZE
 
     context: Digest
     headers: Annotated[tuple[UploadHeader, ...], Many(Nested(UploadHeader), MAX_MEMBERS)]
+    history: Annotated[tuple[Past, ...], Many(Nested(Past), MAX_LINKS)]
 
 
 class VoidRequest(Message):
@@ -55,8 +114,8 @@ class VoidRequest(Message):
     reason: Id
 
     def validate(self) -> None:
-        """Refuse "none": no certificate could carry it, so whoever signed it could end the attempt in no way."""
-        if self.reason == NO_REASON:
+        """Refuse "none" and "lost": no certificate could carry them, so whoever signed one could end nothing."""
+        if self.reason in {NO_REASON, LOST_REASON}:
             raise PeerFault(Cause.MALFORMED, "a request to void an attempt gives a reason")
 
 
@@ -73,7 +132,12 @@ class Vote(Signed):
 
 
 class Refusal(Signed):
-    """M2, from a decryptor: it signs nothing, and says why."""
+    """M2, from a decryptor: it signs nothing, and says why.
+
+    Attributes:
+        group: the members whose columns the sum would expose, where the ledger forbids it.
+        rounds: contexts of the opened rounds that, with this one, would expose them.
+    """
 
     kind: ClassVar[int] = Kind.REFUSAL
     tag: ClassVar[Tag] = Tag.REFUSAL
@@ -81,6 +145,8 @@ class Refusal(Signed):
     context: Digest
     member: Id
     cause: Id
+    group: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    rounds: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_LINKS)]
     signature: Signature
 
 
@@ -98,11 +164,11 @@ class Certificate(Message):
     context: Digest
     survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
     reason: Id
-    votes: Annotated[tuple[Vote, ...], Many(Nested(Vote), MAX_MEMBERS, ascending=True)]
+    votes: Annotated[tuple[Vote, ...], Many(Nested(Vote), MAX_DECRYPTORS, ascending=True)]
 
     def validate(self) -> None:
         """Refuse survivors beside a reason for VOID, and neither."""
-        if self.void == (self.reason == NO_REASON):
+        if self.void == (self.reason == NO_REASON) or self.reason == LOST_REASON:
             raise PeerFault(Cause.MALFORMED, "a certificate has survivors, or a reason for VOID")
 
     @property
@@ -117,17 +183,31 @@ class Certificate(Message):
             return void_hash(self.context, self.reason)
         return survivors_hash(self.context, self.survivors)
 
-    @property
-    def hash(self) -> bytes:
-        """Names the outcome in the federation's chain. The votes stand outside: any threshold of them will do."""
-        return hash_fields(Tag.CERTIFICATE, self.context, self.outcome)
+    @cached_property
+    def past(self) -> Past:
+        """What the chain keeps of it. The votes stand outside: any threshold of them will do."""
+        return Past(self.context, self.reason, () if self.void else (SurvivorSet(self.survivors),))
+
+
+def reveal_digest(
+    context: bytes, member: str, outcome: bytes, evicted: tuple[str, ...], root: bytes
+) -> bytes:
+    """What a decryptor signs for a reveal: its runs by their root, so that one of them can be shown alone."""
+    names = _root(name.encode() for name in evicted)
+    return hash_fields(Tag.REVEAL, context, member.encode(), outcome, names, root)
+
+
+def _root(leaves: Iterable[bytes]) -> bytes:
+    return Tree.of(list(leaves) or [b""]).root
 
 
 class Reveal(Signed):
     """M3, from a decryptor: its shares of what the certified set needs, and nothing else.
 
     Attributes:
-        shares: for each survivor in order: its share of b_u, then of r_uw for each lost w in order; 36 bytes each.
+        evicted: dealers proved false, who count as lost.
+        runs: for each other survivor whose shares it holds, in order: its share of b_u, then of r_uw for each w that
+            is lost or evicted, ascending; 36 bytes each.
     """
 
     kind: ClassVar[int] = Kind.REVEAL
@@ -136,5 +216,47 @@ class Reveal(Signed):
     context: Digest
     member: Id
     outcome: Digest
-    shares: Annotated[bytes, Bytes(SHARE_BYTES * MAX_MEMBERS * MAX_MEMBERS, secret=True)]
+    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    runs: Annotated[tuple[bytes, ...], Many(Bytes(SHARE_BYTES * MAX_MEMBERS, secret=True), MAX_MEMBERS)]
     signature: Signature
+
+    @cached_property
+    def runs_root(self) -> bytes:
+        """Merkle root over the runs."""
+        return _root(self.runs)
+
+    @property
+    def digest(self) -> bytes:
+        """`reveal_digest` of its fields."""
+        return reveal_digest(self.context, self.member, self.outcome, self.evicted, self.runs_root)
+
+    @property
+    def summary(self) -> "RevealSummary":
+        """What a transcript keeps of it: no share."""
+        return RevealSummary(
+            context=self.context,
+            member=self.member,
+            outcome=self.outcome,
+            evicted=self.evicted,
+            runs_root=self.runs_root,
+            signature=self.signature,
+        )
+
+
+class RevealSummary(Signed):
+    """A reveal without its shares, under the same signature."""
+
+    kind: ClassVar[int] = Kind.REVEAL_SUMMARY
+    tag: ClassVar[Tag] = Tag.REVEAL
+
+    context: Digest
+    member: Id
+    outcome: Digest
+    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
+    runs_root: Digest
+    signature: Signature
+
+    @property
+    def digest(self) -> bytes:
+        """`reveal_digest` of its fields."""
+        return reveal_digest(self.context, self.member, self.outcome, self.evicted, self.runs_root)

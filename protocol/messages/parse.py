@@ -3,11 +3,15 @@
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages.base import Message
-from protocol.messages.cohort import KeyCard, Manifest
-from protocol.messages.opening import Opening
-from protocol.messages.outcome import Certificate, Freeze, Refusal, Reveal, VoidRequest, Vote
+from protocol.messages.cohort import Cards, KeyCard, Manifest
+from protocol.messages.disclosure import Disclosure
+from protocol.messages.evictions import BadRun, Evictions
+from protocol.messages.history import Ledger
+from protocol.messages.lost import Lost, Report, ReportRequest
+from protocol.messages.opening import LedgerException, Opening
+from protocol.messages.outcome import Certificate, Freeze, Refusal, Reveal, RevealSummary, VoidRequest, Vote
 from protocol.messages.roster import Roster
-from protocol.messages.upload import Deliveries, Receipt, Upload
+from protocol.messages.upload import Deliveries, Receipt, Upload, UploadSummary
 from protocol.tags import PROTOCOL_VERSION
 
 MESSAGES: dict[int, type[Message]] = {
@@ -26,6 +30,17 @@ MESSAGES: dict[int, type[Message]] = {
         Refusal,
         Certificate,
         Reveal,
+        Cards,
+        Evictions,
+        ReportRequest,
+        Report,
+        Lost,
+        LedgerException,
+        Disclosure,
+        UploadSummary,
+        RevealSummary,
+        Ledger,
+        BadRun,
     )
 }
 

@@ -6,14 +6,15 @@ from typing import Annotated, ClassVar
 
 from protocol.codec import Bytes, Commitment, Digest, Fixed, Id, Many, Name, Nested, Signature, Struct
 from protocol.identity import SigningKey, verify_signature
-from protocol.messages.base import MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
+from protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
+from protocol.messages.cohort import Path
 from protocol.tags import Tag, hash_fields, info
 
 Tag8 = Annotated[bytes, Fixed(8)]
-Path = Annotated[tuple[bytes, ...], Many(Fixed(32), 64)]
 MAX_CHUNKS = 1 << 20
 MAX_BOX_BYTES = 36 * MAX_MEMBERS + 16
 COMMITMENT_BYTES = 16
+MAX_ROW_BYTES = COMMITMENT_BYTES * MAX_MEMBERS
 
 
 class UploadHeader(Struct):
@@ -86,8 +87,22 @@ class Upload(Message):
     header: Annotated[UploadHeader, Nested(UploadHeader)]
     chunk_digests: Annotated[tuple[bytes, ...], Many(Fixed(32), MAX_CHUNKS)]
     secret_commitments: Annotated[tuple[bytes, ...], Many(Fixed(16), MAX_MEMBERS)]
-    share_rows: Annotated[tuple[bytes, ...], Many(Bytes(COMMITMENT_BYTES * MAX_MEMBERS), MAX_MEMBERS)]
-    boxes: Annotated[tuple[bytes, ...], Many(Bytes(MAX_BOX_BYTES), MAX_MEMBERS)]
+    share_rows: Annotated[tuple[bytes, ...], Many(Bytes(MAX_ROW_BYTES), MAX_DECRYPTORS)]
+    boxes: Annotated[tuple[bytes, ...], Many(Bytes(MAX_BOX_BYTES), MAX_DECRYPTORS)]
+
+
+class UploadSummary(Message):
+    """What a transcript keeps of an announcement: whom it disputes with shows in the commitments.
+
+    Attributes:
+        path: of the joined commitments, leaf 0 under the commitment root.
+    """
+
+    kind: ClassVar[int] = Kind.UPLOAD_SUMMARY
+
+    header: Annotated[UploadHeader, Nested(UploadHeader)]
+    secret_commitments: Annotated[tuple[bytes, ...], Many(Fixed(16), MAX_MEMBERS)]
+    path: Path
 
 
 class Delivery(Struct):
@@ -96,7 +111,7 @@ class Delivery(Struct):
     header: Annotated[UploadHeader, Nested(UploadHeader)]
     box: Annotated[bytes, Bytes(MAX_BOX_BYTES)]
     box_path: Path
-    row: Annotated[bytes, Bytes(COMMITMENT_BYTES * MAX_MEMBERS)]
+    row: Annotated[bytes, Bytes(MAX_ROW_BYTES)]
     row_path: Path
 
     @property
@@ -115,16 +130,26 @@ class Deliveries(Message):
 
 
 class Receipt(Signed):
-    """M1b, from a decryptor: whose boxes it checked, and whose failed. A complaint discloses nothing."""
+    """M1b, from a decryptor: whose boxes it holds, and whose failed. A complaint discloses nothing.
+
+    Attributes:
+        uploads: `deliveries_hash` of what was delivered: whoever signed two uploads cannot pass one off for the other.
+    """
 
     kind: ClassVar[int] = Kind.RECEIPT
     tag: ClassVar[Tag] = Tag.RECEIPT
 
     context: Digest
     member: Id
+    uploads: Digest
     dealers: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
     complaints: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
     signature: Signature
+
+
+def deliveries_hash(context: bytes, digests: Iterable[bytes]) -> Digest:
+    """H(deliveries tag, ctx, dg_u of each upload that was delivered, in order of dealer)."""
+    return hash_fields(Tag.DELIVERIES, context, *digests)
 
 
 def share_commitment(context: bytes, dealer: str, decryptor: str, index: int, share: bytes) -> Commitment:

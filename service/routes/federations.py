@@ -78,6 +78,18 @@ async def roster(federation: Hex32Path, here: Here) -> Response:
     return Response(newest.to_bytes(), media_type=rest.OCTETS)
 
 
+@router.get(
+    rest.LEDGER,
+    response_class=Response,
+    responses={**octets_out("the Ledger message"), **declared(Cause.NOT_FOUND)},
+)
+async def ledger(federation: Hex32Path, here: Here) -> Response:
+    """Every closed attempt of the federation and the sets it opened; a member's own chain binds it."""
+    await here.federations.roster(federation)  # not-found for a stranger
+    found = await here.federations.ledger(federation)
+    return Response(found.to_bytes(), media_type=rest.OCTETS)
+
+
 @router.post(
     rest.COHORTS,
     status_code=201,
@@ -138,5 +150,19 @@ async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     responses={**octets_out("the Manifest message"), **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE)},
 )
 async def manifest(cohort: Hex32Path, here: Here) -> Response:
-    """The cohort's cards and numbers, once it is formed."""
+    """The cohort's members and numbers, once it is formed."""
     return Response(here.cohort(cohort).formed().to_bytes(), media_type=rest.OCTETS)
+
+
+@router.get(
+    rest.CARDS,
+    response_class=Response,
+    responses={
+        **octets_out("the Cards message"),
+        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER),
+    },
+)
+async def cards(cohort: Hex32Path, member: MemberPath, here: Here) -> Response:
+    """The manifest with the cards that a member needs: all of them in a cohort of up to 200."""
+    found = await asyncio.to_thread(here.cohort(cohort).cards_for, member)
+    return Response(found.to_bytes(), media_type=rest.OCTETS)

@@ -12,7 +12,7 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from protocol import rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import Receipt, Refusal, Reveal, Upload, Vote, parse
+from protocol.messages import Lost, Receipt, Refusal, Report, Reveal, Upload, Vote, parse
 from service import solving
 from service.problems import DECODING, declared
 from service.rounds import Round
@@ -33,7 +33,7 @@ from service.routes.common import (
 
 router = APIRouter(tags=["rounds"])
 MAX_CHUNK_BYTES = 32 << 20
-_ANSWERS = (Receipt, Vote, Refusal, Reveal)
+_ANSWERS = (Receipt, Vote, Refusal, Reveal, Report)
 
 
 @router.post(
@@ -47,6 +47,9 @@ _ANSWERS = (Receipt, Vote, Refusal, Reveal)
         Cause.CONFLICT,
         Cause.CARD_EXPIRED,
         Cause.TERMS_REFUSED,
+        Cause.EXCEPTION_REFUSED,
+        *DECODING,
+        Cause.BAD_SIGNATURE,
     ),
 )
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -> rest.RoundView:
@@ -166,7 +169,7 @@ async def put_chunk(
 @router.post(
     rest.ANSWERS,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Receipt, Vote, Refusal or Reveal message"),
+    openapi_extra=octets_in("a Receipt, Vote, Refusal, Reveal or Report message"),
     responses=declared(
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
@@ -203,6 +206,52 @@ async def cancel(found: TheRound, request: rest.CancelRequest, here: Here) -> re
     return found.view()
 
 
+@router.get(
+    rest.REPORTS,
+    response_class=Response,
+    responses={
+        **octets_out("a Lost message with the reports so far; its signature, still to be made, is zero"),
+        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    },
+)
+async def reports(found: TheRound) -> Response:
+    """What the admin is to sign over a lost round."""
+    return Response(found.reports().to_bytes(), media_type=rest.OCTETS)
+
+
+@router.post(
+    rest.LOST,
+    max_body_size=rest.MAX_MESSAGE_BYTES,
+    openapi_extra=octets_in("a Lost message"),
+    responses=declared(
+        Cause.NOT_FOUND,
+        Cause.WRONG_PHASE,
+        Cause.WRONG_CONTEXT,
+        *DECODING,
+        Cause.BAD_SIGNATURE,
+        Cause.NOT_A_DECRYPTOR,
+        Cause.UNKNOWN_MEMBER,
+    ),
+)
+async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
+    """Close a lost round (admin, by signature): every set reported counts as opened."""
+    await found.receive(await asyncio.to_thread(Lost.from_bytes, body), here.now())
+    return found.view()
+
+
+@router.get(
+    rest.CLOSING,
+    response_class=Response,
+    responses={
+        **octets_out("the Certificate, or the admin's Lost"),
+        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    },
+)
+async def closing(context: Hex32Path, here: Here) -> Response:
+    """How the attempt of a context was closed, for members who still have to hear of it."""
+    return Response(here.closed(context).end().to_bytes(), media_type=rest.OCTETS)
+
+
 @router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
 async def result(found: TheRound) -> rest.ResultRecord:
     """The signed record of a finished round."""
@@ -223,6 +272,19 @@ async def weights(found: TheRound) -> Response:
 
 
 @router.get(
+    rest.EVICTIONS,
+    response_class=Response,
+    responses={
+        **octets_out("the Evictions message: a proof for each survivor that the sum is without"),
+        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    },
+)
+async def evictions(found: TheRound) -> Response:
+    """The proofs that evicted survivors dealt falsely."""
+    return await _document(found, solving.EVICTIONS, rest.OCTETS)
+
+
+@router.get(
     rest.SUMS,
     response_class=Response,
     dependencies=[Bearer, Operator],
@@ -236,8 +298,8 @@ async def sums(found: TheRound) -> Response:
     return await _document(found, solving.SUMS)
 
 
-async def _document(found: Round, name: str) -> Response:
-    return Response(await asyncio.to_thread(found.document, name), media_type=rest.SAFETENSORS)
+async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> Response:
+    return Response(await asyncio.to_thread(found.document, name), media_type=kind)
 
 
 def _sha256_of(header: str) -> bytes:

@@ -63,7 +63,7 @@ rounds = Table(
     Column("opened_s", Float, nullable=False),
     # Filled when the round ends; its events and chunks are deleted in the same breath.
     Column("final", Text),
-    Column("certificate", LargeBinary),
+    Column("closing", LargeBinary),
     Column("record", Text),
     UniqueConstraint("cohort", "sequence", "attempt"),
 )
@@ -85,5 +85,6 @@ links = Table(
     Column("federation", String(64), nullable=False),
     Column("position", Integer, nullable=False),
     Column("body", LargeBinary, nullable=False),
+    Column("past", LargeBinary, nullable=False),
     PrimaryKeyConstraint("federation", "position"),
 )

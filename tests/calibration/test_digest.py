@@ -32,22 +32,27 @@ def test_neither_order_nor_batches_change_it(
 def test_the_digest_is_the_sum_of_the_records_hashes() -> None:
     statistics = FFCStatistics(2, 2)
     statistics.update(np.array([[1.0, -0.0], [0.0, 1.0]]), np.array([0, 1]))
-    tag = b"veilsum calibration record 1 <f8"
+    tag = b"veilsum calibration record 2 "
     records = [
         tag + np.array([1.0, 0.0], "<f8").tobytes() + bytes(8),
         tag + np.array([0.0, 1.0], "<f8").tobytes() + b"\1" + bytes(7),
     ]
     total = sum(int.from_bytes(hashlib.sha256(record).digest(), "little") for record in records)
     assert statistics.records_digest == (total % 2**256).to_bytes(32, "little")
+    assert statistics.record_digests == b"".join(hashlib.sha256(record).digest()[:16] for record in records)
 
 
-def test_integer_records_hash_their_integers() -> None:
-    statistics = FFCStatistics(2, 2, lattice=FeaturesLattice(12), bias=True)
-    statistics.update(np.array([[0.0, 1.0]]), np.array([1]))
-    record = (
-        b"veilsum calibration record 1 <i4" + np.array([0, 2896, 2896], "<i4").tobytes() + b"\1" + bytes(7)
-    )
-    assert statistics.records_digest == hashlib.sha256(record).digest()
+def test_a_record_has_one_name_on_every_lattice_and_with_a_bias() -> None:
+    rng = np.random.default_rng(1)
+    rows, labels = rng.standard_normal((5, 3)), rng.integers(0, 2, 5)
+    names = set()
+    for lattice in (None, FeaturesLattice(12)):
+        for bias in (False, True):
+            statistics = FFCStatistics(3, 2, normalise=True, lattice=lattice, bias=bias)
+            statistics.update(rows, labels)
+            names.add((statistics.records_digest, statistics.record_digests))
+    assert len(names) == 1
+    assert len(names.pop()[1]) == 5 * 16
 
 
 def test_it_adds_over_merges_and_starts_at_zero() -> None:
@@ -58,6 +63,7 @@ def test_it_adds_over_merges_and_starts_at_zero() -> None:
     second.update(rows[3:], labels[3:])
     both.update(rows, labels)
     assert (first + second).records_digest == both.records_digest
+    assert (first + second).record_digests == both.record_digests
 
 
 def test_a_label_is_part_of_the_record() -> None:
@@ -70,5 +76,6 @@ def test_a_label_is_part_of_the_record() -> None:
 
 
 def test_untracked_statistics_say_so() -> None:
-    with pytest.raises(RecordsNotTracked, match="track_records=True"):
-        _ = FFCStatistics(2, 2, track_records=False).records_digest
+    for name in ("records_digest", "record_digests"):
+        with pytest.raises(RecordsNotTracked, match="track_records=True"):
+            getattr(FFCStatistics(2, 2, track_records=False), name)

@@ -16,7 +16,7 @@ from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.surroundings import Surroundings
 from protocol.identity import SigningKey
-from protocol.messages import Entry, Roster
+from protocol.messages import Entry, LedgerException, Roster
 from tests.client_sdk.local_coordinator import CLASSES, DIM, LocalCoordinator
 
 T = TypeVar("T")
@@ -66,8 +66,10 @@ class Federation:
             "coordinator": self.coordinator_key.public,
             "members": tuple(Entry(m, Identity.load(self.folder / m).public) for m in self.ids),
             "decryptors": (),
+            "helpers": (),
             "extractors": (EXTRACTOR,),
             "readers": (),
+            "withhold": 0,
         }
         return Roster.make(admin or self.admin, **{**values, **changes})
 
@@ -91,9 +93,10 @@ class Federation:
         while self.open:
             self.open.popitem()[1].close()
 
-    def statistics(self, member: str, **settings: Any) -> FFCStatistics:
+    def statistics(self, member: str, lineage: str = "main", **settings: Any) -> FFCStatistics:
+        """A member's records under this lineage: other ones under another."""
         index = self.ids.index(member)
-        rng = np.random.default_rng(index)
+        rng = np.random.default_rng([index, *lineage.encode()])
         statistics = FFCStatistics(DIM, CLASSES, normalise=True, **settings)
         statistics.update(rng.standard_normal((5 + index, DIM)), rng.integers(0, CLASSES, 5 + index))
         return statistics
@@ -104,10 +107,26 @@ class Federation:
         self.together({m: self.member(m).enrol(name) for m in self.ids})
         return name
 
-    def contributions(self, round_id: str, members: Sequence[str] | None = None) -> dict[str, Flow[Any]]:
+    def contributions(
+        self, round_id: str, members: Sequence[str] | None = None, lineage: str = "main"
+    ) -> dict[str, Flow[Any]]:
         return {
-            m: self.member(m).contribute(round_id, self.statistics(m), "main") for m in members or self.ids
+            m: self.member(m).contribute(round_id, self.statistics(m, lineage), lineage)
+            for m in members or self.ids
         }
+
+    def exception(
+        self, cohort: str, sequence: int, members: Sequence[str], **changes: Any
+    ) -> LedgerException:
+        """The admin's leave to expose these members' groups in one round."""
+        values: dict[str, Any] = {
+            "federation": self.admin.public,
+            "cohort": bytes.fromhex(cohort),
+            "sequence": sequence,
+            "members": tuple(members),
+            "reason": "a test",
+        }
+        return LedgerException.make(self.admin, **{**values, **changes})
 
     def total(self, round_id: str) -> list[int]:
         total = self.coordinator.rounds[round_id].total

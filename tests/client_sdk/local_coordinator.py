@@ -15,13 +15,37 @@ from client_sdk.effects import Request, Response
 from protocol import rest
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator import Collecting, CoordinatorPhase, Ended, Enrolling, Recovered, Windows
-from protocol.coordinator.ended import Certified
+from protocol.coordinator import (
+    Certified,
+    Collecting,
+    CoordinatorPhase,
+    Ended,
+    Enrolling,
+    Lost,
+    Recovered,
+    Windows,
+)
+from protocol.disputes import vertex_cover
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import KeyCard, Link, Manifest, Opening, Roster, Terms, Upload, parse
+from protocol.ledger import LedgerFault
+from protocol.messages import (
+    NO_INDICATOR,
+    Evictions,
+    KeyCard,
+    Ledger,
+    LedgerException,
+    Link,
+    Manifest,
+    Opening,
+    Past,
+    Roster,
+    Terms,
+    Upload,
+    parse,
+)
+from protocol.messages import Lost as LostMessage
 from protocol.record import sign_record
-from protocol.unmasking import Unmasking
 
 DIM, CLASSES = 3, 2
 
@@ -57,6 +81,7 @@ class LocalCoordinator:
         self.cohorts: dict[str, Cohort] = {}
         self.rounds: dict[str, Round] = {}
         self.links: tuple[Link, ...] = ()
+        self.history: tuple[Past, ...] = ()
         self.wire: dict[tuple[str, str], list[bytes]] = {}
         self.requests: list[Request] = []
 
@@ -92,11 +117,14 @@ class LocalCoordinator:
             "extractor": self.roster.extractors[0],
             "ridges": (0.1,),
             "noise": b"",
+            "indicator": NO_INDICATOR,
+            "margin": 0,
+            "withheld": (),
             "latest_end_s": int(self.now_s()) + 86_400,
         }
         return Terms(**{**values, **changes})
 
-    def open_round(self, cohort: str, **changes: Any) -> str:
+    def open_round(self, cohort: str, exceptions: tuple[LedgerException, ...] = (), **changes: Any) -> str:
         entry = self.cohorts[cohort]
         assert entry.manifest is not None
         opening = Opening.make(
@@ -106,11 +134,21 @@ class LocalCoordinator:
             attempt=entry.place[1],
             links=self.links,
             terms=self.terms(cohort, **changes),
+            exceptions=exceptions,
         )
-        attempt = Attempt(self.roster, entry.manifest, opening)
-        round_id = attempt.context[:8].hex()
-        self.rounds[round_id] = Round(round_id, entry, Collecting.begin(attempt, Windows(), self.now_s()))
+        attempt = Attempt(entry.enrolling.roster, entry.manifest, opening)
+        round_id = rest.round_name(attempt.context)
+        collecting = Collecting.begin(attempt, Windows(), self.now_s(), self.history)
+        self.rounds[round_id] = Round(round_id, entry, collecting)
         return round_id
+
+    def abandon(self, round_id: str, admin: SigningKey) -> None:
+        """The admin signs over the reports that are in."""
+        entry = self.rounds[round_id]
+        assert isinstance(entry.phase, Lost)
+        reports = tuple(entry.phase.reports[member] for member in sorted(entry.phase.reports))
+        lost = LostMessage.make(admin, context=entry.phase.attempt.context, reports=reports)
+        self._move(entry, entry.phase.receive(lost, self.now_s()))
 
     def expire(self, round_id: str) -> None:
         entry = self.rounds[round_id]
@@ -153,7 +191,10 @@ class LocalCoordinator:
             ("GET", pattern(rest.ROSTER), self._roster),
             ("PUT", pattern(rest.CARD), self._card),
             ("GET", pattern(rest.COHORT), self._cohort),
-            ("GET", pattern(rest.MANIFEST), self._manifest),
+            ("GET", pattern(rest.CARDS), self._cards),
+            ("GET", pattern(rest.LEDGER), self._ledger),
+            ("GET", pattern(rest.CLOSING), self._closing),
+            ("GET", pattern(rest.EVICTIONS), self._evictions),
             ("GET", pattern(rest.ROUND), self._round),
             ("GET", pattern(rest.OPENING), self._opening),
             ("GET", pattern(rest.REQUEST), self._request),
@@ -197,10 +238,28 @@ class LocalCoordinator:
             )
         )
 
-    def _manifest(self, _request: Request, cohort: str) -> Response:
-        manifest = self.cohorts[cohort].manifest
-        assert manifest is not None
-        return Response(200, {}, manifest.to_bytes())
+    def _cards(self, _request: Request, cohort: str, member: str) -> Response:
+        entry = self.cohorts[cohort]
+        assert entry.manifest is not None
+        if member not in entry.manifest.place:
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"formed without {member}", [member])
+        return Response(200, {}, entry.enrolling.cards_for(entry.manifest, member).to_bytes())
+
+    def _ledger(self, _request: Request, federation: str) -> Response:
+        return Response(200, {}, Ledger(bytes.fromhex(federation), self.links, self.history).to_bytes())
+
+    def _closing(self, _request: Request, context: str) -> Response:
+        phase = self.rounds[context[:16]].phase
+        if not isinstance(phase, Ended) or phase.past is None:
+            raise PeerFault(Cause.WRONG_PHASE, f"the round is {phase.name}")
+        document = phase.request_for("")
+        assert document is not None
+        return Response(200, {}, document.to_bytes())
+
+    def _evictions(self, _request: Request, round_id: str) -> Response:
+        phase = self.rounds[round_id].phase
+        assert isinstance(phase, Recovered)
+        return Response(200, {}, Evictions(phase.attempt.context, phase.proofs).to_bytes())
 
     def view(self, round_id: str) -> rest.RoundView:
         entry = self.rounds[round_id]
@@ -217,7 +276,7 @@ class LocalCoordinator:
             sequence=attempt.opening.sequence,
             attempt=attempt.opening.attempt,
             state=state,  # type: ignore[arg-type]  # the phases' names
-            ended=isinstance(phase, Ended),
+            ended=isinstance(phase, Ended) and not isinstance(phase, Lost),
             version=entry.version,
             deadline_s=phase.deadline_s,
             members=attempt.members,
@@ -289,16 +348,16 @@ class LocalCoordinator:
             return
         before, entry.phase = entry.phase, phase
         entry.version += 1
-        if isinstance(phase, Certified) and not isinstance(before, Ended):
+        if isinstance(phase, Ended) and phase.past and phase.link and phase.name != before.name:
             sequence, attempt = phase.attempt.opening.place
-            self.links = (*self.links, phase.attempt.link(phase.certificate.hash))
-            void = phase.certificate.void
+            self.links, self.history = (*self.links, phase.link), (*self.history, phase.past)
+            void = isinstance(phase, Certified) and phase.certificate.void
             entry.cohort.place = (sequence, attempt + 1) if void else (sequence + 1, 0)
         if isinstance(phase, Recovered):
             self._solve(entry, phase)
 
     def _solve(self, entry: Round, phase: Recovered) -> None:
-        unmasking, attempt = Unmasking(phase), phase.attempt
+        unmasking, attempt = phase.unmasking(), phase.attempt
         names = unmasking.survivors
         total = np.concatenate(
             [
@@ -326,7 +385,7 @@ class LocalCoordinator:
             "federation": attempt.roster.federation.hex(),
             "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),
-            "certificate": certificate.hash.hex(),
+            "closing": certificate.past.closing.hex(),
             "terms": attempt.opening.terms.hash.hex(),
             "extractor": attempt.opening.terms.extractor.hex(),
             "statistic": attempt.opening.terms.statistic,
@@ -334,6 +393,12 @@ class LocalCoordinator:
             "survivors": tuple(
                 rest.SurvivorView(member=s.member, digest=s.digest.hex()) for s in certificate.survivors
             ),
+            "disputes": tuple(
+                rest.DisputeView.model_validate({"cause": d.cause.value, "parties": d.parties})
+                for d in entry.phase.disputes
+            ),
+            "dropped": tuple(sorted(vertex_cover(attempt.context, entry.phase.disputes))),
+            "evicted": entry.phase.evicted,
             "records": records,
             "weights_sha256": hashlib.sha256(entry.weights).hexdigest(),
             "sums_sha256": hashlib.sha256(entry.sums).hexdigest(),
@@ -353,6 +418,7 @@ class LocalCoordinator:
 
 
 def problem(fault: PeerFault) -> rest.Problem:
+    exposed = fault.group if isinstance(fault, LedgerFault) else None
     return rest.Problem(
         type=rest.PROBLEM_BASE + fault.cause.value,
         title=fault.cause.summary,
@@ -360,6 +426,8 @@ def problem(fault: PeerFault) -> rest.Problem:
         detail=fault.detail,
         cause=fault.cause.value,
         parties=fault.parties,
+        group=exposed.members if exposed else (),
+        rounds=tuple(map(rest.round_name, exposed.rounds)) if exposed else (),
     )
 
 

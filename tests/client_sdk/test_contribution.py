@@ -1,6 +1,7 @@
 """Whole rounds, and members that die at every effect of theirs."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,17 @@ import numpy as np
 import pytest
 
 from calibration import solve_ffc
-from client_sdk.effects import Flow
+from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import Misuse, NoResult, NotEnrolled, PeerFault, StateError
+from client_sdk.identity import Identity
 from client_sdk.progress import Step
 from client_sdk.result import Result
 from client_sdk.session import ready_of
 from protocol.causes import Cause
 from protocol.member import Closed, MemberPhase, Ready
+from protocol.messages import Receipt, Vote, parse, void_hash
+from protocol.record import sign_record
+from protocol.shamir import share_secrets
 from tests.client_sdk.federation import FEATURES, Federation, Kill
 
 
@@ -116,6 +121,76 @@ def test_a_member_whose_machine_stops_at_any_disk_write_goes_on(
     assert number > 20
 
 
+def test_a_false_dealer_is_evicted_and_everybody_keeps_the_proof(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            "protocol.sealing.share_secrets",
+            lambda secrets, *rest: share_secrets([b"\x01" * 32] * len(secrets), *rest),
+        )
+        federation.run_until(flows.pop("member-3"), "chunks/1")
+    flows["member-3"] = federation.contributions(round_id, ["member-3"])["member-3"]
+    results = federation.together(flows)
+    assert {type(result) for result in results.values()} == {Result}, results
+    honest = [member for member in federation.ids if member != "member-3"]
+    assert federation.total(round_id) == federation.expected(honest)
+    assert [results[member].counted for member in federation.ids] == [True, True, True, False, True]
+    result = results["member-0"]
+    assert (result.record.evicted, result.summed) == (("member-3",), tuple(honest))
+    again = Result.load(federation.folder / "member-0/state/results" / round_id)
+    again.verify(federation.admin.public)
+    for forged in (
+        replace(again, evictions=None),
+        replace(
+            again,
+            record=sign_record(again.record.model_copy(update={"evicted": ()}), federation.coordinator_key),
+        ),
+    ):
+        with pytest.raises(PeerFault, match="no proof for each of the evicted") as caught:
+            forged.verify()
+        assert caught.value.cause is Cause.RESULT_MISMATCH
+    assert again.evictions is not None
+    [proof] = again.evictions.proofs
+    other = replace(again.evictions, proofs=(replace(proof, index=proof.index + 1),))
+    with pytest.raises(PeerFault) as caught:
+        replace(again, evictions=other).verify()
+    assert caught.value.cause is Cause.EVICTION_INVALID
+    federation.close()
+
+
+def test_a_complaint_drops_one_member_and_the_record_says_whom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    true = federation.coordinator.handle
+
+    def handle(request: Request) -> Response:
+        receipt = parse(request.body) if "answers" in request.path else None
+        if isinstance(receipt, Receipt) and receipt.member == "member-4":
+            values = {name: getattr(receipt, name) for name, _ in Receipt.codecs() if name != "signature"}
+            values |= {"dealers": receipt.dealers[1:], "complaints": receipt.dealers[:1]}
+            said = Receipt.make(Identity.load(federation.folder / "member-4").key, **values)
+            return true(replace(request, body=said.to_bytes()))
+        return true(request)
+
+    monkeypatch.setattr(federation.coordinator, "handle", handle)
+    results = federation.together(federation.contributions(round_id))
+    assert {type(result) for result in results.values()} == {Result}, results
+    assert not results["member-0"].counted
+    result = results["member-1"]
+    assert (result.survivors, result.record.dropped) == (federation.ids[1:], ("member-0",))
+    for changes in ({"dropped": ()}, {"disputes": ()}, {"disputes": (), "dropped": ("member-9",)}):
+        record = sign_record(result.record.model_copy(update=changes), federation.coordinator_key)
+        with pytest.raises(PeerFault, match="do not follow from the record's disputes"):
+            replace(result, record=record).verify()
+    federation.close()
+
+
 def test_a_member_that_vanishes_after_its_upload_is_in_the_sum(tmp_path: Path) -> None:
     federation = Federation(tmp_path, members=5)
     round_id = federation.coordinator.open_round(federation.enrol())
@@ -213,7 +288,7 @@ def test_a_member_that_missed_an_end_catches_up_when_the_next_round_opens(tmp_pa
     )
     assert federation.coordinator.view(first).state == "done"
     second = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(second))
+    results = federation.together(federation.contributions(second, lineage="other"))
     assert all(isinstance(result, Result) for result in results.values()), results
     # The result of the round it missed the end of is still to be had, from the evidence kept.
     assert isinstance(federation.alone(federation.contributions(first, ["member-4"])["member-4"]), Result)
@@ -247,40 +322,87 @@ def test_a_voided_attempt_can_be_tried_again(federation: Federation) -> None:
     assert all(isinstance(result, Result) for result in results.values()), results
 
 
-def test_a_lost_round_ends_its_cohort(federation: Federation) -> None:
-    cohort = federation.enrol()
+def lose(federation: Federation, cohort: str) -> str:
+    """A round whose members have uploaded, and that nobody can end by certificate any more."""
     round_id = federation.coordinator.open_round(cohort)
-    flows = federation.contributions(round_id)
-    for flow in flows.values():
+    for flow in federation.contributions(round_id).values():
         federation.run_until(flow, "PUT")
     federation.coordinator.cancel(round_id)
     federation.coordinator.expire(round_id)
-    results = federation.together(federation.contributions(round_id))
-    assert {result.state for result in results.values()} == {"lost"}
-    held = federation.folder / "member-0/state/phases" / cohort
-    assert not held.exists()
-    with pytest.raises(NoResult, match="enrol in a new one"):
-        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    with pytest.raises(NoResult, match=round_id):
-        federation.alone(federation.member("member-0").enrol(cohort))
-    assert all(
-        isinstance(result, Result)
-        for result in federation.together(
-            federation.contributions(federation.coordinator.open_round(federation.enrol()))
-        ).values()
-    )
+    assert federation.coordinator.view(round_id).state == "lost"
+    return round_id
 
 
-def test_a_member_that_missed_a_lost_round_learns_it_in_the_next(federation: Federation) -> None:
+def test_a_lost_round_is_closed_by_the_admin_and_the_cohort_goes_on(federation: Federation) -> None:
     cohort = federation.enrol()
-    first = federation.coordinator.open_round(cohort)
-    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "PUT")
-    federation.coordinator.cancel(first)
-    federation.coordinator.expire(first)
-    second = federation.coordinator.open_round(cohort, ridges=(0.2,))
+    lost = lose(federation, cohort)
+    results = federation.together(federation.contributions(lost))
+    assert {result.state for result in results.values()} == {"lost"}
+    assert "waits for the admin" in str(results["member-0"])
+    # Everybody has said what it signed; until the admin closes it, no other round is entered.
+    assert federation.coordinator.view(lost).waiting_for == ()
+    with pytest.raises(NoResult, match="waits for the admin"):
+        federation.alone(federation.contributions(lost, ["member-1"])["member-1"])
+    federation.coordinator.abandon(lost, federation.admin)
+    results = federation.together(federation.contributions(lost))
+    assert {result.state for result in results.values()} == {"abandoned"}
+    assert "closed by the admin without a certificate" in str(results["member-0"])
+    following = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(following))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_member_that_missed_a_lost_round_is_told_to_report_and_then_goes_on(federation: Federation) -> None:
+    cohort = federation.enrol()
+    lost = lose(federation, cohort)
+    other = federation.coordinator.open_round(cohort, ridges=(0.2,))
+    with pytest.raises(PeerFault, match=f"round {lost} is still lost: finish it by contribute"):
+        federation.alone(federation.contributions(other, ["member-0"])["member-0"])
+    federation.together(federation.contributions(lost, ["member-1", "member-2"]))
+    federation.coordinator.abandon(lost, federation.admin)
+    # member-0 did not report, and hears of the end when it enters the next round.
+    following = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(following))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_lineage_of_a_lost_round_with_few_reports_is_spent(federation: Federation) -> None:
+    cohort = federation.enrol()
+    lost = lose(federation, cohort)
+    federation.together(federation.contributions(lost, ["member-1"]))
+    federation.coordinator.abandon(lost, federation.admin)
+    following = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(following))
+    assert {result.cause for result in results.values()} == {Cause.LINEAGE_SPENT}
+    results = federation.together(federation.contributions(following, lineage="new"))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_lost_round_is_reported_on_after_its_latest_end(federation: Federation) -> None:
+    lost = lose(federation, federation.enrol())
+    federation.clock.now_s += 2 * 86_400
+    for _ in range(2):
+        with pytest.raises(NoResult) as caught:
+            federation.alone(federation.contributions(lost, ["member-0"])["member-0"])
+        assert caught.value.state == "lost"
+    assert federation.coordinator.view(lost).waiting_for == ("member-1", "member-2")
+
+
+def test_a_member_that_only_saw_the_opening_has_nothing_to_report_after_the_latest_end(
+    federation: Federation,
+) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    steps = federation.steps(federation.member("member-0").contribute(round_id, None, "main"))
+    while next(steps)[0] != "waits":
+        pass
+    steps.close()
+    federation.coordinator.cancel(round_id)
+    federation.coordinator.expire(round_id)
+    federation.clock.now_s += 2 * 86_400
     with pytest.raises(NoResult) as caught:
-        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
-    assert (caught.value.state, caught.value.round_id) == ("lost", first)
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.state == "lapsed"
 
 
 def test_a_voided_round_that_was_missed_is_closed_in_the_next(federation: Federation) -> None:
@@ -331,7 +453,7 @@ def test_a_member_that_never_saw_the_opening_missed_the_round(tmp_path: Path) ->
     with pytest.raises(NoResult, match="join the next one"):
         federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
     second = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(second))
+    results = federation.together(federation.contributions(second, lineage="other"))
     assert all(isinstance(result, Result) for result in results.values()), results
     federation.close()
 
@@ -346,7 +468,7 @@ def test_keys_are_erased_when_the_latest_end_passes(federation: Federation) -> N
         assert held is not None
         return ready_of(held.phase)
 
-    keys = [bytes(pair.mask) for pair in ready().pairs]
+    keys = [bytes(pair.key) for pair in ready().masks]
     federation.clock.now_s += 2 * 86_400
     with pytest.raises(NoResult) as caught:
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
@@ -364,8 +486,27 @@ def test_a_round_past_its_latest_end_does_not_keep_a_member_from_the_next(federa
     federation.clock.now_s += 2 * 86_400
     federation.coordinator.cohorts[cohort].place = (1, 0)
     second = federation.coordinator.open_round(cohort)
-    # It uploaded to the first, which the history of the second omits.
-    with pytest.raises(PeerFault) as caught:
+    # It uploaded to the first, and nobody shows how that ended.
+    with pytest.raises(
+        PeerFault, match=f"took part in round {first} and is not shown how it ended"
+    ) as caught:
+        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
+    assert caught.value.cause is Cause.OUTCOME_MISSING
+    # Voided since, it is; but the second's history was signed before, and omits it.
+    federation.coordinator.cancel(first)
+    for member in federation.ids[1:]:
+        phase = federation.coordinator.rounds[first].phase
+        context = phase.attempt.context
+        vote = Vote.make(
+            Identity.load(federation.folder / member).key,
+            context=context,
+            member=member,
+            outcome=void_hash(context, "cancelled"),
+        )
+        federation.coordinator._move(
+            federation.coordinator.rounds[first], phase.receive(vote, federation.clock.now_s)
+        )
+    with pytest.raises(PeerFault, match="omits an attempt that this member knows") as caught:
         federation.alone(federation.contributions(second, ["member-0"])["member-0"])
     assert caught.value.cause is Cause.CHAIN_BROKEN
 

@@ -33,7 +33,10 @@ def test_keys_are_bytes_or_hexadecimal() -> None:
         ({"statistics": "ffc"}, 'write {"ffc"}'),
         ({"members_min": 2}, "at least 3"),
         ({"survivors_min": 0}, "at least 3"),
+        ({"honest_min": 2}, "at least 3"),
         ({"colluders_min": -1}, "at least 0"),
+        ({"loss_max": -1}, "at least 0"),
+        ({"changed_records_min": -1}, "at least 0"),
         ({"lifetime_max_s": 0}, "above 0"),
         ({"lifetime_max_s": float("nan")}, "above 0"),
         ({"records_max": 0}, "above 0"),
@@ -50,7 +53,9 @@ def test_a_policy_that_means_nothing_is_misuse(settings: dict[str, Any], match: 
     [
         ({"members_min": 4}, "members_min", "at least 4", "3"),
         ({"survivors_min": 4}, "survivors_min", "at least 4", "3"),
+        ({"honest_min": 4}, "honest_min", "at least 4", "3"),
         ({"colluders_min": 1}, "colluders_min", "at least 1", "0"),
+        ({"loss_max": 99}, "loss_max", "at most 99 in a thousand", "100"),
     ],
 )
 def test_a_cohort_is_refused_by_its_field(
@@ -65,11 +70,23 @@ def test_a_cohort_is_refused_by_its_field(
         assert fault.detail == f"{field}: this member wants {wanted}, the coordinator offers {seen}"
 
 
+def test_a_policy_may_refuse_a_roster_that_publishes_rare_classes(federation: Federation) -> None:
+    policy = Policy(federation.admin.public, publish_rare_classes=False)
+    with pytest.raises(PeerFault) as caught:
+        federation.member("member-0", policy=policy, roster=federation.roster)
+    assert caught.value.cause is Cause.POLICY_REFUSED
+    assert caught.value.detail == (
+        "publish_rare_classes: this member wants rare classes to be withheld, the admin offers a roster that publishes "
+        "them"
+    )
+    policy.check_roster(federation.make_roster(2, withhold=1))
+
+
 def test_a_cohort_shrunk_to_the_victim_and_colluders_is_refused(tmp_path: Path) -> None:
-    # A quarter of three is nobody: two colluders of the nine would subtract their own vectors from the sum.
+    # Nobody of five is assumed to collude: two of the nine who do would subtract their own vectors from the sum.
     federation = Federation(tmp_path, members=9)
     cohort = federation.coordinator.open_cohort(colluders=0)
-    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:3]}
+    flows = {m: federation.member(m).enrol(cohort) for m in federation.ids[:5]}
 
     def stuck() -> bool:
         federation.coordinator.close_cohort(cohort)

@@ -106,7 +106,7 @@ def test_another_admin_is_refused(done: tuple[Federation, Result]) -> None:
         ("federation", "ab" * 32),
         ("cohort", "ab" * 32),
         ("context", "ab" * 32),
-        ("certificate", "ab" * 32),
+        ("closing", "ab" * 32),
         ("terms", "ab" * 32),
         ("extractor", "ab" * 32),
         ("statistic", "other"),
@@ -165,7 +165,8 @@ def test_weights_that_are_none_are_refused_even_where_signed(
 def reopened(evidence: Evidence, key: SigningKey, **changes: Any) -> Evidence:
     opening = evidence.opening
     values = {
-        name: getattr(opening, name) for name in ("cohort", "sequence", "attempt", "links", "terms")
+        name: getattr(opening, name)
+        for name in ("cohort", "sequence", "attempt", "links", "terms", "exceptions")
     } | changes
     return replace(evidence, opening=Opening.make(key, **values))
 

@@ -5,16 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from client_sdk.errors import NoResult, PeerFault, StateError
-from client_sdk.files import write_durably
-from client_sdk.store import Store, _sealed
-from protocol.causes import Cause
+from client_sdk.errors import StateError
+from client_sdk.files import write_durably, write_sealed
+from client_sdk.store import Store
+from protocol.member import History
 from tests.client_sdk.federation import Federation
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path)
+    made = Store(tmp_path)
+    made.begin()
+    return made
 
 
 def test_the_lineage_key_is_made_once(store: Store, tmp_path: Path) -> None:
@@ -45,36 +47,16 @@ def test_every_truncation_and_any_flipped_byte_of_a_phase_is_refused(federation:
 
 @pytest.mark.parametrize("content", [b"", b"r\n", b"r\n\x01\x63", b"r\n\x01\x02short", b"\xff\n\x01"])
 def test_sealed_bytes_that_are_no_phase_are_refused(store: Store, tmp_path: Path, content: bytes) -> None:
-    write_durably(tmp_path / "state/phases" / ("ab" * 32), _sealed(content))
+    write_sealed(tmp_path / "state/phases" / ("ab" * 32), content)
     with pytest.raises(StateError, match="not of this release"):
         store.held(b"\xab" * 32)
 
 
-def test_a_retired_cohort_says_why(store: Store) -> None:
-    fault = PeerFault(Cause.QUORUM_LOST, "2 of 3", ["member-1"])
-    store.retire(b"c" * 32, "0011223344556677", "lost", fault)
-    with pytest.raises(NoResult) as caught:
-        store.held(b"c" * 32)
-    assert (caught.value.round_id, caught.value.state) == ("0011223344556677", "lost")
-    assert (caught.value.cause, caught.value.parties) == (Cause.QUORUM_LOST, ("member-1",))
-    assert "2 of 3" in str(caught.value)
-
-
-def test_a_retirement_cut_short_is_finished(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    cohort = bytes.fromhex(federation.enrol())
-    store = federation.open["member-0"].session.store
-    store.spool(cohort).begin()
-    store.spool(cohort).write(0, b"masked")
-    monkeypatch.setattr("client_sdk.store.remove_durably", stop)
-    with pytest.raises(KeyboardInterrupt):
-        store.retire(cohort, "0011223344556677", "lost", PeerFault(Cause.QUORUM_LOST))
-    monkeypatch.undo()
-    state = federation.folder / "member-0/state"
-    assert (state / "phases" / cohort.hex()).exists()
-    again = federation.member("member-0").session.store
-    assert [list((state / name).iterdir()) for name in ("phases", "spool")] == [[], []]
-    with pytest.raises(NoResult):
-        again.held(cohort)
+def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
+    assert store.history() == History()
+    learned = History(head=b"h" * 32, length=2, spent=(b"l" * 8,))
+    store.remember(learned)
+    assert store.history() == learned
 
 
 def test_a_phase_half_replaced_when_the_machine_stopped_is_erased(

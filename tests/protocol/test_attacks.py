@@ -10,54 +10,58 @@ import pytest
 
 from protocol.boxes import unseal
 from protocol.causes import Cause
-from protocol.coordinator import Checking, Freezing, Lost, Recovered, Revealing, Voided
+from protocol.codec import SecretBytes
+from protocol.coordinator import Abandoned, Checking, Freezing, Lost, Recovered, Revealing, Voided
+from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.keystream import Masks
+from protocol.ledger import Group, LedgerFault
 from protocol.member import Checked, Closed, Opened, Ready, Uploaded, Voted
 from protocol.member.attempting import Attempting
 from protocol.messages import (
+    Cards,
     Certificate,
+    Deliveries,
     Entry,
     Freeze,
-    Manifest,
     Message,
     Opening,
     Receipt,
+    Reveal,
     Roster,
+    Shown,
     Upload,
     VoidRequest,
     Vote,
+    cards_tree,
     survivors_hash,
 )
 from protocol.packing import unpack
 from protocol.shamir import PRIME
+from protocol.shelf import Trees
 from protocol.simulator import Federation
+from tests.protocol.forging import again
 
 VICTIM = "member-0"
 
 
-def pairs_of(phase: object) -> dict[str, Any]:
+def pairs_of(phase: object, boxes: bool = False) -> dict[str, Any]:  # noqa: FBT001, FBT002 - which of two kinds
     ready = getattr(phase, "ready", phase)
     assert isinstance(ready, Ready)
-    return {pair.peer: pair for pair in ready.pairs}
-
-
-def sign_again(message: Any, key: SigningKey, **changes: Any) -> Any:
-    values = {name: getattr(message, name) for name in vars(message) if name != "signature"}
-    values = {name: value for name, value in values.items() if not name.startswith("_")}
-    return type(message).make(key, **{**values, **changes})
+    return {pair.peer: pair for pair in (ready.boxes if boxes else ready.masks)}
 
 
 # Members who are shown different things
 
 
-def recarded(federation: Federation, colluder: str) -> Manifest:
-    """The manifest with another card of a colluder, validly signed."""
-    cards = list(federation.manifest.cards)
+def recarded(federation: Federation, colluder: str) -> Cards:
+    """The cohort's cards with another one of a colluder, validly signed, under the root that they then have."""
+    cards = [shown.card for shown in federation.cards.shown]
     place = federation.ids.index(colluder)
-    cards[place] = sign_again(cards[place], federation.keys[colluder], nonce=b"\x66" * 32)
-    return replace(federation.manifest, cards=tuple(cards))
+    cards[place] = again(cards[place], federation.keys[colluder], nonce=b"\x66" * 32)
+    manifest = replace(federation.manifest, cards_root=cards_tree(cards).root)
+    return Cards(manifest, tuple(Shown(card, ()) for card in cards))
 
 
 @pytest.fixture
@@ -68,7 +72,7 @@ def split() -> Federation:
     federation.enrol(1)
     assert federation.manifest != honest
     for member in federation.ids:
-        shown = recarded(federation, "member-4") if member == VICTIM else federation.manifest
+        shown = recarded(federation, "member-4") if member == VICTIM else federation.cards
         federation.phases[member], _ = federation.phases[member].receive(
             shown, federation.keys[member], federation.now_s
         )
@@ -94,8 +98,15 @@ def test_regression_cards_outside_the_context(split: Federation) -> None:
         ours, back = pairs_of(phases[VICTIM])[other], pairs_of(phases[other])[VICTIM]
         for context in (mine, theirs):
             assert ours.mask_seed(VICTIM, context) != back.mask_seed(other, context)
+        mine_, theirs_ = (
+            pairs_of(phases[VICTIM], boxes=True)[other],
+            pairs_of(phases[other], boxes=True)[VICTIM],
+        )
+        for context in (mine, theirs):
             salt = bytes(32)
-            assert ours.box_key(VICTIM, other, context, salt) != back.box_key(VICTIM, other, context, salt)
+            assert mine_.box_key(VICTIM, other, context, salt) != theirs_.box_key(
+                VICTIM, other, context, salt
+            )
     # between the others everything stands
     one, two = pairs_of(phases["member-1"])["member-2"], pairs_of(phases["member-2"])["member-1"]
     assert one.mask_seed("member-1", theirs) == two.mask_seed("member-2", theirs)
@@ -119,12 +130,13 @@ def test_a_coordinator_that_hides_the_difference_opens_no_box_of_the_victims(spl
     assert isinstance(victim, Uploaded)
     upload = victim.uploads[0]
     # delivered as it is, it is refused: its context is another
-    shown = replace(checking, uploads={VICTIM: upload, **checking.uploads}).request_for("member-1")
-    assert shown is not None
+    shown = checking.request_for("member-1")
+    assert isinstance(shown, Deliveries)
+    shown = replace(shown, deliveries=(Trees.of(upload).delivery(upload, 1), *shown.deliveries))
     with pytest.raises(PeerFault, match=r"^wrong-context: .*\[member-0\]$"):
         split.phases["member-1"].receive(shown, split.keys["member-1"], split.now_s)
     # and no honest decryptor's key opens its box in any of the two contexts
-    key = pairs_of(split.phases["member-1"])[VICTIM]
+    key = pairs_of(split.phases["member-1"], boxes=True)[VICTIM]
     for context in (victim.attempt.context, checking.attempt.context):
         with pytest.raises(PeerFault, match=r"^box-refused:"):
             unseal(
@@ -135,7 +147,7 @@ def test_a_coordinator_that_hides_the_difference_opens_no_box_of_the_victims(spl
 def test_a_victim_of_another_roster_enrols_in_another_cohort() -> None:
     federation = Federation(5)
     sybil = SigningKey(b"\x66" * 32)
-    other = sign_again(
+    other = again(
         federation.roster,
         federation.admin,
         version_number=2,
@@ -147,8 +159,9 @@ def test_a_victim_of_another_roster_enrols_in_another_cohort() -> None:
     federation.tamper = lambda sender, message: None if ">" in sender else message
     federation.enrol(1)
     for manifest in (moved, replace(federation.manifest, roster_hash=other.hash)):
+        shown = replace(federation.cards, manifest=manifest)
         with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-            federation.phases[VICTIM].receive(manifest, federation.keys[VICTIM], federation.now_s)
+            federation.phases[VICTIM].receive(shown, federation.keys[VICTIM], federation.now_s)
 
 
 TERMS: list[dict[str, Any]] = [
@@ -170,7 +183,7 @@ def test_terms_changed_for_one_member_leave_it_out_and_its_masks_do_not_cancel(
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == f"coordinator>{VICTIM}" and isinstance(message, Opening):
-            opening = sign_again(message, federation.coordinator, terms=replace(message.terms, **change))
+            opening = again(message, federation.coordinator, terms=replace(message.terms, **change))
             assert isinstance(opening, Opening)
             return opening
         return message
@@ -231,7 +244,7 @@ def test_of_all_sets_shown_to_different_decryptors_at_most_one_is_certified(memb
     for cut in range(len(honest) + 1):
         votes: dict[bytes, set[str]] = {}
         for place, member in enumerate(honest):
-            shown = Freeze(context, left if place < cut else right)
+            shown = Freeze(context, left if place < cut else right, ())
             voted, (vote,) = federation.phases[member].receive(
                 shown, federation.keys[member], federation.now_s
             )
@@ -241,7 +254,7 @@ def test_of_all_sets_shown_to_different_decryptors_at_most_one_is_certified(memb
             for second in (left, right):
                 if second != shown.headers:
                     with pytest.raises(PeerFault, match=r"^already-voted:"):
-                        voted.receive(Freeze(context, second), federation.keys[member], federation.now_s)
+                        voted.receive(Freeze(context, second, ()), federation.keys[member], federation.now_s)
         # the colluders sign everything
         best = max(best, sum(len(voters) >= quorum.threshold for voters in votes.values()))
     assert best == 1
@@ -266,7 +279,7 @@ def test_both_secrets_of_one_member_cannot_be_had_by_two_certificates() -> None:
     without = headers[1:]
     threshold, colluder = phase.attempt.quorum.threshold, "member-5"
     assert phase.attempt.quorum.colluders == 1
-    shown = {m: Freeze(context, headers if i < 3 else without) for i, m in enumerate(federation.ids[:5])}
+    shown = {m: Freeze(context, headers if i < 3 else without, ()) for i, m in enumerate(federation.ids[:5])}
     outcomes: dict[bytes, list[Vote]] = {}
     for member, freeze in shown.items():
         federation.phases[member], (vote,) = federation.phases[member].receive(
@@ -308,7 +321,7 @@ def test_shrunk_survivors_above_the_shamir_threshold_are_refused_by_every_decryp
 
 def test_a_dealer_cannot_frame_a_decryptor_after_a_clean_receipt(redeal: Callable[..., Upload]) -> None:
     """A bad box is a complaint before the freeze: then no share of the dealer is ever asked for."""
-    federation = Federation(5)
+    federation = Federation(6)
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == "member-3" and isinstance(message, Upload):
@@ -322,46 +335,72 @@ def test_a_dealer_cannot_frame_a_decryptor_after_a_clean_receipt(redeal: Callabl
 
     federation.tamper = tamper
     outcome = federation.run_round()
-    assert isinstance(outcome.phase, Voided)
-    assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.BOX_REFUSED
-    assert outcome.fault.parties == ("member-3", "member-1")
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.disputes == (Dispute(Cause.BOX_REFUSED, "member-3", "member-1"),)
+    assert outcome.survivors == tuple(m for m in federation.ids if m != "member-3")
+    assert outcome.faults == ()
 
 
-def test_a_decryptor_that_complains_of_a_true_box_ends_the_attempt_and_is_named() -> None:
-    federation = Federation(5)
+def complaining(federation: Federation, complaints: dict[str, tuple[str, ...]]) -> None:
+    """These decryptors complain of true boxes."""
 
     def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-1" and isinstance(message, Receipt):
-            receipt = sign_again(
-                message,
-                federation.keys["member-1"],
-                dealers=message.dealers[1:],
-                complaints=message.dealers[:1],
-            )
-            assert isinstance(receipt, Receipt)
-            return receipt
+        if sender in complaints and isinstance(message, Receipt):
+            of = complaints[sender]
+            clean = tuple(dealer for dealer in message.dealers if dealer not in of)
+            return again(message, federation.keys[sender], dealers=clean, complaints=of)
         return message
 
     federation.tamper = tamper
+
+
+def test_a_false_complaint_costs_one_honest_member_at_most() -> None:
+    federation = Federation(6)
+    complaining(federation, {"member-1": ("member-0",)})
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == federation.ids[1:]
+    # and the dealer that was dropped from the sum still helped to open it
+    assert outcome.phase.disputes == (Dispute(Cause.BOX_REFUSED, "member-0", "member-1"),)
+    assert outcome.faults == ()
+
+
+def test_false_complaints_of_several_cost_the_liar_alone() -> None:
+    federation = Federation(9)
+    complaining(
+        federation, {"member-1": ("member-0", "member-4", "member-8"), "member-7": ("member-0", "member-2")}
+    )
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    assert set(federation.ids) - set(outcome.survivors) == {"member-1", "member-7"}
+    # what they hold after all they may not reveal: a receipt binds
+    assert {(fault.cause, fault.parties) for _, fault in outcome.faults} == {
+        (Cause.REVEAL_MISSHAPEN, ("member-1",)),
+        (Cause.REVEAL_MISSHAPEN, ("member-7",)),
+    }
+    assert outcome.total is not None
+    expected = np.sum([federation.vectors_now[m] for m in outcome.survivors], axis=0)
+    assert np.array_equal(outcome.total, expected)
+
+
+def test_where_nobody_can_be_spared_a_complaint_voids_and_names_both() -> None:
+    federation = Federation(4)
+    complaining(federation, {"member-1": ("member-0",)})
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Voided)
     assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.BOX_REFUSED
-    assert outcome.fault.parties == ("member-0", "member-1")
+    assert (outcome.fault.cause, outcome.fault.parties) == (Cause.BOX_REFUSED, ("member-0", "member-1"))
 
 
 def test_a_decryptor_that_sends_a_bad_share_after_a_clean_receipt_is_named_and_the_sum_stands() -> None:
     federation = Federation(5)
 
     def tamper(sender: str, message: Message) -> Message:
-        if sender == "member-1" and hasattr(message, "shares"):
-            word = (int.from_bytes(message.shares[:4], "little") + 1) % PRIME
-            changed = sign_again(
-                message, federation.keys["member-1"], shares=word.to_bytes(4, "little") + message.shares[4:]
-            )
-            assert isinstance(changed, Message)
-            return changed
+        if sender == "member-1" and isinstance(message, Reveal):
+            run = message.runs[0]
+            word = (int.from_bytes(run[:4], "little") + 1) % PRIME
+            false = SecretBytes(word.to_bytes(4, "little") + run[4:])
+            return again(message, federation.keys["member-1"], runs=(false, *message.runs[1:]))
         return message
 
     federation.tamper = tamper
@@ -371,21 +410,67 @@ def test_a_decryptor_that_sends_a_bad_share_after_a_clean_receipt_is_named_and_t
     assert [(fault.cause, fault.parties) for fault in named] == [(Cause.SHARE_INVALID, ("member-1",))]
 
 
-def test_an_edge_on_which_a_member_lies_ends_the_attempt_as_void(resign: Callable[..., Upload]) -> None:
-    federation = Federation(5)
+def test_a_member_that_lies_about_edges_is_dropped_alone(resign: Callable[..., Upload]) -> None:
+    federation = Federation(8)
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == "member-2" and isinstance(message, Upload):
-            commitments = (*message.secret_commitments[:4], b"\x66" * 16)
+            commitments = (*message.secret_commitments[:6], b"\x66" * 16, b"\x66" * 16)
             return resign(federation, message, secret_commitments=commitments)
         return message
 
     federation.tamper = tamper
     outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.disputes == (
+        Dispute(Cause.EDGE_DISAGREEMENT, "member-2", "member-6"),
+        Dispute(Cause.EDGE_DISAGREEMENT, "member-2", "member-7"),
+    )
+    assert outcome.survivors == tuple(m for m in federation.ids if m != "member-2")
+
+
+# Two sums
+
+
+def test_two_sums_that_differ_in_one_member_are_not_both_signed() -> None:
+    """S ∪ {u} and S, all of the same records: their difference is x_u."""
+    federation = Federation(6, lineage=b"the same")
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation.tamper = lambda sender, m: None if sender == VICTIM and isinstance(m, Upload) else m
+    outcome = federation.run_round()
     assert isinstance(outcome.phase, Voided)
     assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.EDGE_DISAGREEMENT
-    assert outcome.fault.parties == ("member-2", "member-4")
+    assert (outcome.fault.cause, outcome.fault.parties) == (Cause.LEDGER_REFUSED, (VICTIM,))
+
+
+def test_nor_by_a_coordinator_that_asks_all_the_same() -> None:
+    federation = Federation(6, lineage=b"the same")
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation.tamper = lambda _sender, m: replace(m, headers=m.headers[1:]) if isinstance(m, Freeze) else m
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Voided)
+    assert isinstance(outcome.fault, LedgerFault)
+    assert outcome.fault.group == Group((VICTIM,), (federation.links[0].context,))
+
+
+def test_nor_by_one_that_hides_the_first_sum_in_the_chain() -> None:
+    federation = Federation(6, lineage=b"the same")
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation.links = federation.history = ()
+    outcome = federation.run_round()
+    assert outcome.total is None
+    assert {who for who, fault in outcome.faults if fault.cause is Cause.CHAIN_BROKEN} == set(federation.ids)
+    assert federation.spool == {}
+
+
+def test_nor_by_one_that_hides_the_first_sum_from_decryptors() -> None:
+    federation = Federation(6, lineage=b"the same")
+    assert isinstance(federation.run_round().phase, Recovered)
+    federation.tamper = lambda _sender, m: replace(m, history=()) if isinstance(m, Freeze) else m
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Voided)
+    assert outcome.fault is not None
+    assert outcome.fault.cause is Cause.CHAIN_BROKEN
 
 
 # Void
@@ -404,7 +489,12 @@ def test_a_void_that_some_signed_and_survivors_that_others_signed_end_as_lost() 
     end = federation.run_until()
     assert isinstance(end, Lost)
     assert end.fault.cause is Cause.QUORUM_LOST
-    assert federation.finish().total is None
+    federation.tamper = lambda _sender, message: message
+    outcome = federation.finish()
+    assert isinstance(outcome.phase, Abandoned)
+    # three signed the set, and it counts as opened
+    assert [each.survivors for each in outcome.phase.past.sets] == [phase.survivors]
+    assert outcome.total is None
 
 
 @pytest.mark.parametrize("pair", list(combinations(range(5), 2)))

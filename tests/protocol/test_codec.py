@@ -23,6 +23,7 @@ from protocol.codec import (
     Secret,
     SecretBytes,
     Struct,
+    Text,
     UInt,
 )
 from protocol.errors import Misuse, PeerFault
@@ -157,6 +158,50 @@ def test_bytes_up_to_a_limit() -> None:
         codec.encode(b"abcd")
     with pytest.raises(PeerFault, match=r"^oversized: a field of 4 bytes, at most 3"):
         decode(codec, b"\x04\0\0\0abcd")
+
+
+@pytest.mark.parametrize("value", ["", "a", "zwölf Rät", "\U0001f511", "a\u2028b"])
+def test_texts_are_utf_8_up_to_a_limit_in_bytes(value: str) -> None:
+    codec, raw = Text(11), value.encode()
+    assert codec.encode(value) == len(raw).to_bytes(4, "little") + raw
+    assert decode(codec, codec.encode(value)) == value
+
+
+def test_a_text_beyond_its_limit_is_refused_both_ways() -> None:
+    with pytest.raises(Misuse, match="4 bytes where at most 3 belong"):
+        Text(3).encode("éé")
+    with pytest.raises(PeerFault, match=r"^oversized: a field of 4 bytes, at most 3"):
+        decode(Text(3), b"\x04\0\0\0" + "éé".encode())
+
+
+@pytest.mark.parametrize("value", ["\0", "a\n", "a\tb", "\x1b[31m", "\x7f", "\x80", "\x9f"])
+def test_control_characters_are_refused_both_ways(value: str) -> None:
+    raw = value.encode()
+    with pytest.raises(PeerFault, match=r"^malformed: a text has control characters"):
+        decode(Text(9), len(raw).to_bytes(4, "little") + raw)
+    with pytest.raises(Misuse, match="control characters"):
+        Text(9).encode(value)
+
+
+@pytest.mark.parametrize("raw", [b"\xff", b"\xc3", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80"])
+def test_a_text_that_is_no_utf_8_is_refused(raw: bytes) -> None:
+    with pytest.raises(PeerFault, match=r"^malformed: a text is not UTF-8"):
+        decode(Text(9), len(raw).to_bytes(4, "little") + raw)
+
+
+def test_a_lone_surrogate_is_our_own_mistake() -> None:
+    # how Python hands over bytes of a command line that are no UTF-8
+    with pytest.raises(Misuse, match="lone surrogates"):
+        Text(9).encode(b"\xff".decode("utf-8", "surrogateescape"))
+
+
+@given(value=st.text(max_size=20))
+def test_a_text_that_is_encoded_decodes_to_itself(value: str) -> None:
+    try:
+        wire = Text(80).encode(value)
+    except Misuse:
+        return
+    assert decode(Text(80), wire) == value
 
 
 def test_lists_up_to_a_limit() -> None:

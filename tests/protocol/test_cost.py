@@ -1,4 +1,5 @@
 from protocol.cost import upload_bytes
+from protocol.estimate import estimate
 from protocol.messages import Message, Upload
 from protocol.simulator import Federation
 
@@ -11,9 +12,13 @@ def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
             announced[sender] = len(message.to_bytes())
         return message
 
-    with Federation(members=5, decryptors=(0, 1, 2, 4), tamper=note) as federation:
+    with Federation(members=5, tamper=note) as federation:
         vectors = federation.vectors(1003)
         outcome = federation.run_round(vectors, federation.terms(1003, ring_bits=42))
         for member in federation.ids:
             chunks = sum(len(packed) for (owner, _), packed in federation.spool.items() if owner == member)
             assert upload_bytes(outcome.phase.attempt, member) == announced[member] + chunks
+        # The estimate made before there are terms lacks the announcement's framing, and has a decryptor send itself a box.
+        attempt = outcome.phase.attempt
+        foreseen = estimate(attempt.quorum, attempt.neighbour_count, 0, 1003, 42).upload_bytes
+        assert abs(upload_bytes(attempt, federation.ids[0]) - 32 * attempt.chunks - foreseen) < 512

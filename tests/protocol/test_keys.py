@@ -5,7 +5,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from protocol.errors import PeerFault
-from protocol.keys import PROBE, AgreementKey, Pair, PairKeys, canonical
+from protocol.keys import PROBE, AgreementKey, Pair, PairKey, canonical
+from protocol.tags import Tag
 
 P = 2**255 - 19
 # Every u-coordinate of low order on Curve25519 and its twist, with both encodings of those below 19 (cr.yp.to/ecdh.html).
@@ -23,19 +24,16 @@ COHORT, MANIFEST, CONTEXT, SALT = b"\xcc" * 32, b"\x3a" * 32, b"\xc7" * 32, b"\x
 
 def hkdf(secret: bytes, salt: bytes, tag: bytes, *fields: bytes) -> bytes:
     """RFC 5869 with SHA-256, for 32 bytes, by hand."""
-    info = b"veilsum/1/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+    info = b"veilsum/2/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
     extracted = hmac.digest(salt or bytes(32), secret, hashlib.sha256)
     return hmac.digest(extracted, info + b"\x01", hashlib.sha256)
 
 
-def both_ends(manifest: bytes = MANIFEST) -> tuple[PairKeys, PairKeys]:
-    ann = [AgreementKey(bytes([i]) * 32) for i in (1, 2)]
-    bob = [AgreementKey(bytes([i]) * 32) for i in (3, 4)]
-    mask, box = (ann[i].agree(bob[i].public, "bob") for i in (0, 1))
-    mask_too, box_too = (bob[i].agree(ann[i].public, "ann") for i in (0, 1))
+def both_ends(tag: Tag = Tag.PAIR_MASK, manifest: bytes = MANIFEST) -> tuple[PairKey, PairKey]:
+    ann, bob = AgreementKey(b"\x01" * 32), AgreementKey(b"\x03" * 32)
     return (
-        PairKeys.establish("ann", "bob", mask, box, COHORT, manifest),
-        PairKeys.establish("bob", "ann", mask_too, box_too, COHORT, manifest),
+        PairKey.establish(tag, "ann", "bob", ann.agree(bob.public, "bob"), COHORT, manifest),
+        PairKey.establish(tag, "bob", "ann", bob.agree(ann.public, "ann"), COHORT, manifest),
     )
 
 
@@ -47,21 +45,19 @@ def test_low_order_points_are_refused_and_their_owner_named(u: int, high_bit: in
 
 
 def test_pair_keys_are_hkdf_of_the_shared_secret_under_the_manifest() -> None:
-    secrets = [
-        X25519PrivateKey.from_private_bytes(bytes([i]) * 32).exchange(
-            X25519PrivateKey.from_private_bytes(bytes([i + 2]) * 32).public_key()
-        )
-        for i in (1, 2)
-    ]
-    ann, _ = both_ends()
-    assert ann.mask == hkdf(secrets[0], MANIFEST, b"pair-mask", COHORT, b"ann", b"bob")
-    assert ann.box == hkdf(secrets[1], MANIFEST, b"pair-box", COHORT, b"ann", b"bob")
+    secret = X25519PrivateKey.from_private_bytes(b"\x01" * 32).exchange(
+        X25519PrivateKey.from_private_bytes(b"\x03" * 32).public_key()
+    )
+    for tag, name in ((Tag.PAIR_MASK, b"pair-mask"), (Tag.PAIR_BOX, b"pair-box")):
+        for end in both_ends(tag):
+            assert end.key == hkdf(secret, MANIFEST, name, COHORT, b"ann", b"bob")
 
 
 def test_both_ends_hold_the_same_keys_and_seeds() -> None:
     ann, bob = both_ends()
     for _ in range(3):
-        assert (ann.mask, ann.box) == (bob.mask, bob.box)
+        assert (ann.peer, bob.peer) == ("bob", "ann")
+        assert ann.key == bob.key
         assert ann.mask_seed("ann", CONTEXT) == bob.mask_seed("bob", CONTEXT)
         assert ann.box_key("ann", "bob", CONTEXT, SALT) == bob.box_key("ann", "bob", CONTEXT, SALT)
         ann, bob = ann.ratcheted(COHORT, 1), bob.ratcheted(COHORT, 1)
@@ -69,21 +65,20 @@ def test_both_ends_hold_the_same_keys_and_seeds() -> None:
 
 def test_seeds_and_box_keys_are_hkdf_under_the_context() -> None:
     ann, _ = both_ends()
-    assert ann.mask_seed("ann", CONTEXT) == hkdf(ann.mask, CONTEXT, b"mask-seed", b"ann", b"bob")
+    assert ann.mask_seed("ann", CONTEXT) == hkdf(ann.key, CONTEXT, b"mask-seed", b"ann", b"bob")
     assert ann.box_key("bob", "ann", CONTEXT, SALT) == hkdf(
-        ann.box, CONTEXT + SALT, b"box-key", b"bob", b"ann"
+        ann.key, CONTEXT + SALT, b"box-key", b"bob", b"ann"
     )
     assert (
         ann.mask_seed("ann", CONTEXT).hex()
-        == "b721e613790db2d604399f414d0a25274d55b2cf0149ebc0431bc00747f59630"
+        == "746747a24b68954312eb07162e62d6013df681d56788518abbf766151d159c11"
     )
 
 
 def test_the_ratchet_is_hkdf_of_the_last_key_cohort_and_number() -> None:
     ann, _ = both_ends()
     step = (5).to_bytes(8, "little")
-    assert ann.ratcheted(COHORT, 5).mask == hkdf(ann.mask, b"", b"ratchet", COHORT, step)
-    assert ann.ratcheted(COHORT, 5).box == hkdf(ann.box, b"", b"ratchet", COHORT, step)
+    assert ann.ratcheted(COHORT, 5) == PairKey("bob", hkdf(ann.key, b"", b"ratchet", COHORT, step))
 
 
 def test_the_ratchet_takes_every_step_in_order() -> None:
@@ -94,23 +89,22 @@ def test_the_ratchet_takes_every_step_in_order() -> None:
         ann.ratcheted(COHORT, 2).ratcheted(COHORT, 1),
         ann.ratcheted(COHORT, 1).ratcheted(bytes(32), 2),
     ]
-    assert all(one_two.mask != other.mask and one_two.box != other.box for other in others)
+    assert all(one_two.key != other.key for other in others)
 
 
 def test_every_secret_is_for_one_purpose() -> None:
     ann, _ = both_ends()
     derived = [
-        ann.mask,
-        ann.box,
+        ann.key,
+        both_ends(Tag.PAIR_BOX)[0].key,
         ann.mask_seed("ann", CONTEXT),
         ann.mask_seed("ann", bytes(32)),
         ann.box_key("ann", "bob", CONTEXT, SALT),
         ann.box_key("bob", "ann", CONTEXT, SALT),
         ann.box_key("ann", "bob", bytes(32), SALT),
         ann.box_key("ann", "bob", CONTEXT, bytes(32)),
-        ann.ratcheted(COHORT, 1).mask,
-        ann.ratcheted(COHORT, 1).box,
-        both_ends(bytes(32))[0].mask,
+        ann.ratcheted(COHORT, 1).key,
+        both_ends(manifest=bytes(32))[0].key,
     ]
     assert len(set(derived)) == len(derived)
 
@@ -131,4 +125,4 @@ def test_keys_hide_what_they_hold() -> None:
     key = AgreementKey(b"\x01" * 32)
     assert repr(key) == f"<AgreementKey {key.public.hex()[:16]}>"
     ann, _ = both_ends()
-    assert repr(ann) == "PairKeys(peer='bob', mask=<SecretBytes 32 B>, box=<SecretBytes 32 B>)"
+    assert repr(ann) == "PairKey(peer='bob', key=<SecretBytes 32 B>)"

@@ -109,7 +109,7 @@ def test_a_repeated_last_leaf_is_seen() -> None:
 def test_a_vector() -> None:
     assert (
         merkle.root([b"", b"a", b"bc"]).hex()
-        == "dfabef2833ee05bf2b4ec095e846f3b36ef66452d9486cff3375b3fdf4e3b39e"
+        == "813370e2085f98e56cd4d8da353bae5593ab30a0d436672e5ff677e790e52eaa"
     )
 
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
-from protocol.parameters import Quorum
+from protocol.parameters import Quorum, colluding_nominees
 from protocol.simulator import Federation
 
 
@@ -29,19 +29,35 @@ def test_the_table_of_defaults(
 
 
 @pytest.mark.parametrize(
-    ("decryptors", "colluders", "threshold"),
+    ("nominees", "colluders", "threshold"),
     [(7, 2, 5), (10, 3, 7), (15, 4, 10), (21, 6, 14), (31, 10, 21), (50, 16, 34)],
 )
-def test_the_list_of_nominated_decryptors(decryptors: int, colluders: int, threshold: int) -> None:
-    assert Quorum.derive(200, decryptors, colluders=colluders).threshold == threshold
+def test_the_list_of_nominated_decryptors(nominees: int, colluders: int, threshold: int) -> None:
+    assert colluding_nominees(nominees, colluders=50) == colluders
+    quorum = Quorum.derive(200, nominees, colluders=50, decryptor_colluders=colluders)
+    assert (quorum.colluders, quorum.decryptor_colluders, quorum.threshold) == (50, colluders, threshold)
+    # those who refuse to answer can't stall the rest
+    assert quorum.decryptors - colluders >= threshold
+
+
+def test_no_more_nominees_collude_than_members() -> None:
+    assert colluding_nominees(50, colluders=3) == 3
+    assert colluding_nominees(50, colluders=0) == colluding_nominees(3, colluders=9) == 0
+
+
+@pytest.mark.parametrize(("nominees", "colluders"), [(0, 3), (-1, 3), (7, -1)])
+def test_nominees_that_cannot_be_are_a_misuse(nominees: int, colluders: int) -> None:
+    with pytest.raises(Misuse, match=f"no a_D for {nominees} nominees and a={colluders}"):
+        colluding_nominees(nominees, colluders)
 
 
 @given(data=st.data(), n=st.integers(3, 1000), h=st.integers(3, 20))
 def test_what_every_quorum_promises(data: st.DataObject, n: int, h: int) -> None:
     decryptors = data.draw(st.integers(2, n))
     a = data.draw(st.none() | st.integers(0, n))
+    a_d = data.draw(st.none() | st.integers(0, min(n // 4 if a is None else a, decryptors)))
     try:
-        q = Quorum.derive(n, decryptors, colluders=a, honest_min=h)
+        q = Quorum.derive(n, decryptors, colluders=a, decryptor_colluders=a_d, honest_min=h)
     except PeerFault as fault:
         if fault.cause is not Cause.COHORT_TOO_SMALL:
             raise
@@ -92,15 +108,35 @@ def test_our_own_nonsense_is_a_misuse(decryptors: int, colluders: int, honest_mi
         Quorum.derive(5, decryptors, colluders=colluders, honest_min=honest_min)
 
 
+@pytest.mark.parametrize("colluding", [-1, 4, 8])
+def test_decryptors_colluding_are_at_most_those_there_and_those_in_all(colluding: int) -> None:
+    with pytest.raises(Misuse, match=f"no quorum for L=7, a=3, a_D={colluding}"):
+        Quorum.derive(12, 7, colluders=3, decryptor_colluders=colluding)
+
+
+@pytest.mark.parametrize(("decryptors", "threshold"), [(12, 7), (7, 4)])
+def test_none_of_the_decryptors_colluding_is_not_the_default(decryptors: int, threshold: int) -> None:
+    assert Quorum.derive(12, decryptors, colluders=3, decryptor_colluders=0).threshold == threshold
+    assert Quorum.derive(12, decryptors, colluders=3).threshold > threshold
+
+
 def test_very_small_cohorts_come_with_a_caution() -> None:
     assert "one member who colludes" in (Quorum.derive(3, 3).caution() or "")
     assert "nobody may miss" in (Quorum.derive(4, 4).caution() or "")
     assert Quorum.derive(5, 5).caution() is None
 
 
-def test_a_manifests_quorum_is_the_one_it_was_made_for() -> None:
-    federation = Federation(6, decryptors=(0, 2, 3, 5))
-    assert Quorum.of(federation.manifest) == Quorum.derive(6, 4, colluders=1)
+@pytest.mark.parametrize(
+    ("members", "nominated", "quorum"),
+    [
+        (6, (), Quorum.derive(6, 6, colluders=1)),
+        (52, (0, 2, 3, 5, 8, 13, 21), Quorum.derive(52, 7, colluders=13, decryptor_colluders=2)),
+    ],
+)
+def test_a_manifests_quorum_is_the_one_it_was_made_for(
+    members: int, nominated: tuple[int, ...], quorum: Quorum
+) -> None:
+    assert Quorum.of(Federation(members, decryptors=nominated).manifest) == quorum
 
 
 def test_a_quorum_for_fewer_colluders_is_a_consistent_one() -> None:

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.record import record_digest, sign_record, verify_record
-from protocol.rest import ResultRecord, SolutionView, SurvivorView
+from protocol.rest import CombinedRecord, DisputeView, PartView, ResultRecord, SolutionView, SurvivorView
 
 KEY = SigningKey(b"\xc0" * 32)
 SOLUTION = SolutionView(
@@ -26,12 +26,14 @@ RECORD = ResultRecord(
     federation="f0" * 32,
     cohort="cc" * 32,
     context="c7" * 32,
-    certificate="0c" * 32,
+    closing="0c" * 32,
     terms="7e" * 32,
     extractor="e1" * 32,
     statistic="ffc",
     members=5,
     survivors=(SurvivorView(member="ann", digest="d9" * 32),),
+    disputes=(DisputeView(cause="box-refused", parties=("bob", "eve")),),
+    dropped=("bob",),
     records=100,
     weights_sha256="3e" * 32,
     sums_sha256="50" * 32,
@@ -44,10 +46,10 @@ def test_the_digest_is_over_sorted_json_without_the_signature() -> None:
     body = json.loads(RECORD.model_dump_json())
     del body["signature"]
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    preimage = b"veilsum/1/result\0" + len(text).to_bytes(8, "little") + text
+    preimage = b"veilsum/2/result\0" + len(text).to_bytes(8, "little") + text
     assert record_digest(RECORD) == hashlib.sha256(preimage).digest()
     assert record_digest(sign_record(RECORD, KEY)) == record_digest(RECORD)
-    assert record_digest(RECORD).hex() == "be6e3f5efdc3fcf0f9f53a027ac2c6546b895097159d4cdce5bfa5b65226322d"
+    assert record_digest(RECORD).hex() == "2dc30f0302217121c14565c27f6ef11327c74f0f791bc9729d8ab914e252e8a8"
 
 
 def test_a_signed_record_verifies_after_a_journey_as_json() -> None:
@@ -60,6 +62,10 @@ def test_a_signed_record_verifies_after_a_journey_as_json() -> None:
     [
         {"records": 101},
         {"survivors": ()},
+        {"dropped": ()},
+        {"disputes": ()},
+        {"evicted": ("ann",)},
+        {"withheld": (0,)},
         {"weights_sha256": "00" * 32},
         {"solution": SOLUTION.model_copy(update={"ridge": 0.25})},
         {"weights_error_bound": 0.0},
@@ -72,6 +78,29 @@ def test_a_signed_record_verifies_after_a_journey_as_json() -> None:
 def test_a_changed_record_does_not(change: dict[str, Any]) -> None:
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[coordinator\]$"):
         verify_record(sign_record(RECORD, KEY).model_copy(update=change), KEY.public)
+
+
+def test_a_combined_record_is_signed_in_the_same_way_and_is_no_result() -> None:
+    part = PartView(round="0" * 16, context="c7" * 32, closing="0c" * 32, sums_sha256="50" * 32, records=100)
+    combined = CombinedRecord(
+        combination="1" * 16,
+        federation="f0" * 32,
+        parts=(part, part),
+        statistic="ffc",
+        extractor="e1" * 32,
+        vectors=10,
+        records=200,
+        weights_sha256="3e" * 32,
+        sums_sha256="50" * 32,
+        weights_error_bound=None,
+        solution=SOLUTION,
+    )
+    signed = sign_record(combined, KEY)
+    verify_record(CombinedRecord.model_validate_json(signed.model_dump_json()), KEY.public)
+    with pytest.raises(PeerFault, match=r"^bad-signature:"):
+        verify_record(signed.model_copy(update={"records": 201}), KEY.public)
+    with pytest.raises(ValidationError):
+        ResultRecord.model_validate_json(signed.model_dump_json())
 
 
 def test_another_coordinators_record_does_not() -> None:

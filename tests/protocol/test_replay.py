@@ -93,7 +93,7 @@ def test_an_opening_of_another_cohort_or_an_earlier_round_is_not_replayed() -> N
 
 def test_a_card_is_not_replayed_into_another_cohort() -> None:
     federation = Federation(4)
-    old = federation.manifest.cards[1]
+    old = federation.cards.shown[1].card
 
     def replay(sender: str, message: Message) -> Message:
         return old if sender == "member-1" and isinstance(message, KeyCard) else message

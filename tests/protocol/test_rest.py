@@ -19,7 +19,7 @@ def test_paths_are_different_and_versioned() -> None:
     assert len(set(PATHS.values())) == len(PATHS)
     assert all(path.startswith("/v1/") for name, path in PATHS.items() if name != "HEALTH")
     placeholders = {f for path in PATHS.values() for _, f, _, _ in string.Formatter().parse(path) if f}
-    assert placeholders == {"federation", "cohort", "member", "round_id", "index"}
+    assert placeholders == {"federation", "cohort", "member", "round_id", "index", "context", "combination"}
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -50,7 +50,17 @@ def test_windows_are_positive_and_finite(bad: float) -> None:
 
 @pytest.mark.parametrize(
     "bad",
-    [{"ring_bits": 7}, {"ring_bits": 65}, {"dim": 0}, {"ridges": (0.0,)}, {"chunk_elements": 9}, {"more": 1}],
+    [
+        {"ring_bits": 7},
+        {"ring_bits": 65},
+        {"dim": 0},
+        {"ridges": (0.0,)},
+        {"chunk_elements": 9},
+        {"exceptions": ("0",)},
+        {"exceptions": ("0A",)},
+        {"exceptions": ("00",) * 17},
+        {"more": 1},
+    ],
 )
 def test_a_round_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
     good: dict[str, Any] = {"dim": 4, "classes": 2, "extractor": "e1" * 32}
@@ -59,11 +69,18 @@ def test_a_round_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
         RoundRequest.model_validate({**good, **bad})
 
 
-@pytest.mark.parametrize("bad", [{"colluders": -1}, {"honest_min": 2}, {"records_cap": 0}])
+@pytest.mark.parametrize(
+    "bad", [{"colluders": -1}, {"honest_min": 2}, {"records_cap": 0}, {"loss": -1}, {"loss": 375}]
+)
 def test_a_cohort_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
     assert CohortRequest(records_cap=1).honest_min == 3
     with pytest.raises(ValidationError):
         CohortRequest.model_validate({"records_cap": 1, **bad})
+
+
+def test_a_round_is_named_by_its_context() -> None:
+    name = rest.round_name(bytes(range(32)))
+    assert TypeAdapter(RoundId).validate_python(name) == "0001020304050607"
 
 
 def test_models_are_immutable() -> None:

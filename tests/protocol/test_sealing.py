@@ -12,7 +12,7 @@ from protocol import merkle
 from protocol.boxes import unseal
 from protocol.coordinator import Checking
 from protocol.errors import Misuse, PeerFault
-from protocol.keys import PairKeys
+from protocol.keys import PairKey
 from protocol.member import Opened
 from protocol.messages import Upload, edge_commitment, self_commitment, share_commitment
 from protocol.sealing import Sealing
@@ -49,31 +49,32 @@ def sealed(phase: Opened, federation: Federation, seed: int = 1) -> tuple[list[b
     return chunks, upload, own
 
 
-def pairs_of(phase: Opened) -> dict[str, PairKeys]:
-    return {pair.peer: pair for pair in phase.ready.pairs}
+def pairs_of(phase: Opened) -> tuple[dict[str, PairKey], dict[str, PairKey]]:
+    """Mask keys and box keys by peer."""
+    return {pair.peer: pair for pair in phase.ready.masks}, {pair.peer: pair for pair in phase.ready.boxes}
 
 
 def test_an_upload_is_the_vector_under_its_masks(federation: Federation) -> None:
     phase = opened(federation, "member-2")
-    context, pairs = phase.attempt.context, pairs_of(phase)
+    context, (masks, _) = phase.attempt.context, pairs_of(phase)
     chunks, _, _ = sealed(phase, federation)
     b = SeededRandom(1)(32)  # the first 32 bytes drawn are b_u
     y = np.arange(20, dtype=np.uint64) + keystream(b, 20)
     for peer in ("member-3", "member-4"):  # sgn(v − u) = +1
-        y += keystream(pairs[peer].mask_seed("member-2", context), 20)
+        y += keystream(masks[peer].mask_seed("member-2", context), 20)
     for peer in ("member-0", "member-1"):  # sgn(v − u) = −1
-        y -= keystream(pairs[peer].mask_seed("member-2", context), 20)
+        y -= keystream(masks[peer].mask_seed("member-2", context), 20)
     packed = b"".join((int(word) % 2**40).to_bytes(5, "little") for word in y)
     assert b"".join(chunks) == packed
 
 
 def test_commitments_are_to_the_seeds_the_masks_are_made_of(federation: Federation) -> None:
     phase = opened(federation, "member-2")
-    context, pairs = phase.attempt.context, pairs_of(phase)
+    context, (masks, _) = phase.attempt.context, pairs_of(phase)
     _, upload, _ = sealed(phase, federation)
     assert upload.secret_commitments[0] == self_commitment(context, "member-2", SeededRandom(1)(32))
     for index, peer in enumerate(("member-0", "member-1", "member-3", "member-4"), start=1):
-        seed = pairs[peer].mask_seed("member-2", context)
+        seed = masks[peer].mask_seed("member-2", context)
         low, high = sorted(("member-2", peer))
         assert upload.secret_commitments[index] == edge_commitment(context, low, high, seed)
 
@@ -84,14 +85,14 @@ def test_both_ends_of_every_edge_commit_alike(federation: Federation) -> None:
     seen = defaultdict(set)
     for member, upload in checking.uploads.items():
         for index, other in enumerate(checking.attempt.neighbours(member), start=1):
-            seen[frozenset((member, other))].add(upload.secret_commitments[index])
+            seen[frozenset((member, other))].add(upload.commitment(index))
     assert len(seen) == 10
     assert {len(commitments) for commitments in seen.values()} == {1}
 
 
 def test_boxes_hold_shares_true_to_their_commitments_that_recover_the_seeds(federation: Federation) -> None:
     phase = opened(federation, "member-2")
-    context, pairs = phase.attempt.context, pairs_of(phase)
+    context, (masks, boxes) = phase.attempt.context, pairs_of(phase)
     _, upload, own = sealed(phase, federation)
     shares = []
     for place, decryptor in enumerate(federation.ids):
@@ -99,7 +100,7 @@ def test_boxes_hold_shares_true_to_their_commitments_that_recover_the_seeds(fede
             assert upload.boxes[place] == b""
             shares.append(own)
         else:
-            key = pairs[decryptor].box_key("member-2", decryptor, context, upload.header.salt)
+            key = boxes[decryptor].box_key("member-2", decryptor, context, upload.header.salt)
             shares.append(unseal(key, upload.boxes[place], context, "member-2"))
         for index in range(5):
             share = shares[place][36 * index : 36 * index + 36]
@@ -107,7 +108,7 @@ def test_boxes_hold_shares_true_to_their_commitments_that_recover_the_seeds(fede
             assert share_commitment(context, "member-2", decryptor, index, share) == committed
     seeds = [
         SeededRandom(1)(32),
-        *(pairs[p].mask_seed("member-2", context) for p in phase.attempt.neighbours("member-2")),
+        *(masks[p].mask_seed("member-2", context) for p in phase.attempt.neighbours("member-2")),
     ]
     assert recover_secrets([4, 0, 2, 3], [shares[i] for i in (4, 0, 2, 3)]) == seeds
 

@@ -30,16 +30,16 @@ class Watched(Federation):
             self.secrets |= {bytes(phase.mask_private), bytes(phase.box_private)}
         ready = getattr(phase, "ready", phase)
         if isinstance(ready, Ready):
-            self.secrets |= {bytes(key) for pair in ready.pairs for key in (pair.mask, pair.box)}
-            self.shown += ready.pairs
+            self.secrets |= {bytes(pair.key) for pair in (*ready.masks, *ready.boxes)}
+            self.shown += (*ready.masks, *ready.boxes)
         if isinstance(phase, Attempting):
             own = [phase.own_shares] if phase.own_shares else []
-            for shares in (*own, *(dealt.shares for dealt in phase.dealt())):
+            for shares in (*own, *(dealt.shares for dealt in phase.held())):
                 self.secrets |= {bytes(shares[i : i + 36]) for i in range(0, len(shares), 36)}
             self.secrets |= {
-                bytes(pair.mask_seed(phase.member, phase.attempt.context)) for pair in phase.ready.pairs
+                bytes(pair.mask_seed(phase.member, phase.attempt.context)) for pair in phase.ready.masks
             }
-            self.shown += phase.dealt()
+            self.shown += phase.held()
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         self.note(self.phases[member])
@@ -88,7 +88,7 @@ def cheat(sender: str, message: Message) -> Message:
     if sender == "coordinator>member-0" and isinstance(message, Freeze):
         return replace(message, context=bytes(32))
     if sender == "member-2" and isinstance(message, Reveal):
-        return replace(message, shares=SecretBytes(bytes(len(message.shares))))
+        return replace(message, runs=(SecretBytes(bytes(36)), *message.runs[1:]))
     return message
 
 
@@ -104,7 +104,7 @@ def test_the_canaries_are_planted(watched: Watched) -> None:
     assert len(watched.secrets) > 300
     kinds = {type(thing).__name__ for thing in watched.shown}
     assert {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"} <= kinds
-    assert {"Reveal", "Upload", "Recovered", "PeerFault", "Sealing", "Masks", "PairKeys", "Dealt"} <= kinds
+    assert {"Reveal", "Upload", "Recovered", "PeerFault", "Sealing", "Masks", "PairKey", "Dealt"} <= kinds
 
 
 def test_no_secret_stands_in_any_repr_or_fault(watched: Watched) -> None:

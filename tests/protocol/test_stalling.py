@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from protocol.codec import Struct
-from protocol.coordinator import CoordinatorPhase, Enrolling
+from protocol.coordinator import Abandoned, Checking, CoordinatorPhase, Enrolling, Recovered
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member import MemberPhase
 from protocol.messages import KeyCard, Message, Upload, UploadHeader, parse
 from protocol.messages.base import Signed
 from protocol.simulator import After, Federation
+from tests.protocol.forging import again, false_dealers, other_secrets, unsigned
 
 
 class Recorded(Federation):
@@ -41,9 +41,14 @@ def recorded() -> Recorded:
     federation.run_round(terms=federation.terms(8))
     federation.run_round(terms=federation.terms(8))
     federation.drop = {}
+    false_dealers(federation, {"member-2": other_secrets})
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ("member-2",)
+    federation.tamper = lambda _sender, message: message
     federation.begin(terms=federation.terms(8))
-    federation.phase = federation.phase.cancel(federation.now_s)
-    federation.phase = federation.phase.expire(federation.now_s)
+    federation.phase = federation.run_until(Checking).cancel(federation.now_s).expire(federation.now_s)
+    assert isinstance(federation.finish().phase, Abandoned)
     return federation
 
 
@@ -64,14 +69,10 @@ def mutations(data: bytes, rng: random.Random, count: int) -> list[bytes]:
 def resigned(message: Message, key: SigningKey) -> Message:
     """The message under a fresh signature, as its sender itself would forge it."""
     if isinstance(message, Signed):
-        return type(message).make(key, **unsigned(message))
+        return again(message, key)
     if isinstance(message, Upload):
         return replace(message, header=UploadHeader.make(key, **unsigned(message.header)))
     return message
-
-
-def unsigned(struct: Struct) -> dict[str, Any]:
-    return {name: getattr(struct, name) for name, _ in struct.codecs() if name != "signature"}
 
 
 def attack(receive: Any, message: Message, key: SigningKey, rng: random.Random, count: int) -> int:
@@ -102,7 +103,17 @@ def test_every_phase_of_a_member_meets_a_coordinator(recorded: Recorded) -> None
             120,
         )
         assert refused > 20
-    assert set(met) >= {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"} - {"Opened"}
+    assert set(met) == {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Reported", "Closed"}
+    assert {name for names in met.values() for name in names} == {
+        "Cards",
+        "Opening",
+        "Deliveries",
+        "Freeze",
+        "Certificate",
+        "Evictions",
+        "ReportRequest",
+        "Lost",
+    }
 
 
 def test_every_phase_of_the_coordinator_meets_a_member(recorded: Recorded) -> None:
@@ -112,7 +123,7 @@ def test_every_phase_of_the_coordinator_meets_a_member(recorded: Recorded) -> No
             lambda m, phase=phase: phase.receive(m, recorded.now_s), message, recorded.keys[member], rng, 120
         )
         assert refused > 20
-    assert {name for name, _ in recorded.told} >= {"collecting", "checking", "freezing", "revealing"}
+    assert {name for name, _ in recorded.told} >= {"collecting", "checking", "freezing", "revealing", "lost"}
 
 
 def test_every_message_meets_every_phase(recorded: Recorded) -> None:
@@ -135,7 +146,7 @@ def test_every_message_meets_every_phase(recorded: Recorded) -> None:
 def test_enrolment_meets_a_hostile_card() -> None:
     federation = Federation(4)
     enrolling = Enrolling(federation.roster, 0, cap=1)
-    card = federation.manifest.cards[0]
+    card = federation.cards.shown[0].card
     rng = random.Random(3)
 
     def receive(message: KeyCard) -> None:
@@ -149,6 +160,6 @@ def test_a_reveal_claims_nothing_it_does_not_carry(recorded: Recorded) -> None:
         entry for (name, kind), entry in recorded.told.items() if (name, kind) == ("revealing", "Reveal")
     )
     data = message.to_bytes()
-    at = data.index(b"member-") + len(member) + 32
+    at = data.index(b"member-") + len(member) + 32  # the count of the evicted
     with pytest.raises(PeerFault, match=r"^(truncated|oversized):"):
         phase.receive(parse(data[:at] + b"\xff\xff\xff\x01" + data[at + 4 :]), recorded.now_s)

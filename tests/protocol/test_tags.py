@@ -1,5 +1,7 @@
 import hashlib
+import re
 from itertools import permutations
+from pathlib import Path
 
 from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields, info
 
@@ -16,11 +18,18 @@ def test_every_tag_names_the_protocols_version() -> None:
     assert all(tag.value.startswith(f"veilsum/{PROTOCOL_VERSION}/".encode()) for tag in Tag)
 
 
+def test_the_page_s_tags_are_in_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+    said = set(re.findall(r'(?:(?<=H\()|(?<=info\()|(?<=tag )|(?<=" or ))"([a-z-]+)"', page))
+    assert {"ctx", "roster", "pair-mask", "pair-box", "merkle-root", "transcript"} <= said
+    assert {f"veilsum/2/{name}\0".encode() for name in said} <= {tag.value for tag in Tag}
+
+
 def test_a_hash_is_sha256_over_tag_and_fields_behind_their_lengths() -> None:
-    preimage = b"veilsum/1/card\0" + b"\x02\0\0\0\0\0\0\0hi" + bytes(8) + b"\x01\0\0\0\0\0\0\0!"
+    preimage = b"veilsum/2/card\0" + b"\x02\0\0\0\0\0\0\0hi" + bytes(8) + b"\x01\0\0\0\0\0\0\0!"
     assert hash_fields(Tag.CARD, b"hi", b"", b"!") == hashlib.sha256(preimage).digest()
     assert hash_fields(Tag.CARD, b"hi").hex() == (
-        "51420d753b399fd9f247f3efadef68164307274f702226b3d469236d26f359d9"
+        "7e6460194c791574c62825dd27918c0f9d3adb533500b8df835226f8fd3d3eb5"
     )
 
 

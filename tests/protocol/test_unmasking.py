@@ -4,7 +4,6 @@ import pytest
 from protocol.coordinator import Recovered
 from protocol.errors import Misuse, PeerFault
 from protocol.simulator import After, Federation
-from protocol.unmasking import Unmasking
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +21,7 @@ def packed(federation: Federation, index: int, members: tuple[str, ...]) -> list
 
 def test_chunks_in_any_order_give_the_sum(recovered: tuple[Federation, Recovered]) -> None:
     federation, phase = recovered
-    unmasking = Unmasking(phase)
+    unmasking = phase.unmasking()
     assert unmasking.survivors == ("member-0", "member-1", "member-3", "member-4")
     total = sum(federation.vectors_now[member] for member in unmasking.survivors)
     for index in (1, 0, 1):
@@ -32,7 +31,7 @@ def test_chunks_in_any_order_give_the_sum(recovered: tuple[Federation, Recovered
 
 def test_the_sum_of_others_is_noise(recovered: tuple[Federation, Recovered]) -> None:
     federation, phase = recovered
-    unmasking = Unmasking(phase)
+    unmasking = phase.unmasking()
     one = federation.spool["member-0", 0]
     wrong = unmasking.chunk(0, [(member, one) for member in unmasking.survivors])
     assert np.abs(wrong).max() > 2**30
@@ -47,7 +46,7 @@ def test_any_others_than_the_survivors_are_a_misuse(
     federation, phase = recovered
     chunk = federation.spool["member-0", 0]
     with pytest.raises(Misuse, match="one chunk of each survivor and no other"):
-        Unmasking(phase).chunk(0, [(member, chunk) for member in members])
+        phase.unmasking().chunk(0, [(member, chunk) for member in members])
 
 
 @pytest.mark.parametrize("bad", [b"", b"\0", bytes(149) + b"\xff"], ids=["empty", "short", "padding set"])
@@ -56,4 +55,4 @@ def test_a_chunk_that_is_not_packed_as_it_should_be_names_its_member(
 ) -> None:
     _, phase = recovered
     with pytest.raises(PeerFault, match=r"^chunk-mismatch: member-3's chunk 1: .*\[member-3\]$"):
-        Unmasking(phase).chunk(1, [("member-3", bad)])
+        phase.unmasking().chunk(1, [("member-3", bad)])

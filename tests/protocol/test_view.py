@@ -19,6 +19,7 @@ from protocol.keystream import Masks
 from protocol.messages import Message
 from protocol.ring import Ring, Words
 from protocol.simulator import After, Federation, Vector
+from tests.protocol.forging import false_dealers, other_secrets
 
 ELEMENTS = 50
 
@@ -43,20 +44,23 @@ class Shifted(Masks):
 
 
 def view(
-    vectors: dict[str, Vector], drop: dict[int, After], bits: int, rounds: int = 1
+    vectors: dict[str, Vector], drop: dict[int, After], bits: int, false: tuple[str, ...] = ()
 ) -> tuple[Federation, list[bytes], Vector | None]:
-    """Run a seeded round; return all bytes that reach the coordinator, and the sum."""
+    """Run a seeded round, in which some dealers are false; return all bytes that reach the coordinator, and the sum."""
     seen: list[bytes] = []
+    federation = Federation(6, drop=drop, seed=42)
+    false_dealers(federation, dict.fromkeys(false, other_secrets))
+    deal = federation.tamper
 
-    def keep(sender: str, message: Message) -> Message:
-        if ">" not in sender:
-            seen.append(message.to_bytes())
-        return message
+    def keep(sender: str, message: Message) -> Message | None:
+        sent = deal(sender, message)
+        if ">" not in sender and sent is not None:
+            seen.append(sent.to_bytes())
+        return sent
 
-    federation = Federation(6, drop=drop, seed=42, tamper=keep)
-    for _ in range(rounds):
-        outcome = federation.run_round(vectors, federation.terms(ELEMENTS, ring_bits=bits, chunk_elements=16))
-        seen += [federation.spool[key] for key in sorted(federation.spool)]
+    federation.tamper = keep
+    outcome = federation.run_round(vectors, federation.terms(ELEMENTS, ring_bits=bits, chunk_elements=16))
+    seen += [federation.spool[key] for key in sorted(federation.spool)]
     return federation, seen, outcome.total
 
 
@@ -66,7 +70,7 @@ def edge_seed(vectors: dict[str, Vector], drop: dict[int, After], bits: int, u: 
     federation.begin(vectors, federation.terms(ELEMENTS, ring_bits=bits, chunk_elements=16))
     federation.run_until(Checking)
     phase = federation.phases[federation.ids[u]]
-    pairs = {pair.peer: pair for pair in phase.ready.pairs}  # type: ignore[attr-defined]  # it is in the attempt
+    pairs = {pair.peer: pair for pair in phase.ready.masks}  # type: ignore[attr-defined]  # it is in the attempt
     seed: bytes = pairs[federation.ids[v]].mask_seed(federation.ids[u], federation.phase.attempt.context)
     return seed
 
@@ -78,7 +82,7 @@ def moved(x: Vector, delta: npt.NDArray[np.uint64], sign: int, bits: int) -> Vec
     return ring.lift(words.astype(ring.dtype))
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     edge=st.sampled_from([(0, 1), (0, 4), (3, 4), (1, 3)]),
     bits=st.sampled_from([16, 32, 48, 64]),
@@ -92,17 +96,24 @@ def moved(x: Vector, delta: npt.NDArray[np.uint64], sign: int, bits: int) -> Vec
             {2: After.RECEIPT},
         ]
     ),
+    evicted=st.booleans(),
 )
 def test_the_stored_view_tells_only_the_sum(
-    edge: tuple[int, int], bits: int, seed: int, drop: dict[int, After]
+    edge: tuple[int, int],
+    bits: int,
+    seed: int,
+    drop: dict[int, After],
+    evicted: bool,  # noqa: FBT001 - hypothesis passes it by name
 ) -> None:
     rng = np.random.default_rng(seed)
     u, v = edge
+    # member-2 lies where it is there; the coordinator rebuilds r_u2 and r_v2 and not r_uv
+    false = ("member-2",) if evicted else ()
     half = 1 << (bits - 1)
     names = Federation(6, seed=42).ids
     vectors = {m: rng.integers(-half, half - 1, ELEMENTS, dtype=np.int64, endpoint=True) for m in names}
     delta = rng.integers(0, 2**64 - 1, ELEMENTS, dtype=np.uint64, endpoint=True)
-    _, stored, total = view(vectors, drop, bits)
+    _, stored, total = view(vectors, drop, bits, false)
 
     Shifted.seed, Shifted.delta = edge_seed(vectors, drop, bits, u, v), delta
     # u < v: u adds G(r_uv) and v subtracts it
@@ -111,8 +122,9 @@ def test_the_stored_view_tells_only_the_sum(
     others[names[v]] = moved(vectors[names[v]], delta, +1, bits)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sealing, "Masks", Shifted)
-        federation, stored_too, total_too = view(others, drop, bits)
+        federation, stored_too, total_too = view(others, drop, bits, false)
     assert isinstance(federation.phase, Recovered)
+    assert federation.phase.evicted == (false if drop.get(2, After.UPLOAD) >= After.UPLOAD else ())
     assert not np.array_equal(vectors[names[u]], others[names[u]])
     assert stored == stored_too
     assert total is not None

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,27 @@ from safetensors.numpy import load
 
 from calibration import FeaturesLattice, FFCStatistics, lattice_from, solve_ffc
 from protocol import rest
+from protocol.boxes import seal, unseal
+from protocol.codec import SecretBytes
 from protocol.identity import SigningKey
-from protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
+from protocol.member import Closed, Enrolled, History, MemberPhase, Opened, Ready, Uploaded
 from protocol.member.attempting import Attempting
-from protocol.messages import Entry, Manifest, Message, Opening, Roster, Terms, parse
+from protocol.merkle import Tree
+from protocol.messages import (
+    Cards,
+    Entry,
+    LedgerException,
+    Lost,
+    Message,
+    Opening,
+    Roster,
+    Terms,
+    UploadHeader,
+    parse,
+)
 from protocol.record import verify_record
-from protocol.simulator import After, SeededRandom
+from protocol.sealing import commit_row, commitment_tree
+from protocol.simulator import After, SeededRandom, untampered
 from protocol.tags import PROTOCOL_VERSION
 from service.app import create_app
 from service.coordinator import Coordinator
@@ -122,7 +137,7 @@ class Server:
                 f"/v1/rounds/{round_id}", params={"after": after, "wait_s": min(5.0, within_s)}
             )
             view: dict[str, Any] = answer.json()
-            if view["ended"] or view["state"] in states:
+            if view["ended"] or view["state"] in {"lost", *states}:
                 return view
             after = view["version"]
         raise AssertionError(f"still {view['state']}")
@@ -190,12 +205,19 @@ class Party:
     spoil: dict[str, Callable[[npt.NDArray[np.int64]], npt.NDArray[np.int64]]] = field(default_factory=dict)
     """What a member does to its vector before it masks it."""
     drop: dict[str, After] = field(default_factory=dict)
+    tamper: Callable[[str, Message], Message] = untampered
+    """Changes what a member answers."""
+    deal: dict[str, Callable[[str, bytes], bytes]] = field(default_factory=dict)
+    """What a false dealer makes of a decryptor's shares."""
     on_ack: Acknowledged = _nothing
     cohort: str = ""
+    admin_seed: bytes = b"a" * 32
+    lineages: dict[str, bytes] = field(default_factory=dict)
+    """lin_u by member; eight zero bytes otherwise."""
     roster: Roster = field(init=False)
 
     def __post_init__(self) -> None:
-        self.admin = SigningKey(b"a" * 32)
+        self.admin = SigningKey(self.admin_seed)
         self.keys = {m: SigningKey(hashlib.sha256(m.encode()).digest()) for m in self.ids}
         self.random = SeededRandom(self.seed)
 
@@ -216,10 +238,23 @@ class Party:
             "coordinator": coordinator,
             "members": tuple(Entry(member, self.keys[member].public) for member in self.ids),
             "decryptors": self.decryptors,
+            "helpers": (),
             "extractors": (self.extractor,),
             "readers": (),
+            "withhold": 0,
         }
         return Roster.make(self.admin, **{**values, **changes})
+
+    def exception(self, sequence: int, members: tuple[str, ...], **changes: Any) -> LedgerException:
+        """The admin's leave to expose these members' groups in one round."""
+        values: dict[str, Any] = {
+            "federation": self.admin.public,
+            "cohort": bytes.fromhex(self.cohort),
+            "sequence": sequence,
+            "members": members,
+            "reason": "a test",
+        }
+        return LedgerException.make(self.admin, **{**values, **changes})
 
     # The operator's part
 
@@ -267,6 +302,7 @@ class Party:
             bytes.fromhex(self.cohort),
             self.keys[member],
             expires_s=int(time.time() + expires_in_s),
+            history=getattr(self.phases.get(member), "history", History()),
             random_bytes=self.random,
         )
         self.phases[member] = phase
@@ -275,7 +311,7 @@ class Party:
     async def enrol(self, server: Server, members: tuple[str, ...] | None = None) -> None:
         """Send the cards that are still to come, and take the manifest."""
         for member in members or self.ids:
-            if member in self.phases:
+            if self._cohort_of(member) == self.cohort:
                 continue
             answer = await server.client.put(
                 f"/v1/cohorts/{self.cohort}/cards/{member}",
@@ -287,13 +323,24 @@ class Party:
         if members is None:
             await self.take_manifest(server)
 
+    def _cohort_of(self, member: str) -> str:
+        match self.phases.get(member):
+            case Enrolled() as phase:
+                return phase.card.cohort.hex()
+            case Ready() as phase:
+                return phase.manifest.cohort.hex()
+            case Attempting() | Closed() as phase:
+                return phase.opening.cohort.hex()
+        return ""
+
     async def take_manifest(self, server: Server) -> None:
-        manifest = Manifest.from_bytes(
-            (await server.client.get(f"/v1/cohorts/{self.cohort}/manifest")).content
-        )
-        for member in manifest.members:
-            if isinstance(self.phases[member], Enrolled):
-                self.phases[member], _ = self.phases[member].receive(manifest, self.keys[member], time.time())
+        for member in self.ids:
+            if isinstance(self.phases.get(member), Enrolled):
+                answer = await server.client.get(f"/v1/cohorts/{self.cohort}/manifest/{member}")
+                if answer.status_code == 422:
+                    continue  # formed without it
+                cards = Cards.from_bytes(answer.content)
+                self.phases[member], _ = self.phases[member].receive(cards, self.keys[member], time.time())
 
     async def begin(self, server: Server, **cohort: Any) -> None:
         """Federation, cohort and cards."""
@@ -321,18 +368,34 @@ class Party:
         return self.drop.get(member, After.REVEAL) < after
 
     async def play(self, server: Server, round_id: str, *, within_s: float = 60.0) -> dict[str, Any]:
-        """Serve every member in turn until the round ends, and let everybody hear of its end."""
+        """Serve every member in turn until the round ends or waits for the admin, and let everybody hear of its end."""
         end = time.monotonic() + within_s
         view = await server.view(round_id)
         while not view["ended"]:
             moved = [await self.serve(server, round_id, member) for member in view["members"]]
             if not any(moved):
+                if view["state"] == "lost":
+                    return view
                 assert time.monotonic() < end, view
                 await server.pass_time(await server.view(round_id))
             view = await server.view(round_id)
         for member in view["members"]:
             await self.serve(server, round_id, member)
         return view
+
+    async def abandon(self, server: Server, round_id: str) -> dict[str, Any]:
+        """The admin signs over the reports that are in, and everybody hears of it."""
+        unsigned = await server.client.get(f"/v1/rounds/{round_id}/reports")
+        assert unsigned.status_code == 200, unsigned.text
+        reports = Lost.from_bytes(unsigned.content)
+        assert reports.signature == bytes(64)
+        signed = Lost.make(self.admin, context=reports.context, reports=reports.reports)
+        closed = await server.client.post(
+            f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS
+        )
+        assert closed.status_code == 200, closed.text
+        await self.on_ack("the admin's Lost")
+        return await self.play(server, round_id)
 
     async def play_until(self, server: Server, round_id: str, state: str) -> None:
         """Serve members one by one until the round is in this state."""
@@ -355,16 +418,22 @@ class Party:
         message = parse(answer.content)
         if isinstance(message, Opening):
             return await self._upload(server, round_id, member, message)
-        needed = {"Deliveries": After.RECEIPT, "Certificate": After.REVEAL}
+        needed = dict.fromkeys(("Certificate", "Evictions", "Lost"), After.REVEAL) | {
+            "Deliveries": After.RECEIPT
+        }
         if self.gone(member, needed.get(type(message).__name__, After.VOTE)):
             return False
         before = self.phases[member]
         if isinstance(before, Ready):
             return False
+        if isinstance(before, Closed) and before.opening.cohort.hex() != self.cohort:
+            return False
         self.phases[member], replies = before.receive(message, self.keys[member], time.time())
         for reply in replies:
             sent = await server.client.post(
-                f"/v1/rounds/{round_id}/answers", content=reply.to_bytes(), headers=OCTETS
+                f"/v1/rounds/{round_id}/answers",
+                content=self.tamper(member, reply).to_bytes(),
+                headers=OCTETS,
             )
             assert sent.status_code == 200, sent.text
             await self.on_ack(f"{type(reply).__name__} of {member}")
@@ -385,9 +454,38 @@ class Party:
                 bytes(sealing.chunk(vector[i * step : (i + 1) * step])) for i in range(opened.attempt.chunks)
             ]
             upload, own = sealing.finish(
-                self.keys[member], lineage=bytes(8), records_tag=bytes(8), records=40
+                self.keys[member],
+                lineage=self.lineages.get(member, bytes(8)),
+                records_tag=bytes(8),
+                records=40,
             )
+
             self.phases[member], _ = opened.uploaded(upload, own)
+            if member in self.deal:
+                self._redeal(member, self.deal[member])
+
+    def _redeal(self, member: str, edit: Callable[[str, bytes], bytes]) -> None:
+        """A false dealer: `edit(decryptor, shares)` says what each is dealt, with commitments to that."""
+        phase = self.phases[member]
+        assert isinstance(phase, Uploaded)
+        attempt, upload = phase.attempt, phase.uploads[0]
+        pairs = {pair.peer: pair for pair in phase.ready.boxes}
+        rows, boxes, own = [], [], bytes(phase.own_shares)
+        for decryptor, box in zip(attempt.decryptors, upload.boxes, strict=True):
+            if decryptor == member:
+                shares = own = edit(decryptor, own)
+                boxes.append(b"")
+            else:
+                key = pairs[decryptor].box_key(member, decryptor, attempt.context, upload.header.salt)
+                shares = edit(decryptor, unseal(key, box, attempt.context, member))
+                boxes.append(seal(key, shares, attempt.context))
+            rows.append(commit_row(attempt.context, member, decryptor, shares))
+        values = {name: getattr(upload.header, name) for name in vars(upload.header) if name != "signature"}
+        values["commitment_root"] = commitment_tree(upload.secret_commitments, tuple(rows)).root
+        values["box_root"] = Tree.of(boxes).root
+        header = UploadHeader.make(self.keys[member], **values)
+        dealt = replace(upload, header=header, share_rows=tuple(rows), boxes=tuple(boxes))
+        self.phases[member] = replace(phase, uploads=(dealt,), own_shares=SecretBytes(own))
 
     def upload_of(self, member: str) -> bytes:
         phase = self.phases[member]
@@ -426,7 +524,7 @@ class Party:
         record = rest.ResultRecord.model_validate(got.json())
         verify_record(record, self.roster.coordinator)
         terms = server.coordinator.rounds[round_id].attempt.opening.terms
-        survivors = [survivor.member for survivor in record.survivors]
+        survivors = [s.member for s in record.survivors if s.member not in record.evicted]
         sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
         assert hashlib.sha256(sums).hexdigest() == record.sums_sha256
         plain = np.sum([self.vector(member, terms) for member in survivors], axis=0)

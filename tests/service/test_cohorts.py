@@ -95,16 +95,14 @@ async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server
 
 
 @pytest.mark.parametrize(
-    ("members", "request_"), [(2, {}), (6, {"colluders": 5}), (6, {"honest_min": 7}), (1001, {})]
+    ("members", "request_"), [(2, {}), (6, {"colluders": 5}), (6, {"honest_min": 7}), (10_001, {})]
 )
 async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(
     server: Server, members: int, request_: dict[str, Any]
 ) -> None:
-    party = Party(tuple(f"m-{index:04}" for index in range(min(members, 6))))
+    party = Party(tuple(f"m-{index}" for index in range(min(members, 6))))
     answer = (await server.client.get("/v1/coordinator")).json()
-    entries = tuple(
-        Entry(f"m-{index:04}", SigningKey(index.to_bytes(32, "big")).public) for index in range(members)
-    )
+    entries = tuple(Entry(f"m-{index:05}", index.to_bytes(32, "big")) for index in range(members))
     roster = party.make_roster(bytes.fromhex(answer["public_key"]), members=entries)
     put = await server.client.put(
         f"/v1/federations/{party.federation}/roster", content=roster.to_bytes(), headers=OCTETS

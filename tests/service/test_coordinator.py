@@ -99,10 +99,8 @@ async def test_a_bug_in_one_round_stops_no_other(
 ) -> None:
     first = await formed.open_round(server)
     advance = Round.advance
-    other = Party(formed.ids, seed=3)
-    other.roster = formed.roster
-    await other.open_cohort(server)
-    await other.enrol(server)
+    other = Party(formed.ids, seed=3, admin_seed=b"o" * 32)
+    await other.begin(server)
 
     async def bug(self: Round, now_s: float) -> None:
         if self.id == first:
@@ -121,17 +119,33 @@ async def test_a_bug_in_one_round_stops_no_other(
     assert (await server.until(first))["state"] == "lost"
 
 
-async def test_two_cohorts_of_a_federation_end_in_the_same_moment(server: Server, formed: Party) -> None:
+async def test_rounds_of_a_federation_follow_each_other_also_from_cohort_to_cohort(
+    server: Server, formed: Party
+) -> None:
+    """What a set may be signed for depends on everything that was opened before: two at once would not know."""
     other = Party(formed.ids, seed=3)
     other.roster = formed.roster
     await other.open_cohort(server)
     await other.enrol(server)
+    one = await formed.open_round(server)
+    refused = await other.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (409, "conflict")
+    assert f"round {one} of this federation is still collecting" in refused.json()["detail"]
+    assert (await formed.play(server, one))["state"] == "done"
+    two = await other.open_round(server)
+    assert (await other.play(server, two))["state"] == "done"
+    ledger = await server.coordinator.federations.ledger(formed.federation)
+    assert [link.cohort.hex() for link in ledger.links] == [formed.cohort, other.cohort]
+
+
+async def test_two_federations_end_in_the_same_moment(server: Server, formed: Party) -> None:
+    other = Party(formed.ids, seed=3, admin_seed=b"o" * 32)
+    await other.begin(server)
     one, two = await formed.open_round(server), await other.open_round(server)
     views = await asyncio.gather(formed.play(server, one), other.play(server, two))
     assert [view["state"] for view in views] == ["done", "done"]
-    assert len(await server.coordinator.federations.links(formed.federation)) == 2
-    third = await formed.open_round(server)
-    assert (await formed.play(server, third))["state"] == "done"
+    for party in (formed, other):
+        assert len((await server.coordinator.federations.ledger(party.federation)).links) == 1
 
 
 async def test_a_deadline_falls_into_a_request_under_way(

@@ -31,7 +31,7 @@ async def secrets_of(
 
     async def watching(event: Event) -> None:
         if event.kind == "message" and event.body[1] == Reveal.kind:
-            found["share"] = bytes(Reveal.from_bytes(event.body).shares[:36])
+            found["share"] = bytes(Reveal.from_bytes(event.body).runs[0][:36])
         await submit(event)
         if isinstance(round_.phase, Recovered):
             found["seed"] = bytes(next(iter(round_.phase.self_seeds.values())))
@@ -47,12 +47,12 @@ async def secrets_of(
     return found
 
 
-@pytest.mark.parametrize("end", ["done", "lost"])
+@pytest.mark.parametrize("end", ["done", "failed"])
 async def test_nothing_of_a_round_is_left_after_its_end(
     server: Server, formed: Party, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     formed.drop = {"m-5": After.OPENING}
-    if end == "lost":
+    if end == "failed":
         formed.drop = {**dict.fromkeys(formed.ids[1:4], After.VOTE), "m-5": After.OPENING}
     round_id = await formed.open_round(server)
     found = await secrets_of(server, formed, round_id, monkeypatch)

@@ -2,6 +2,7 @@ from typing import Any
 
 import pytest
 
+from protocol.messages import ReportRequest, parse
 from protocol.simulator import After
 from tests.service.driver import OCTETS, Party, Server
 
@@ -97,16 +98,17 @@ async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: P
     again = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "again"})
     assert again.status_code == (409 if state == "revealing" else 200)
     view = await formed.play(server, round_id) if state != "collecting" else await server.until(round_id)
-    # Once the survivors are certified, or nobody opened the attempt, VOID can't be signed any more.
-    assert view["state"] == ("lost" if state in {"revealing", "collecting"} else "voided")
+    # Once the survivors are certified VOID can't be signed any more; nor can it where nobody opened the attempt.
+    assert view["state"] == {"revealing": "failed", "collecting": "lost"}.get(state, "voided")
     assert view["fault"]["cause"] == "cancelled"
     ended = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "too late"})
     assert (ended.status_code, ended.json()["cause"]) == (409, "wrong-phase")
     following = await formed.try_round(server)
     assert following.status_code == (409 if view["state"] == "lost" else 201)
     if view["state"] == "lost":
-        assert following.json()["detail"] == (
-            f"round {round_id} was lost and ended this cohort: open a new cohort"
+        assert following.json()["cause"] == "conflict"
+        assert (
+            f"let the admin sign over them with `veilsum round lost {round_id}" in following.json()["detail"]
         )
 
 
@@ -126,14 +128,21 @@ async def test_nobody_votes_and_the_deadlines_end_the_round_as_lost(server: Serv
     assert (view["state"], view["fault"]["cause"]) == ("lost", "quorum-lost")
     assert "voiding" in view["phase_seconds"]
     late = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
-    assert late.status_code == 204
+    assert isinstance(parse(late.content), ReportRequest)
 
 
-async def test_reveals_that_do_not_come_end_the_round_as_lost(server: Server, formed: Party) -> None:
+async def test_reveals_that_do_not_come_fail_the_round_and_the_federation_goes_on(
+    server: Server, formed: Party
+) -> None:
     formed.drop = dict.fromkeys(formed.ids[:4], After.VOTE)
     round_id = await formed.open_round(server)
     view = await formed.play(server, round_id)
-    assert (view["state"], view["fault"]["cause"]) == ("lost", "quorum-lost")
+    assert (view["state"], view["fault"]["cause"]) == ("failed", "quorum-lost")
+    assert view["survivors"] == list(formed.ids)  # it counts as opened
+    formed.drop = {}
+    assert (await formed.play(server, round_id))["state"] == "failed"  # the others take the certificate
+    following = await formed.open_round(server)
+    assert (await formed.play(server, following))["state"] == "done"
 
 
 async def test_a_round_has_eight_attempts_and_then_the_next_sequence(server: Server, formed: Party) -> None:

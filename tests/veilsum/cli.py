@@ -141,7 +141,11 @@ class Consortium:
             shown = cli.json("identity", "new", self.folder / member, "--member", member)
             keys += ["--member", f"{member}={shown['public_key']}"]
         self.draft = self.folder / "roster.json"
-        cli.json(*cli.at("federation", "roster", self.draft, *keys, "--extractor", EXTRACTOR))
+        cli.json(
+            *cli.at(
+                "federation", "roster", self.draft, *keys, "--extractor", EXTRACTOR, "--publish-rare-classes"
+            )
+        )
         cli.operate("federation", "sign", self.draft, "--folder", self.folder / "admin", "--publish")
         options = [word for name, value in cohort.items() for word in (f"--{name.replace('_', '-')}", value)]
         self.cohort = str(cli.operate("cohort", "open", self.admin, *options)["cohort"])

@@ -164,7 +164,18 @@ def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
             f"{member}.npz",
             **dict(zip(("features", "labels"), records(np.random.default_rng(1), 30), strict=True)),
         )
-    cli.json("federation", "roster", "r.json", *keys, "--extractor", EXTRACTOR, "--url", url, *ca)
+    cli.json(
+        "federation",
+        "roster",
+        "r.json",
+        *keys,
+        "--extractor",
+        EXTRACTOR,
+        "--publish-rare-classes",
+        "--url",
+        url,
+        *ca,
+    )
     assert json.loads(Path("r.json").read_text())["coordinator"] == server.facts["public_key"]
     operator = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token}
     Process(folder, "federation", "sign", "r.json", "--folder", "admin", "--publish", *ca, **operator).end()

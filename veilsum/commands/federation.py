@@ -45,6 +45,14 @@ def roster(
     reader: Annotated[
         list[str] | None, typer.Option(help="Id of a member that may read the sums; repeat.")
     ] = None,
+    publish: Annotated[
+        bool | None,
+        typer.Option(
+            "--publish-rare-classes/--withhold",
+            help="Sign that classes which few members hold may show in the sum; or keep them out of it.",
+            show_default="withhold",
+        ),
+    ] = None,
     coordinator: Annotated[str | None, typer.Option(help="The coordinator's public key.")] = None,
     url: Annotated[
         str | None, typer.Option(envvar="VEILSUM_URL", help="Ask this coordinator for its key instead.")
@@ -70,10 +78,16 @@ def roster(
             extractors=extractor or (),
             decryptors=decryptor or (),
             readers=reader or (),
+            withhold=None if publish is None else not publish,
         )
         changed.save(draft)
         say(
-            {"draft": str(draft), "version": changed.version, "members": sorted(changed.members)},
+            {
+                "draft": str(draft),
+                "version": changed.version,
+                "members": sorted(changed.members),
+                "rare_classes": "withheld" if changed.withhold else "published",
+            },
             as_json=json_,
             title="Roster, not yet signed",
         )
@@ -115,6 +129,7 @@ def sign(
                 "version": signed.version_number,
                 "members": len(signed.members),
                 "federation": signed.federation.hex(),
+                "rare_classes": "withheld" if signed.withhold else "published",
                 "hash": signed.hash.hex(),
                 "published": publish,
             },

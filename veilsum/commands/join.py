@@ -32,6 +32,23 @@ def join(
         typer.Option(help="Accept only this extractor digest; repeat.", show_default="the roster's"),
     ] = None,
     members_min: Annotated[int, typer.Option(help="Refuse a smaller cohort.", min=3)] = 3,
+    accept_exceptions: Annotated[
+        bool,
+        typer.Option(
+            "--accept-exceptions", help="Take part although the admin lets a round expose a group you are in."
+        ),
+    ] = False,
+    changed_records_min: Annotated[
+        int | None,
+        typer.Option(
+            help="How many records must have changed before a lineage is used again.",
+            min=0,
+            show_default="10",
+        ),
+    ] = None,
+    refuse_rare_classes: Annotated[
+        bool, typer.Option("--refuse-rare-classes", help="Refuse a federation that publishes rare classes.")
+    ] = False,
     normalise: Annotated[
         bool, typer.Option("--normalise", help="Scale each feature vector to length 1.")
     ] = False,
@@ -58,6 +75,9 @@ def join(
             round_id=round_,
             extractors=tuple(extractor or ()),
             members_min=members_min,
+            accept_exceptions=accept_exceptions,
+            changed_records_min=changed_records_min,
+            publish_rare_classes=not refuse_rare_classes,
             ca=ca,
         )
         _, values = run(errand, output or folder / "result")

@@ -1,5 +1,6 @@
 """`veilsum round`: the operator opens a round and watches it."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,10 @@ def open_(
     ] = None,
     ridge: Annotated[
         list[float] | None, typer.Option(help="λ; repeat for a grid.", show_default="GCV over a grid")
+    ] = None,
+    exception: Annotated[
+        list[Path] | None,
+        typer.Option(help="An exception that the admin signed (`veilsum round exception`); repeat."),
     ] = None,
     upload_s: Annotated[float, typer.Option(help="Seconds to wait for uploads.")] = 3600.0,
     answer_s: Annotated[float, typer.Option(help="Seconds to wait for each later answer.")] = 300.0,
@@ -53,6 +58,7 @@ def open_(
                 "records_max": records_max,
                 "ridges": ridge or (),
                 "windows": windows,
+                "exceptions": [path.read_bytes().hex() for path in exception or ()],
             }
         )
         with operator(url, token, ca) as client:
@@ -72,7 +78,7 @@ def status(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJs
 
 @app.command()
 def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
-    """Follow a round to its end; exit code 1 unless it ended with a result."""
+    """Follow a round to its end, or until it waits for the admin; exit code 1 unless it ended with a result."""
     with reported(as_json=json_):
         from veilsum import names  # noqa: PLC0415 - `--help` stays quick
         from veilsum.remote import changes, operator  # noqa: PLC0415 - as above
@@ -80,7 +86,7 @@ def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
         followed = names.round_id(round_id)
         with operator(url, ca=ca) as client:
             views = changes(lambda after: client.round(followed, after))
-            while not (view := next(views)).ended:
+            while not (view := next(views)).ended and view.state != "lost":
                 note(_line(view))
         _show(view, as_json=json_)
     if view.state != "done":
@@ -105,6 +111,168 @@ def cancel(
             _show(client.cancel(names.round_id(round_id), reason), as_json=json_)
 
 
+@app.command()
+def lost(
+    round_id: RoundId,
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="The admin's folder: sign and close it.", show_default="only show the reports"),
+    ] = None,
+    incomplete: Annotated[
+        bool, typer.Option("--incomplete", help="Sign although fewer decryptors than needed have reported.")
+    ] = False,
+    roster: Annotated[
+        Path | None,
+        typer.Option(help="The signed roster of the round's cohort.", show_default="the newest published"),
+    ] = None,
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Show who reported what of a lost round; as its admin, sign over the reports, so that the federation goes on."""
+    with reported(as_json=json_):
+        from protocol.messages import Roster  # noqa: PLC0415 - `--help` stays quick
+        from veilsum import names  # noqa: PLC0415 - as above
+        from veilsum.lost import Papers  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        name = names.round_id(round_id)
+        known = Roster.from_bytes(roster.read_bytes()) if roster else None
+        with operator(url, ca=ca) as client:
+            papers = Papers.fetch(client, name, known)
+            values: dict[str, Any] = {"round": name, **papers.values()}
+            if folder is None:
+                values["state"] = "lost"
+                note("Not signed: the admin closes it with --folder ADMIN.")
+            else:
+                values["state"] = client.close_lost(name, papers.sign(folder, incomplete=incomplete)).state
+        say(values, as_json=json_, title="Lost round")
+
+
+@app.command()
+def exception(
+    cohort: Annotated[str, typer.Argument(help="The cohort's id.")],
+    member: Annotated[list[str], typer.Option(help="A member whose records may become readable; repeat.")],
+    reason: Annotated[str, typer.Option(help="What becomes readable, and why; every member sees it.")],
+    folder: Annotated[Path, typer.Option(help="The admin's folder.")],
+    output: Annotated[Path, typer.Option(help="Where the signed exception goes.")],
+    sequence: Annotated[
+        int | None, typer.Option(help="The round's sequence number.", min=0, show_default="the cohort's next")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """As the admin, sign that one round may expose a group of these members; who is named may still refuse it."""
+    with reported(as_json=json_):
+        from protocol.messages import LedgerException  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.admin import load_admin  # noqa: PLC0415 - as above
+        from veilsum.names import cohort_id  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        admin, cohort = load_admin(folder), cohort_id(cohort)
+        if sequence is None:
+            with operator(url, ca=ca) as client:
+                sequence = client.cohort(cohort).next_sequence
+        signed = LedgerException.make(
+            admin,
+            federation=admin.public,
+            cohort=bytes.fromhex(cohort),
+            sequence=sequence,
+            members=tuple(sorted(set(member))),
+            reason=reason,
+        )
+        # What could not be read back is refused here, not by everybody else.
+        output.write_bytes(LedgerException.from_bytes(signed.to_bytes()).to_bytes())
+        say(
+            {
+                "exception": str(output),
+                "cohort": cohort,
+                "sequence": sequence,
+                "members": list(signed.members),
+                "reason": signed.reason,
+            },
+            as_json=json_,
+            title="Exception, signed",
+        )
+
+
+@app.command()
+def combine(
+    rounds: Annotated[list[str], typer.Argument(metavar="ROUND...", help="Finished rounds, two or more.")],
+    federation: Annotated[str, typer.Option(help="The federation's id.")],
+    ridge: Annotated[
+        list[float] | None, typer.Option(help="λ; repeat for a grid.", show_default="GCV over a grid")
+    ] = None,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Add up the sums of rounds over different lineages (periods), and solve for one head."""
+    with reported(as_json=json_):
+        from protocol.rest import CombineRequest  # noqa: PLC0415 - `--help` stays quick
+        from veilsum import names  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        request = CombineRequest(rounds=tuple(map(names.round_id, rounds)), ridges=tuple(ridge or ()))
+        with operator(url, token, ca) as client:
+            record = client.combine(names.federation_id(federation), request)
+        say(
+            {
+                "combination": record.combination,
+                "rounds": [part.round for part in record.parts],
+                "records": record.records,
+                "ridge": record.solution.ridge,
+            },
+            as_json=json_,
+            title="Combination",
+        )
+
+
+@app.command()
+def combined(
+    combination: Annotated[str, typer.Argument(help="The combination's id.")],
+    folder: Annotated[Path, typer.Option(help="The member's identity: it took part in each of the rounds.")],
+    admin_key: Annotated[
+        str, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key that you pinned.")
+    ],
+    output: Annotated[Path, typer.Option(help="Where the weights go, a safetensors file.")],
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """As a member, fetch a combination and check it against the evidence of each of its rounds."""
+    with reported(as_json=json_):
+        from client_sdk import Identity, Result  # noqa: PLC0415 - `--help` stays quick
+        from client_sdk.combined import Combined  # noqa: PLC0415 - as above
+        from client_sdk.store import Store  # noqa: PLC0415 - as above
+        from veilsum import names  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        store = Store(Identity.load(folder).folder)
+        with operator(url, ca=ca) as client:
+            record, weights = client.combination(names.round_id(combination))
+        found = Combined(record, weights)
+        found.verify(
+            [Result.load(store.results(part.round)) for part in record.parts],
+            bytes.fromhex(names.admin_key(admin_key)),
+        )
+        output.write_bytes(weights)
+        say(
+            {
+                "combination": record.combination,
+                "rounds": [part.round for part in record.parts],
+                "records": record.records,
+                "ridge": record.solution.ridge,
+                "weights": list(found.weights.shape),
+                "saved": str(output),
+            },
+            as_json=json_,
+            title="Combination, verified",
+        )
+
+
 def _line(view: Any) -> str:
     waiting = f", waiting for {', '.join(view.waiting_for)}" if view.waiting_for else ""
     until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None else ""
@@ -125,8 +293,23 @@ def _show(view: Any, *, as_json: bool) -> None:
         values["waiting_for"] = f"{', '.join(view.waiting_for)} until {clock(view.deadline_s)}"
     if view.survivors:
         values["survivors"] = view.survivors
+    if view.evicted:
+        values["evicted"] = view.evicted
     if view.phase_seconds:
         values["seconds"] = view.phase_seconds
     if view.fault is not None:
         values["why"] = f"{view.fault.cause}: {view.fault.detail}"
+        if view.fault.rounds:
+            values |= {"would_expose": view.fault.group, "together_with": view.fault.rounds}
+    if view.state in _NEXT:
+        values["next"] = _NEXT[view.state].format(round=view.round)
     say(values, as_json=False, title="Round")
+
+
+_NEXT = {
+    "lost": "no certificate can be had. Each decryptor runs its command again and reports what it signed; then the admin runs "
+    "`veilsum round lost {round} --folder ADMIN`",
+    "failed": "the survivors are certified and count as opened, but there is no sum: open the next round over the same set",
+    "voided": "nothing was opened: open the next attempt",
+    "abandoned": "the admin closed it: what was reported counts as opened; open the next round",
+}

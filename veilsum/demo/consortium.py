@@ -116,7 +116,11 @@ class _Consortium:
         }
         coordinator = self.operator.coordinator().public_key
         draft = Draft(
-            version=1, coordinator=coordinator, members=members, extractors=[self.learned.digest.hex()]
+            version=1,
+            coordinator=coordinator,
+            members=members,
+            extractors=[self.learned.digest.hex()],
+            withhold=False,  # a digit that one member alone holds shows in the sum; the result says so
         )
         self.operator.publish(draft.sign(admin))
         return admin.public
@@ -173,7 +177,7 @@ class _Consortium:
     def ended(self, view: RoundView, victim: Lost) -> RoundView:
         """Follow the round to its result, and kill the victim once its upload is whole."""
         alive = True
-        while not view.ended:
+        while not view.ended and view.state != "lost":  # nobody signs for the admin here
             state, expected = view.state, len(view.waiting_for)
             with self.screen.stage(_TITLES.get(state, "Sum")) as stage:
                 while view.state == state and not view.ended:

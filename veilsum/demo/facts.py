@@ -163,7 +163,7 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
             round=record.round,
             cohort=record.cohort,
             context=record.context,
-            certificate=record.certificate,
+            certificate=record.closing,
             extractor=record.extractor,
             weights_sha256=record.weights_sha256,
         ),

@@ -23,7 +23,8 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
     console.print(table)
     console.print(
         "The extractor was trained under SphereFed's fixed head, which no round sends; FFC then fits that head in "
-        "closed form from summed statistics. This round's sum is exact: no differential privacy noise.",
+        "closed form from summed statistics. This round's sum is exact: no differential privacy noise. The "
+        "admin signed that rare classes are published: a digit that one member alone holds shows in it.",
         style="dim",
     )
     console.print(f"Report   {folder.report}\nSummary  {folder.summary}", soft_wrap=True)

@@ -12,7 +12,6 @@ from protocol.coordinator import (
     Lost,
     Recovered,
     Revealing,
-    Voided,
     Voiding,
     Windows,
 )
@@ -38,7 +37,12 @@ def lives() -> dict[str, Any]:
     voiding = at(Collecting)[1].cancel(0.0)
     federation, checking = at(Checking)
     federation.phase = checking.cancel(federation.now_s)
-    return {**phases, "voiding": voiding, "voided": federation.run_until(), "lost": voiding.expire(0.0)}
+    lost = voiding.expire(0.0)
+    failed = at(Revealing)[1].expire(0.0)
+    phases |= {"voiding": voiding, "voided": federation.run_until(), "lost": lost, "failed": failed}
+    given_up, phase = at(Collecting)
+    given_up.phase = phase.cancel(0.0).expire(0.0)
+    return {**phases, "abandoned": given_up.finish().phase}
 
 
 LIVES = lives()
@@ -47,10 +51,12 @@ TAKES = {
     "checking": {"Receipt"},
     "freezing": {"Vote", "Refusal", "Receipt"},
     "revealing": {"Reveal", "Receipt", "Vote", "Refusal"},
-    "recovered": {"Receipt", "Vote", "Refusal", "Reveal"},
+    "recovered": {"Receipt", "Vote", "Refusal", "Reveal", "Report"},
     "voiding": {"Vote", "Receipt", "Refusal"},
-    "voided": {"Receipt", "Vote", "Refusal", "Reveal"},
-    "lost": set[str](),
+    "voided": {"Receipt", "Vote", "Refusal", "Reveal", "Report"},
+    "failed": {"Receipt", "Vote", "Refusal", "Reveal", "Report"},
+    "lost": {"Receipt", "Vote", "Refusal", "Report", "Lost"},
+    "abandoned": {"Receipt", "Vote", "Refusal", "Report", "Lost"},
 }
 
 
@@ -97,28 +103,39 @@ def test_a_cancellation_without_words_says_the_causes() -> None:
     assert str(cancelled("")) == "cancelled: the operator cancelled the round [operator]"
 
 
-@pytest.mark.parametrize("name", ["recovered", "voided", "lost"])
+@pytest.mark.parametrize("name", ["recovered", "voided", "failed", "lost", "abandoned"])
 def test_an_end_is_an_end(name: str) -> None:
     phase = LIVES[name]
     assert isinstance(phase, Ended)
     assert phase.deadline_s is None
-    assert phase.waiting_for() == ()
+    assert phase.waiting_for() == (phase.attempt.decryptors if name == "lost" else ())
     assert phase.cancel(0.0, "too late") is phase
     with pytest.raises(Misuse, match=f"an attempt that is {name} has no deadline"):
         phase.expire(0.0)
 
 
-@pytest.mark.parametrize("name", ["recovered", "voided"])
+@pytest.mark.parametrize("name", ["recovered", "voided", "failed"])
 def test_a_certified_end_shows_its_certificate_to_everybody(name: str) -> None:
     phase = LIVES[name]
     assert [phase.request_for(member) for member in phase.attempt.members] == [phase.certificate] * 4
     phase.attempt.check_certificate(phase.certificate)
 
 
-def test_a_lost_end_asks_for_nothing() -> None:
+@pytest.mark.parametrize(
+    ("name", "reason", "sets"),
+    [("recovered", "none", 1), ("failed", "none", 1), ("voided", "cancelled", 0), ("abandoned", "lost", 0)],
+)
+def test_an_end_is_a_link_of_the_chain(name: str, reason: str, sets: int) -> None:
+    phase = LIVES[name]
+    assert (phase.past.context, phase.past.reason) == (phase.attempt.context, reason)
+    assert len(phase.past.sets) == sets
+    assert phase.link == phase.attempt.link(phase.past)
+
+
+def test_what_is_lost_is_no_link_before_the_admin_says_so() -> None:
     assert isinstance(LIVES["lost"], Lost)
-    assert LIVES["lost"].request_for("member-0") is None
-    assert isinstance(LIVES["voided"], Voided)
+    assert LIVES["lost"].past is None
+    assert LIVES["lost"].link is None
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,21 @@
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from protocol.attempt import cohort_graph
 from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Voiding
+from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Recovered, Voiding
+from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
+from protocol.ledger import Group, LedgerFault
 from protocol.merkle import verify
-from protocol.messages import Deliveries, Receipt
+from protocol.messages import Deliveries, Message, Receipt, Upload, VoidRequest, deliveries_hash
 from protocol.simulator import After, Federation
+
+Resign = Callable[..., Upload]
 
 
 @pytest.fixture
@@ -23,14 +29,29 @@ def federation() -> Federation:
 
 def receipt(federation: Federation, member: str, key: SigningKey | None = None, **changes: Any) -> Receipt:
     others = tuple(m for m in federation.ids[:5] if m != member)
+    context = federation.phase.attempt.context
     values = {
-        "context": federation.phase.attempt.context,
+        "context": context,
         "member": member,
+        "uploads": deliveries_hash(
+            context, (digest_of(federation, m) for m in uploaded(federation) if m != member)
+        ),
         "dealers": others,
         "complaints": (),
         **changes,
     }
     return Receipt.make(key or federation.keys[member], **values)
+
+
+def uploaded(federation: Federation) -> tuple[str, ...]:
+    assert isinstance(federation.phase, Checking)
+    return tuple(federation.phase.uploads)
+
+
+def digest_of(federation: Federation, member: str) -> bytes:
+    """dg_u of what the coordinator holds."""
+    assert isinstance(federation.phase, Checking)
+    return federation.phase.uploads[member].header.digest
 
 
 def received(federation: Federation, *receipts: Receipt) -> CoordinatorPhase:
@@ -60,7 +81,7 @@ def test_all_receipts_lead_to_the_proposal(federation: Federation) -> None:
     assert phase.request_for("member-0") is None
     freezing = phase.receive(receipt(federation, "member-5"), federation.now_s)
     assert isinstance(freezing, Freezing)
-    assert freezing.checkers == federation.ids
+    assert tuple(freezing.receipts) == federation.ids
     assert tuple(s.member for s in freezing.survivors) == federation.ids[:5]
 
 
@@ -68,7 +89,7 @@ def test_at_the_deadline_a_threshold_of_receipts_is_enough(federation: Federatio
     phase = received(federation, *(receipt(federation, m) for m in federation.ids[:4]))
     freezing = phase.expire(federation.now_s)
     assert isinstance(freezing, Freezing)
-    assert freezing.checkers == federation.ids[:4]
+    assert tuple(freezing.receipts) == federation.ids[:4]
 
 
 def test_at_the_deadline_fewer_void_the_attempt_and_name_the_missing(federation: Federation) -> None:
@@ -80,15 +101,18 @@ def test_at_the_deadline_fewer_void_the_attempt_and_name_the_missing(federation:
     assert voiding.fault.detail == "3 receipts, the threshold is 4"
 
 
-def test_a_complaint_voids_the_attempt_and_names_both_ends(federation: Federation) -> None:
-    honest = [receipt(federation, m) for m in federation.ids if m != "member-2"]
-    dealers = ("member-0", "member-1", "member-4")
-    phase = received(
-        federation, *honest, receipt(federation, "member-2", dealers=dealers, complaints=("member-3",))
-    )
-    assert isinstance(phase, Voiding)
-    assert phase.fault.cause is Cause.BOX_REFUSED
-    assert phase.fault.parties == ("member-3", "member-2")
+def test_after_a_threshold_of_receipts_the_others_are_waited_for_a_little(federation: Federation) -> None:
+    phase = federation.phase
+    start_s = federation.now_s
+    assert phase.deadline_s == start_s + 300
+    for number, member in enumerate(federation.ids[:5], start=1):
+        phase = phase.receive(receipt(federation, member), start_s + number)
+        # t = 4: the fourth receipt starts the grace, and no later one prolongs it
+        assert phase.deadline_s == (start_s + 300 if number < 4 else start_s + 4 + 15)
+    late = federation.phase
+    for member in federation.ids[:4]:
+        late = late.receive(receipt(federation, member), start_s + 299)
+    assert late.deadline_s == start_s + 300
 
 
 @pytest.mark.parametrize(
@@ -154,13 +178,225 @@ def test_a_second_receipt_is_a_conflict(federation: Federation) -> None:
         received(federation, first, second)
 
 
-def test_trees_are_made_once_whatever_receipts_come(federation: Federation) -> None:
-    federation.phase.request_for("member-5")
-    after = received(federation, receipt(federation, "member-0"))
-    assert isinstance(federation.phase, Checking)
-    assert isinstance(after, Checking)
-    made = dict(federation.phase.trees)
-    assert len(made) == 5
-    after.request_for("member-1")
-    assert all(after.trees[digest] is trees for digest, trees in made.items())
-    assert len(after.trees) == 5
+# Disputes: who leaves the sum
+
+
+def among_nine(receipts: Mapping[str, tuple[str, ...]]) -> CoordinatorPhase:
+    """Nine members (a = 2, n_min = 6, t = 6) have uploaded; everybody sends a receipt, some with complaints."""
+    federation = Federation(9)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Checking)
+    everyone = []
+    for member in federation.ids:
+        complaints = receipts.get(member, ())
+        clean = tuple(m for m in federation.ids if m != member and m not in complaints)
+        everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
+    return received(federation, *everyone)
+
+
+def members(phase: CoordinatorPhase) -> tuple[str, ...]:
+    assert isinstance(phase, Freezing)
+    assert tuple(phase.uploads) == tuple(survivor.member for survivor in phase.survivors)
+    return tuple(phase.uploads)
+
+
+def test_a_single_complaint_drops_the_dealer_and_not_its_place_as_a_decryptor() -> None:
+    phase = among_nine({"member-2": ("member-3",)})
+    assert "member-3" not in members(phase)
+    assert len(members(phase)) == 8
+    assert isinstance(phase, Freezing)
+    assert phase.disputes == (Dispute(Cause.BOX_REFUSED, "member-3", "member-2"),)
+    assert set(phase.receipts) == set(phase.attempt.members)
+    assert "member-3" in phase.waiting_for()
+
+
+def test_a_decryptor_that_complains_of_several_is_dropped_alone() -> None:
+    phase = among_nine({"member-2": ("member-3", "member-4", "member-7")})
+    assert members(phase) == tuple(m for m in phase.attempt.members if m != "member-2")
+    # the others' shares of member-3 are a threshold without those that member-2 refused
+    assert isinstance(phase, Freezing)
+    assert "member-2" in phase.waiting_for()
+
+
+def test_two_liars_cost_two_members() -> None:
+    liars = {
+        "member-2": ("member-3", "member-4", "member-7"),
+        "member-5": ("member-0", "member-1", "member-8"),
+    }
+    phase = among_nine(liars)
+    assert set(phase.attempt.members) - set(members(phase)) == {"member-2", "member-5"}
+
+
+def test_more_complaints_than_the_sum_can_spare_void_the_attempt_and_name_all_parties() -> None:
+    # four pairs that nobody can tell apart
+    pairs = {f"member-{index}": (f"member-{index + 4}",) for index in range(4)}
+    phase = among_nine(pairs)
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.BOX_REFUSED
+    assert phase.fault.detail == "5 survivors are left"
+    assert phase.fault.parties == tuple(f"member-{index}" for index in range(8))
+
+
+def test_a_decryptors_own_share_counts_for_it() -> None:
+    """t = 6 receipts, of which a dealer's own is one: the others' five clean ones and its own share are enough."""
+    federation = Federation(9)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Checking)
+    everyone = [
+        receipt(federation, m, dealers=tuple(o for o in federation.ids if o != m)) for m in federation.ids[:6]
+    ]
+    phase = received(federation, *everyone).expire(federation.now_s)
+    assert members(phase) == federation.ids
+
+
+def test_who_complains_costs_a_dealer_a_holder_even_where_the_complaint_drops_the_decryptor() -> None:
+    federation = Federation(9)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Checking)
+    everyone = []
+    for member in federation.ids[:6]:
+        complaints = ("member-6", "member-7", "member-8") if member == "member-0" else ()
+        clean = tuple(m for m in federation.ids if m != member and m not in complaints)
+        everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
+    # of those three only five of six receipts are clean: with nobody to spare, what member-0 says is enough
+    phase = received(federation, *everyone).expire(federation.now_s)
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.BOX_REFUSED
+    assert phase.fault.parties == ("member-0", "member-6", "member-7", "member-8")
+
+
+def test_an_edge_on_which_both_ends_disagree_drops_one_of_them(resign: Resign) -> None:
+    dropped = set()
+    for seed in range(6):
+        federation = Federation(6, seed=seed)
+
+        def lie(sender: str, message: Message, federation: Federation = federation) -> Message:
+            if sender == "member-2" and isinstance(message, Upload):
+                return resign(
+                    federation, message, secret_commitments=(*message.secret_commitments[:5], bytes(16))
+                )
+            return message
+
+        federation.tamper = lie
+        federation.begin(terms=federation.terms(8))
+        phase = federation.run_until(Freezing)
+        assert isinstance(phase, Freezing)
+        assert phase.disputes == (Dispute(Cause.EDGE_DISAGREEMENT, "member-2", "member-5"),)
+        (gone,) = set(federation.ids) - set(members(phase))
+        dropped.add(gone)
+    # nobody can tell who lies, and nobody chooses who goes
+    assert dropped == {"member-2", "member-5"}
+
+
+def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Resign) -> None:
+    federation = Federation(5, drop={4: After.OPENING})
+
+    def lie(sender: str, message: Message) -> Message:
+        if sender == "member-0" and isinstance(message, Upload):
+            return resign(
+                federation, message, secret_commitments=(*message.secret_commitments[:4], bytes(16))
+            )
+        return message
+
+    federation.tamper = lie
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing)
+    assert members(phase) == federation.ids[:4]
+
+
+# What no honest decryptor would sign is not proposed
+
+
+def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[..., Federation]) -> None:
+    federation = sparse()
+    ring = cohort_graph(federation.manifest).ring
+    for lost, ends in ((ring[0:2], Voiding), ((ring[0], ring[2], ring[4]), Freezing)):
+        federation = sparse(drop={federation.ids.index(m): After.OPENING for m in lost})
+        federation.begin(terms=federation.terms(8))
+        phase = federation.run_until(Voiding, Freezing)
+        assert isinstance(phase, ends)
+        if isinstance(phase, Voiding):
+            assert phase.fault.cause is Cause.WINDOW_EXCEEDED
+            assert set(phase.fault.parties) == set(lost)
+
+
+def test_a_sum_that_would_expose_a_group_is_not_proposed() -> None:
+    federation = Federation(8, lineage=b"the same")
+    federation.run_round(terms=federation.terms(8))
+    federation.tamper = lambda sender, m: (
+        None if sender in {"member-6", "member-7"} and isinstance(m, Upload) else m
+    )
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Voiding)
+    assert isinstance(phase, Voiding)
+    assert isinstance(phase.fault, LedgerFault)
+    assert phase.fault.group == Group(("member-6", "member-7"), (federation.links[0].context,))
+    assert phase.request == VoidRequest(phase.attempt.context, "ledger-refused")
+
+
+def test_who_mixes_exact_with_noisy_rounds_is_not_proposed() -> None:
+    federation = Federation(6, lineage=b"the same", drop={5: After.CARD})
+    federation.run_round(terms=federation.terms(8))
+    federation.drop = {}
+    federation.begin(terms=federation.terms(8, noise=b"some"))
+    # all but the one who was away: nobody is left
+    phase = federation.run_until(Voiding)
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.SURVIVORS_TOO_FEW
+
+
+def test_one_that_mixes_them_costs_itself_only(resign: Resign) -> None:
+    federation = Federation(6, lineage=b"the same")
+    federation.run_round(terms=federation.terms(8))
+    federation.lineage = b"another!"
+    federation.tamper = lambda sender, m: (
+        resign(federation, m, lineage=b"the same") if sender == "member-4" and isinstance(m, Upload) else m
+    )
+    federation.begin(terms=federation.terms(8, noise=b"some"))
+    phase = federation.run_until(Freezing)
+    assert members(phase) == tuple(m for m in federation.ids if m != "member-4")
+
+
+def test_a_newcomer_to_a_lineages_rounds_costs_itself_only() -> None:
+    federation = Federation(6, lineage=b"the same", drop={5: After.CARD})
+    federation.run_round(terms=federation.terms(8))
+    federation.drop = {}
+    assert federation.ending is not None
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing)
+    # with member-5 the second sum less the first would be its vector
+    assert members(phase) == federation.ids[:5]
+    assert isinstance(federation.run_until(), Recovered)
+
+
+def test_who_brings_another_data_set_costs_itself_only(resign: Resign) -> None:
+    federation = Federation(6, lineage=b"the same")
+    federation.run_round(terms=federation.terms(8))
+    federation.tamper = lambda sender, m: (
+        resign(federation, m, lineage=b"another!") if sender == "member-4" and isinstance(m, Upload) else m
+    )
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Voiding)
+    # it is dropped, and what it leaves behind is the group of its old column: nobody can be dropped for that
+    assert isinstance(phase, Voiding)
+    assert isinstance(phase.fault, LedgerFault)
+    assert phase.fault.group.members == ("member-4",)
+
+
+def test_a_history_that_is_not_the_openings_ends_in_void() -> None:
+    federation = Federation(5)
+    federation.run_round(terms=federation.terms(8))
+    federation.history = ()
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Voiding)
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is Cause.CHAIN_BROKEN
+
+
+def test_a_receipt_for_another_upload_than_the_coordinators_is_refused(federation: Federation) -> None:
+    # a dealer that signed two, and passed the other one to this decryptor
+    context = federation.phase.attempt.context
+    digests = [digest_of(federation, m) for m in federation.ids[1:5]]
+    other = deliveries_hash(context, [*digests[:3], bytes(32)])
+    with pytest.raises(PeerFault, match=r"^malformed: member-0's receipt .*\[member-0\]$"):
+        received(federation, receipt(federation, "member-0", uploads=other))

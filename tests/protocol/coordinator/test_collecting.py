@@ -6,10 +6,11 @@ from typing import Any
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding
+from protocol.coordinator import Checking, Collecting, CoordinatorPhase, Voiding, Windows
 from protocol.errors import PeerFault
-from protocol.messages import Message, Opening, Upload
-from protocol.simulator import After, Federation
+from protocol.messages import Opening, Upload
+from protocol.shelf import MemoryShelf, Trees
+from protocol.simulator import Federation
 
 Resign = Callable[..., Upload]
 
@@ -266,36 +267,35 @@ def test_too_few_whole_uploads_void_the_attempt_and_name_the_missing(federation:
     assert phase.fault.detail == "3 uploads are whole, n_min is 4"
 
 
-@pytest.mark.parametrize(("one", "other"), [(0, 1), (1, 4), (2, 3)])
-def test_an_edge_on_which_its_ends_disagree_voids_the_attempt_and_names_both(
-    federation: Federation, resign: Resign, one: int, other: int
+def test_an_edge_on_which_its_ends_disagree_is_settled_after_the_receipts(
+    federation: Federation, resign: Resign
 ) -> None:
-    names = federation.ids[one], federation.ids[other]
-    upload = upload_of(federation, names[0])
-    commitments = list(upload.secret_commitments)
-    commitments[federation.phase.attempt.secret_index(*names)] = bytes(16)
-    cheat = resign(federation, upload, secret_commitments=tuple(commitments))
+    upload = upload_of(federation, "member-0")
+    cheat = resign(federation, upload, secret_commitments=(*upload.secret_commitments[:4], bytes(16)))
     phase: CoordinatorPhase = collecting(federation).receive(cheat, federation.now_s)
-    for member in federation.ids:
-        if member != names[0]:
-            phase = phase.receive(upload_of(federation, member), federation.now_s)
+    for member in federation.ids[1:]:
+        phase = phase.receive(upload_of(federation, member), federation.now_s)
     for member in federation.ids:
         phase = stored(federation, phase, member)
-    assert isinstance(phase, Voiding)
-    assert phase.fault.cause is Cause.EDGE_DISAGREEMENT
-    assert phase.fault.parties == names
+    assert isinstance(phase, Checking)
+    assert tuple(phase.uploads) == federation.ids
 
 
-def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Resign) -> None:
-    federation = Federation(5, drop={4: After.OPENING})
+def test_an_announcement_is_on_the_shelf_before_it_is_admitted(federation: Federation) -> None:
+    kept: list[str] = []
 
-    def lie(sender: str, message: Message) -> Message:
-        if sender == "member-0" and isinstance(message, Upload):
-            return resign(
-                federation, message, secret_commitments=(*message.secret_commitments[:4], bytes(16))
-            )
-        return message
+    class Noting(MemoryShelf):
+        def put(self, upload: Upload, trees: Trees) -> None:
+            kept.append(upload.header.member)
+            super().put(upload, trees)
 
-    federation.tamper = lie
-    federation.begin(terms=federation.terms(8))
-    assert isinstance(federation.run_until(Checking), Checking)
+    shelf = Noting()
+    phase = Collecting.begin(federation.phase.attempt, Windows(), federation.now_s, shelf=shelf)
+    upload = upload_of(federation, "member-2")
+    after = phase.receive(upload, federation.now_s)
+    assert kept == ["member-2"]
+    assert after.receive(upload, federation.now_s) is after
+    with pytest.raises(PeerFault):
+        after.receive(replace(upload, boxes=upload.boxes[1:]), federation.now_s)
+    assert kept == ["member-2"]
+    assert after.setting.shelf is shelf

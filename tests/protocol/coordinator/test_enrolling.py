@@ -8,11 +8,12 @@ from protocol.coordinator import Enrolling
 from protocol.errors import Misuse, PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey
-from protocol.messages import KeyCard
+from protocol.messages import Cards, KeyCard, Shown, cards_beacon, cards_tree
 from protocol.simulator import Federation
+from tests.protocol.forging import again
 
 FEDERATION = Federation(5)
-CARDS = FEDERATION.manifest.cards
+CARDS = tuple(shown.card for shown in FEDERATION.cards.shown)
 
 
 @pytest.fixture
@@ -23,8 +24,7 @@ def enrolling() -> Enrolling:
 
 def signed(index: int, key: SigningKey | None = None, **changes: Any) -> KeyCard:
     card = CARDS[index]
-    values = {name: getattr(card, name) for name in vars(card) if name != "signature"}
-    return KeyCard.make(key or FEDERATION.keys[card.member], **{**values, **changes})
+    return again(card, key or FEDERATION.keys[card.member], **changes)
 
 
 def full(enrolling: Enrolling, count: int = 5) -> Enrolling:
@@ -77,7 +77,7 @@ def test_a_nominated_committee_of_which_too_few_came_makes_no_cohort() -> None:
     for present in ((3, 4, 5), (0, 3, 4, 5)):
         enrolling = Enrolling(federation.roster, 0, cap=1, colluders=0)
         for index in present:
-            enrolling = enrolling.receive(federation.manifest.cards[index], federation.now_s)
+            enrolling = enrolling.receive(federation.cards.shown[index].card, federation.now_s)
         with pytest.raises(PeerFault, match=r"^cohort-too-small: "):
             enrolling.manifest()
 
@@ -103,7 +103,7 @@ def test_a_card_for_another_cohort_is_refused(enrolling: Enrolling) -> None:
 
 def test_a_card_of_another_federation_is_refused(enrolling: Enrolling) -> None:
     with pytest.raises(PeerFault, match=r"^wrong-cohort: .*\[member-1\]$"):
-        enrolling.receive(Federation(5, seed=1).manifest.cards[1], FEDERATION.now_s)
+        enrolling.receive(Federation(5, seed=1).cards.shown[1].card, FEDERATION.now_s)
 
 
 def test_a_strangers_card_is_refused(enrolling: Enrolling) -> None:
@@ -116,11 +116,12 @@ def test_a_card_in_another_members_name_is_refused(enrolling: Enrolling) -> None
         enrolling.receive(signed(1, FEDERATION.keys["member-2"]), FEDERATION.now_s)
 
 
-def test_an_expired_card_is_refused(enrolling: Enrolling) -> None:
+def test_a_card_that_is_not_valid_for_a_day_is_refused(enrolling: Enrolling) -> None:
     now = int(FEDERATION.now_s)
-    enrolling.receive(signed(1, expires_s=now + 1), now)
-    with pytest.raises(PeerFault, match=r"^card-expired: .*\[member-1\]$"):
-        enrolling.receive(signed(1, expires_s=now), now)
+    enrolling.receive(signed(1, expires_s=now + 86_400), now)
+    for expires_s in (now + 86_399, now, 0):
+        with pytest.raises(PeerFault, match=r"^card-expired: .*\[member-1\]$"):
+            enrolling.receive(signed(1, expires_s=expires_s), now)
 
 
 @pytest.mark.parametrize("field", ["mask_key", "box_key"])
@@ -152,3 +153,28 @@ def test_one_key_for_both_purposes_is_refused(enrolling: Enrolling) -> None:
     for encoding in (key, top_bit_set(key)):
         with pytest.raises(PeerFault, match=r"^duplicate: .*\[member-1\]$"):
             enrolling.receive(signed(1, mask_key=key, box_key=encoding), FEDERATION.now_s)
+
+
+def test_the_manifest_binds_the_cards_and_draws_lots_by_them(enrolling: Enrolling) -> None:
+    manifest = full(enrolling).manifest()
+    assert manifest.cards_root == cards_tree(CARDS).root
+    assert manifest.beacon == cards_beacon(manifest.cohort, manifest.cards_root)
+    other = full(
+        Enrolling(FEDERATION.roster, 0, cap=10).receive(signed(0, nonce=bytes(32)), FEDERATION.now_s), 0
+    )
+    for card in CARDS[1:]:
+        other = other.receive(card, FEDERATION.now_s)
+    assert other.manifest().beacon != manifest.beacon
+
+
+def test_up_to_two_hundred_everybody_is_shown_all_cards(enrolling: Enrolling) -> None:
+    whole = full(enrolling)
+    manifest = whole.manifest()
+    for member in manifest.members:
+        assert whole.cards_for(manifest, member) == Cards(manifest, tuple(Shown(card, ()) for card in CARDS))
+
+
+def test_the_assumptions_stand_in_the_manifest(enrolling: Enrolling) -> None:
+    manifest = full(replace(enrolling, loss=200, honest_min=4, colluders=0)).manifest()
+    assert (manifest.loss, manifest.honest_min, manifest.colluders) == (200, 4, 0)
+    check_manifest(FEDERATION.roster, manifest)

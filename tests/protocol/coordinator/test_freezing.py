@@ -6,8 +6,10 @@ from protocol.causes import Cause
 from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Lost, Revealing, Voiding
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Freeze, Refusal, Vote, survivors_hash, void_hash
+from protocol.ledger import Group, LedgerFault
+from protocol.messages import Freeze, Refusal, VoidRequest, Vote, survivors_hash, void_hash
 from protocol.simulator import Federation
+from tests.protocol.forging import again
 
 
 @pytest.fixture
@@ -44,7 +46,13 @@ def vote(federation: Federation, member: str, key: SigningKey | None = None, **c
 
 
 def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
-    values = {"context": freezing(federation).attempt.context, "member": member, "cause": "survivors-invalid"}
+    values = {
+        "context": freezing(federation).attempt.context,
+        "member": member,
+        "cause": "survivors-invalid",
+        "group": (),
+        "rounds": (),
+    }
     return Refusal.make(federation.keys[member], **{**values, **changes})
 
 
@@ -72,7 +80,7 @@ def test_a_threshold_of_votes_is_a_certificate(federation: Federation) -> None:
     phase.attempt.check_certificate(phase.certificate)
     assert [v.member for v in phase.certificate.votes] == ["member-0", "member-1", "member-2", "member-4"]
     assert phase.certificate.survivors == freezing(federation).survivors
-    assert phase.holders == federation.ids[:5]
+    assert tuple(phase.receipts) == federation.ids[:5]
 
 
 def test_the_same_vote_again_counts_once(federation: Federation) -> None:
@@ -152,12 +160,7 @@ def test_who_refused_may_still_sign_and_who_signed_may_not_refuse(federation: Fe
 
 
 def test_a_refusal_in_anothers_name_or_context_is_refused(federation: Federation) -> None:
-    forged = Refusal.make(
-        federation.keys["member-1"],
-        context=freezing(federation).attempt.context,
-        member="member-0",
-        cause="mondays",
-    )
+    forged = again(refusal(federation, "member-0"), federation.keys["member-1"])
     with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-0\]$"):
         received(federation, forged)
     with pytest.raises(PeerFault, match=r"^wrong-context: .*\[member-0\]$"):
@@ -188,3 +191,28 @@ def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federat
     assert phase.fault.cause is Cause.CANCELLED
     assert phase.fault.detail == "enough"
     assert phase.spent == {"member-2"}
+
+
+def test_a_refusal_for_the_ledger_says_what_would_be_exposed(federation: Federation) -> None:
+    told = {"cause": "ledger-refused", "group": ("member-1", "member-2"), "rounds": (b"\x01" * 32,)}
+    phase = received(
+        federation, refusal(federation, "member-3", **told), refusal(federation, "member-0", **told)
+    )
+    assert isinstance(phase, Voiding)
+    assert isinstance(phase.fault, LedgerFault)
+    assert phase.fault.group == Group(("member-1", "member-2"), (b"\x01" * 32,))
+    assert phase.fault.parties == ("member-3",)
+    assert phase.fault.detail.startswith("member-3 refused to sign: the columns of 2 members, g is 4,")
+    assert phase.request_for("member-0") == VoidRequest(phase.attempt.context, "ledger-refused")
+
+
+def test_decryptors_are_shown_the_headers_and_the_history() -> None:
+    federation = Federation(4)
+    federation.run_round(terms=federation.terms(8))
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing)
+    proposal = phase.request_for("member-0")
+    assert isinstance(proposal, Freeze)
+    assert tuple(header.member for header in proposal.headers) == federation.ids
+    assert proposal.history == federation.history
+    assert len(proposal.history) == 1

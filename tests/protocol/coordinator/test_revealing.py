@@ -2,18 +2,24 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.coordinator import CoordinatorPhase, Lost, Recovered, Revealing
+from protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing
+from protocol.coordinator.revealing import ShareFault
 from protocol.errors import PeerFault
+from protocol.evicting import check_proof
 from protocol.identity import SigningKey
-from protocol.messages import Message, Reveal, Upload
-from protocol.shamir import PRIME, recover_secrets, share_secrets
-from protocol.simulator import After, Federation, SeededRandom
+from protocol.merkle import verify
+from protocol.messages import Evictions, Message, Receipt, Reveal
+from protocol.shamir import PRIME, recover_secrets
+from protocol.simulator import After, Federation, Outcome
+from tests.protocol.forging import Edit, again, false_dealers, other_secrets
 
-Redeal = Callable[..., Upload]
+SURVIVORS = ("member-0", "member-2", "member-3", "member-4", "member-5")
 
 
 def revealing(federation: Federation) -> Revealing:
@@ -36,8 +42,8 @@ def reveal(federation: Federation, member: str, key: SigningKey | None = None, /
     request = federation.phase.request_for(member)
     assert request is not None
     _, (answer,) = federation.phases[member].receive(request, federation.keys[member], federation.now_s)
-    values = {name: getattr(answer, name) for name in vars(answer) if name != "signature"}
-    return Reveal.make(key or federation.keys[member], **{**values, **changes})
+    assert isinstance(answer, Reveal)
+    return again(answer, key or federation.keys[member], **changes)
 
 
 def received(federation: Federation, *reveals: Reveal) -> CoordinatorPhase:
@@ -49,11 +55,9 @@ def received(federation: Federation, *reveals: Reveal) -> CoordinatorPhase:
 
 def test_what_is_due_are_the_survivors_own_seeds_and_their_edges_to_the_lost(federation: Federation) -> None:
     assert isinstance(federation.phase, Revealing)
-    assert [(due.dealer, due.index, due.lost) for due in federation.phase.due] == [
-        entry
-        for index, survivor in enumerate(("member-0", "member-2", "member-3", "member-4", "member-5"))
-        for entry in ((survivor, 0, None), (survivor, 1 if index == 0 else 2, "member-1"))
-    ]
+    assert {dealer: [(d.index, d.lost) for d in due] for dealer, due in federation.phase.due.items()} == {
+        survivor: [(0, None), (1 if survivor == "member-0" else 2, "member-1")] for survivor in SURVIVORS
+    }
 
 
 @pytest.mark.parametrize("order", [(0, 2, 3, 4), (5, 4, 3, 2), (3, 0, 5, 2)])
@@ -69,47 +73,69 @@ def test_any_threshold_of_reveals_rebuilds_every_seed(federation: Federation, or
     assert set(phase.self_seeds) == set(inside)
     assert set(phase.edge_seeds) == {(m, "member-1") for m in inside}
     lost = federation.phases["member-1"]
-    pairs = {pair.peer: pair for pair in lost.ready.pairs}  # type: ignore[attr-defined]  # it has opened
+    pairs = {pair.peer: pair for pair in lost.ready.masks}  # type: ignore[attr-defined]  # it has opened
     for survivor in inside:
         seed = pairs[survivor].mask_seed("member-1", phase.attempt.context)
         assert phase.edge_seeds[survivor, "member-1"] == seed
 
 
 def test_a_share_that_misses_its_dealers_commitment_names_the_decryptor(federation: Federation) -> None:
-    true = reveal(federation, "member-0").shares
-    for number in (0, 4, 9):
-        word = int.from_bytes(true[36 * number : 36 * number + 4], "little")
-        changed = (word + 1) % PRIME
-        shares = true[: 36 * number] + changed.to_bytes(4, "little") + true[36 * number + 4 :]
-        dealer = ("member-0", "member-2", "member-3", "member-4", "member-5")[number // 2]
+    runs = reveal(federation, "member-0").runs
+    for place, start in ((0, 0), (2, 0), (4, 36)):
+        true = runs[place]
+        word = (int.from_bytes(true[start : start + 4], "little") + 1) % PRIME
+        changed = SecretBytes(true[:start] + word.to_bytes(4, "little") + true[start + 4 :])
+        false = reveal(federation, "member-0", runs=(*runs[:place], changed, *runs[place + 1 :]))
         with pytest.raises(
-            PeerFault, match=rf"^share-invalid: member-0's share of {dealer}'s.*\[member-0\]$"
-        ):
-            received(federation, reveal(federation, "member-0", shares=SecretBytes(shares)))
+            PeerFault, match=rf"^share-invalid: member-0's share of {SURVIVORS[place]}'s.*\[member-0\]$"
+        ) as caught:
+            received(federation, false)
+        # with what shows it to others
+        assert isinstance(caught.value, ShareFault)
+        evidence = caught.value.evidence
+        assert evidence.reveal == false.summary
+        assert (evidence.header.member, evidence.run) == (SURVIVORS[place], changed)
+        assert (evidence.place, evidence.count) == (place, 5)
+        assert verify(false.runs_root, evidence.run, place, 5, evidence.run_path)
+        assert verify(evidence.header.commitment_root, evidence.row, 1, 7, evidence.row_path)
 
 
 def test_shares_in_another_order_are_refused(federation: Federation) -> None:
-    true = reveal(federation, "member-0").shares
-    with pytest.raises(PeerFault, match=r"^share-invalid: .*\[member-0\]$"):
-        received(federation, reveal(federation, "member-0", shares=true[36:] + true[:36]))
+    true = reveal(federation, "member-0").runs
+    swapped = SecretBytes(true[0][36:] + true[0][:36])
+    for runs in (true[::-1], (swapped, *true[1:])):
+        with pytest.raises(PeerFault, match=r"^share-invalid: .*\[member-0\]$"):
+            received(federation, reveal(federation, "member-0", runs=runs))
 
 
 def test_another_decryptors_shares_are_refused(federation: Federation) -> None:
-    theirs = reveal(federation, "member-2").shares
+    theirs = reveal(federation, "member-2").runs
     with pytest.raises(PeerFault, match=r"^share-invalid: .*\[member-0\]$"):
-        received(federation, reveal(federation, "member-0", shares=theirs))
+        received(federation, reveal(federation, "member-0", runs=theirs))
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"shares": b""},
-        {"shares": bytes(35)},
-        {"shares": bytes(36 * 9)},
-        {"shares": bytes(36 * 11)},
+        {"runs": ()},
+        {"runs": (bytes(72),) * 4},
+        {"runs": (bytes(72),) * 6},
+        {"runs": (bytes(71), *(bytes(72),) * 4)},
+        {"runs": (bytes(36), bytes(108), *(bytes(72),) * 3)},
+        {"runs": (b"", *(bytes(72),) * 4)},
         {"outcome": bytes(32)},
+        {"evicted": ("member-2",)},
     ],
-    ids=["none", "half", "one too few", "one too many", "another certificate"],
+    ids=[
+        "none",
+        "a run too few",
+        "a run too many",
+        "half a share",
+        "a share moved",
+        "an empty run",
+        "another certificate",
+        "nobody was evicted",
+    ],
 )
 def test_a_reveal_of_another_shape_or_for_another_certificate_is_refused(
     federation: Federation, changes: dict[str, Any]
@@ -152,94 +178,208 @@ def test_a_second_reveal_is_a_conflict(federation: Federation) -> None:
         other.receive(reveal(federation, "member-0"), federation.now_s)
 
 
-def test_too_few_reveals_lose_the_attempt_and_name_the_missing(federation: Federation) -> None:
+def test_whose_receipt_came_too_late_is_not_waited_for_and_not_read(federation: Federation) -> None:
+    phase = federation.phase
+    assert isinstance(phase, Revealing)
+    without = replace(phase, receipts={m: r for m, r in phase.receipts.items() if m != "member-0"})
+    assert "member-0" not in without.waiting_for()
+    assert without.receive(reveal(federation, "member-0"), federation.now_s) is without
+
+
+def test_too_few_reveals_fail_the_sum_and_name_the_missing(federation: Federation) -> None:
     phase = received(federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3")))
     lost = phase.expire(federation.now_s)
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, Failed)
     assert lost.fault.cause is Cause.QUORUM_LOST
     assert lost.fault.detail == "3 reveals, the threshold is 4"
     assert lost.fault.parties == ("member-4", "member-5")
+    # the set stays opened in everybody's ledger, and the certificate can still be fetched
+    assert lost.past == phase.certificate.past  # type: ignore[attr-defined]  # it is Revealing
+    assert lost.request_for("member-1") == lost.certificate
 
 
-def test_a_certified_attempt_that_is_cancelled_is_lost(federation: Federation) -> None:
+def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation) -> None:
     lost = federation.phase.cancel(federation.now_s, "enough")
-    assert isinstance(lost, Lost)
+    assert isinstance(lost, Failed)
     assert str(lost.fault) == "cancelled: enough [operator]"
+
+
+# Runs only of dealers that the receipt covers
+
+
+def test_a_decryptor_reveals_a_run_for_each_dealer_it_vouched_for() -> None:
+    federation = Federation(9)
+
+    def complain(sender: str, message: Message) -> Message:
+        if sender == "member-2" and isinstance(message, Receipt):
+            complaints = ("member-3", "member-4", "member-7")
+            clean = tuple(m for m in message.dealers if m not in complaints)
+            return again(message, federation.keys[sender], dealers=clean, complaints=complaints)
+        return message
+
+    federation.tamper = complain
+    phase = revealing(federation)
+    # the liar is dropped from the sum, not as a decryptor, and bound to what it said
+    assert [s.member for s in phase.certificate.survivors] == [m for m in federation.ids if m != "member-2"]
+    assert "member-2" in phase.waiting_for()
+    whole = reveal(federation, "member-2")
+    assert [len(run) for run in whole.runs] == [2 * 36] * 8
+    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-2\]$"):
+        phase.receive(whole, federation.now_s)
+    covered = [
+        i
+        for i, s in enumerate(phase.certificate.survivors)
+        if s.member not in {"member-3", "member-4", "member-7"}
+    ]
+    part = again(whole, federation.keys["member-2"], runs=tuple(whole.runs[i] for i in covered))
+    after = phase.receive(part, federation.now_s)
+    assert isinstance(after, Revealing)
+    assert "member-2" in after.reveals
+    # t = 6 runs of each are wanted: with member-2's reveal, five others are not enough for those three
+    for number, member in enumerate(m for m in federation.ids if m != "member-2"):
+        assert isinstance(after, Revealing)
+        assert after.complete is False
+        after = after.receive(reveal(federation, member), federation.now_s)
+        if number == 5:
+            break
+    assert isinstance(after, Recovered)
+    assert after.summed == tuple(m for m in federation.ids if m != "member-2")
 
 
 # Dealers that lie in what they share
 
 
-def cheated(redeal: Redeal, edit: Callable[[int, bytes], bytes], members: int = 5) -> Federation:
-    """A federation in which member-3 deals what `edit(place, shares)` says, with commitments to that."""
-    federation = Federation(members)
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender == federation.ids[3] and isinstance(message, Upload):
-            return redeal(federation, message, lambda who, shares: edit(federation.ids.index(who), shares))
-        return message
-
-    federation.tamper = tamper
-    return federation
+def out_of_range(_attempt: Attempt, index: int = 0) -> Edit:
+    """Every share canonical and true to its commitment, of a value that is no 30-bit limb."""
+    start = 36 * index
+    return lambda _who, shares: shares[:start] + (PRIME - 1).to_bytes(4, "little") + shares[start + 4 :]
 
 
-def test_a_dealer_whose_shares_recover_another_seed_is_named_and_the_attempt_lost(redeal: Redeal) -> None:
-    other = share_secrets([b"\x01" * 32] * 5, 4, 5, SeededRandom(7))
-    federation = cheated(redeal, lambda place, _shares: other[place].tobytes())
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Lost)
-    assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.DEALER_INCONSISTENT
-    assert outcome.fault.parties == ("member-3",)
-    assert outcome.total is None
+def unreduced(_attempt: Attempt) -> Edit:
+    """A word that is not below p, for one decryptor."""
+    return lambda who, shares: PRIME.to_bytes(4, "little") + shares[4:] if who == "member-3" else shares
 
 
-def test_a_dealer_whose_shares_recover_no_seed_is_named_and_the_attempt_lost(redeal: Redeal) -> None:
-    # every share canonical and true to its commitment, of a value that is no 30-bit limb
-    federation = cheated(redeal, lambda _place, shares: (PRIME - 1).to_bytes(4, "little") + shares[4:])
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Lost)
-    assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.DEALER_INCONSISTENT
-    assert outcome.fault.parties == ("member-3",)
+LIES: dict[str, Callable[[Attempt], Edit]] = {
+    "limbs out of range": out_of_range,
+    "an edge's limbs out of range": lambda attempt: out_of_range(
+        attempt, attempt.secret_index("member-3", "member-7")
+    ),
+    "another secret of the right shape": other_secrets,
+    "another b_u alone": lambda attempt: other_secrets(attempt, 0),
+    "another edge to a lost member": lambda attempt: other_secrets(
+        attempt, attempt.secret_index("member-3", "member-7")
+    ),
+}
 
 
-def test_two_lying_dealers_are_both_named(redeal: Redeal) -> None:
+def exact(federation: Federation, outcome: Outcome) -> None:
+    """The sum is that of the certified survivors without the evicted."""
+    phase = outcome.phase
+    assert isinstance(phase, Recovered)
+    assert set(phase.summed) == set(outcome.survivors) - set(phase.evicted)
+    assert outcome.total is not None
+    expected = np.sum([federation.vectors_now[member] for member in phase.summed], axis=0)
+    assert np.array_equal(outcome.total, expected)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("how", LIES)
+def test_a_false_dealer_is_evicted_and_the_sum_is_exact_without_it(how: str, restart: bool) -> None:  # noqa: FBT001 - pytest's own
+    federation = Federation(8, drop={7: After.OPENING}, restart=restart)
+    false_dealers(federation, {"member-3": LIES[how]})
+    outcome = federation.run_round(terms=federation.terms(20))
+    exact(federation, outcome)
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ("member-3",)
+    assert "member-3" in outcome.survivors
+    # ledger and certificate keep it
+    assert outcome.phase.past.sets[0].survivors == outcome.phase.certificate.survivors
+    assert set(outcome.phase.edge_seeds) == {
+        (m, w) for m in outcome.phase.summed for w in ("member-3", "member-7")
+    }
+    assert outcome.faults == ()
+
+
+def test_an_edge_that_nobody_needs_is_nobodys_business() -> None:
+    federation = Federation(8)
+    false_dealers(
+        federation,
+        {"member-3": lambda attempt: other_secrets(attempt, attempt.secret_index("member-3", "member-7"))},
+    )
+    outcome = federation.run_round(terms=federation.terms(20))
+    exact(federation, outcome)
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ()
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_two_false_dealers_are_evicted_at_once(restart: bool) -> None:  # noqa: FBT001 - pytest's own
+    federation = Federation(8, restart=restart)
+    false_dealers(federation, {"member-1": out_of_range, "member-6": other_secrets})
+    requests = shown(federation)
+    outcome = federation.run_round(terms=federation.terms(20))
+    exact(federation, outcome)
+    assert [request.evicted for request in requests] == [("member-1", "member-6")]
+
+
+def shown(federation: Federation) -> list[Evictions]:
+    """The different evictions that decryptors are shown, in order."""
+    requests: list[Evictions] = []
+    deal = federation.tamper
+
+    def note(sender: str, message: Message) -> Message | None:
+        if isinstance(message, Evictions) and message not in requests:
+            requests.append(message)
+        return deal(sender, message)
+
+    federation.tamper = note
+    return requests
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_two_false_dealers_are_evicted_one_after_the_other(restart: bool) -> None:  # noqa: FBT001 - pytest's own
+    federation = Federation(8, restart=restart)
+    edge = LIES["another edge to a lost member"]
+    false_dealers(federation, {"member-3": edge, "member-7": other_secrets})
+    requests = shown(federation)
+    outcome = federation.run_round(terms=federation.terms(20))
+    exact(federation, outcome)
+    assert [request.evicted for request in requests] == [("member-7",), ("member-3", "member-7")]
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evictions == requests[-1]
+    assert outcome.faults == ()
+
+
+def test_more_false_dealers_than_may_collude_fail_the_sum_and_are_named() -> None:
     federation = Federation(5)
-
-    def tamper(sender: str, message: Message) -> Message:
-        if sender in {"member-1", "member-3"} and isinstance(message, Upload):
-            return redeal(
-                federation, message, lambda _who, shares: (PRIME - 1).to_bytes(4, "little") + shares[4:]
-            )
-        return message
-
-    federation.tamper = tamper
-    outcome = federation.run_round()
+    false_dealers(federation, {"member-1": out_of_range, "member-3": other_secrets})
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Failed)
     assert outcome.fault is not None
     assert outcome.fault.cause is Cause.DEALER_INCONSISTENT
     assert outcome.fault.parties == ("member-1", "member-3")
+    assert outcome.total is None
+    assert [proof.member for proof in outcome.phase.proofs] == ["member-1", "member-3"]
+    for proof in outcome.phase.proofs:
+        check_proof(outcome.phase.attempt, outcome.phase.certificate, proof)
+    assert federation.links == (outcome.phase.link,)
 
 
-def test_a_dealer_and_a_decryptor_that_share_a_word_outside_the_field_stall_nothing(redeal: Redeal) -> None:
+def test_a_dealer_and_a_decryptor_that_share_a_word_outside_the_field_stall_nothing() -> None:
     # the dealer commits to a word that is not below p, and its accomplice does not complain
-    federation = cheated(
-        redeal, lambda place, shares: PRIME.to_bytes(4, "little") + shares[4:] if place == 3 else shares
-    )
-    federation.drop = {0: After.VOTE}
-    outcome = federation.run_round()
-    assert isinstance(outcome.phase, Lost)
-    assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.DEALER_INCONSISTENT
-    assert outcome.fault.parties == ("member-3",)
+    federation = Federation(5, drop={0: After.VOTE})
+    false_dealers(federation, {"member-3": unreduced})
+    outcome = federation.run_round(terms=federation.terms(8))
+    exact(federation, outcome)
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ("member-3",)
 
 
-def test_a_false_dealer_is_found_by_halves(redeal: Redeal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_false_dealer_is_found_by_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     # 12 survivors of 16 with 5 secrets each: one by one these were 60 recoveries, hours among 1,000 members.
-    federation = cheated(
-        redeal, lambda _place, shares: (PRIME - 1).to_bytes(4, "little") + shares[4:], members=16
-    )
-    federation.drop = dict.fromkeys(range(12, 16), After.OPENING)
+    federation = Federation(16, drop=dict.fromkeys(range(12, 16), After.OPENING))
+    false_dealers(federation, {"member-03": out_of_range})
     calls = []
 
     def counted(positions: Sequence[int], shares: Sequence[bytes]) -> list[bytes]:
@@ -247,7 +387,139 @@ def test_a_false_dealer_is_found_by_halves(redeal: Redeal, monkeypatch: pytest.M
         return recover_secrets(positions, shares)
 
     monkeypatch.setattr("protocol.coordinator.revealing.recover_secrets", counted)
-    outcome = federation.run_round()
-    assert outcome.fault is not None
-    assert outcome.fault.parties == ("member-03",)
-    assert len(calls) <= 2 + 2 * 4
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ("member-03",)
+    # one of all, two of each half, one for the share that shows it; then once more of the rest
+    assert len(calls) <= 1 + 2 * 4 + 1 + 1
+
+
+def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = received(
+        federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
+    )
+    sizes = []
+
+    def noted(positions: Sequence[int], shares: Sequence[bytes]) -> list[bytes]:
+        sizes.append(len(shares[0]))
+        return recover_secrets(positions, shares)
+
+    monkeypatch.setattr("protocol.coordinator.revealing.recover_secrets", noted)
+    for limit, expected in ((1, [72] * 5), (2 * 4 * 72, [144, 144, 72])):
+        sizes.clear()
+        monkeypatch.setattr("protocol.coordinator.revealing.SLICE_BYTES", limit)
+        again_ = received(
+            federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3", "member-4"))
+        )
+        assert sizes == expected
+        assert isinstance(again_, Recovered)
+        assert isinstance(whole, Recovered)
+        assert (again_.self_seeds, again_.edge_seeds) == (whole.self_seeds, whole.edge_seeds)
+
+
+# Evictions reach decryptors late, or some of them
+
+
+@pytest.fixture
+def evicting() -> tuple[Federation, Revealing]:
+    """Eight members, t = 6: member-3 has proved false, and nobody has seen the proof yet; two have revealed nothing."""
+    federation = Federation(8, drop={6: After.VOTE, 7: After.VOTE})
+    false_dealers(federation, {"member-3": other_secrets})
+    phase = revealing(federation)
+    federation.drop = {}
+    for member in federation.ids[:6]:
+        federation.phases[member], (sent,) = federation.phases[member].receive(
+            phase.certificate, federation.keys[member], federation.now_s
+        )
+        after = phase.receive(sent, federation.now_s + 7)
+        assert isinstance(after, Revealing)
+        phase = after
+    federation.phase = phase
+    return federation, phase
+
+
+def test_decryptors_are_asked_again_with_the_proof(evicting: tuple[Federation, Revealing]) -> None:
+    federation, phase = evicting
+    assert phase.evicted == ("member-3",)
+    assert phase.staying == tuple(m for m in federation.ids if m != "member-3")
+    assert phase.deadline_s == federation.now_s + 7 + 300
+    assert phase.waiting_for() == federation.ids
+    assert phase.heard == set(federation.ids[:6])
+    for member in federation.ids:
+        # who has not heard of the certificate is shown that first
+        assert phase.request_for(member) == (phase.evictions if member in phase.heard else phase.certificate)
+
+
+def test_a_reveal_without_the_evictions_is_heard_and_not_counted(
+    evicting: tuple[Federation, Revealing],
+) -> None:
+    federation, phase = evicting
+    federation.phases["member-6"], (first,) = federation.phases["member-6"].receive(
+        phase.certificate, federation.keys["member-6"], federation.now_s
+    )
+    assert isinstance(first, Reveal)
+    after = phase.receive(first, federation.now_s)
+    assert isinstance(after, Revealing)
+    assert after.reveals == {}
+    assert after.request_for("member-6") == phase.evictions
+    second = reveal_of(federation, after, "member-6")
+    assert second.evicted == ("member-3",)
+    counted = after.receive(second, federation.now_s)
+    assert isinstance(counted, Revealing)
+    assert set(counted.reveals) == {"member-6"}
+    # and the first again changes nothing that counts
+    resent = counted.receive(first, federation.now_s)
+    assert isinstance(resent, Revealing)
+    assert resent.reveals == counted.reveals
+    with pytest.raises(PeerFault, match=r"^reveal-misshapen:"):
+        phase.receive(again(second, federation.keys["member-6"], evicted=("member-4",)), federation.now_s)
+
+
+def reveal_of(federation: Federation, phase: Revealing, member: str) -> Reveal:
+    request = phase.request_for(member)
+    assert request is not None
+    _, (sent,) = federation.phases[member].receive(request, federation.keys[member], federation.now_s)
+    assert isinstance(sent, Reveal)
+    return sent
+
+
+def test_evictions_that_reach_too_few_fail_the_sum_and_open_no_more(
+    evicting: tuple[Federation, Revealing],
+) -> None:
+    federation, phase = evicting
+    after: CoordinatorPhase = phase
+    for member in federation.ids[:5]:
+        assert isinstance(after, Revealing)
+        after = after.receive(reveal_of(federation, after, member), federation.now_s)
+    assert isinstance(after, Revealing)
+    failed = after.expire(federation.now_s)
+    assert isinstance(failed, Failed)
+    assert failed.proofs == phase.proofs
+    assert failed.fault.parties == ("member-5", "member-6", "member-7")
+    assert failed.past.sets[0].survivors == phase.certificate.survivors
+
+
+def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(
+    evicting: tuple[Federation, Revealing],
+) -> None:
+    federation, _ = evicting
+    silent = {"member-0", "member-1"}
+    federation.tamper = lambda sender, message: (
+        None if isinstance(message, Evictions) and sender.split(">")[1] in silent else message
+    )
+    federation.run_until(Recovered)
+    exact(federation, federation.finish())
+
+
+def test_where_nothing_changed_the_second_reveal_is_the_first(evicting: tuple[Federation, Revealing]) -> None:
+    federation, phase = evicting
+    member = "member-0"
+    held = federation.phases[member]
+    (first,), second = held.outbox(), reveal_of(federation, phase, member)
+    assert isinstance(first, Reveal)
+    staying = [run for run, dealer in zip(first.runs, federation.ids, strict=True) if dealer != "member-3"]
+    # b_u again, and beside it one share more: of the edge to the evicted dealer
+    assert [run[:36] for run in second.runs] == staying
+    assert {len(run) for run in second.runs} == {72}
+    _, (third,) = held.receive(phase.certificate, federation.keys[member], federation.now_s)
+    assert third.to_bytes() == first.to_bytes()

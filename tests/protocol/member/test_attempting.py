@@ -8,29 +8,11 @@ from protocol.coordinator import Checking, Collecting, Freezing, Recovered, Reve
 from protocol.errors import PeerFault
 from protocol.member import Closed, MemberPhase, Opened, Ready, Voted
 from protocol.member.attempting import Attempting
-from protocol.messages import (
-    Certificate,
-    Deliveries,
-    Message,
-    Reveal,
-    Survivor,
-    VoidRequest,
-    Vote,
-    survivors_hash,
-)
+from protocol.messages import Certificate, Deliveries, Message, Reveal, Survivor, VoidRequest, Vote
 from protocol.simulator import After, Federation
+from tests.protocol.forging import certificate
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
-
-
-def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Certificate:
-    """What all decryptors would have to sign together."""
-    context = federation.phase.attempt.context
-    votes = tuple(
-        Vote.make(federation.keys[m], context=context, member=m, outcome=survivors_hash(context, survivors))
-        for m in federation.ids
-    )
-    return Certificate(context, survivors, "none", votes)
 
 
 def revealing(federation: Federation) -> Certificate:
@@ -94,7 +76,7 @@ def test_a_void_certificate_opens_the_next_attempt_with_the_same_keys(answer: An
     assert isinstance(closed, Closed)
     assert replies == ()
     assert (closed.ready.sequence, closed.ready.attempt) == (0, 1)
-    assert closed.ready.pairs == before.pairs
+    assert (closed.ready.masks, closed.ready.boxes) == (before.masks, before.boxes)
     assert not closed.counted
 
 
@@ -118,7 +100,8 @@ def test_the_eighth_void_ends_the_round_and_moves_the_keys(answer: Answer) -> No
     )
     assert isinstance(closed, Closed)
     assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
-    assert closed.ready.pairs == phase.ready.advanced(1, 0).pairs
+    moved = phase.ready.advanced(1, 0, phase.history)
+    assert (closed.ready.masks, closed.ready.boxes) == (moved.masks, moved.boxes)
 
 
 # Certificates and reveals
@@ -138,14 +121,13 @@ def test_a_decryptor_reveals_what_follows_from_the_certified_set_and_nothing_els
     closed, (reveal,) = answer(federation, "member-2", certified)
     assert isinstance(closed, Closed)
     assert isinstance(reveal, Reveal)
-    held = {dealt.member: dealt.shares for dealt in voted.dealt()} | {"member-2": voted.own_shares}
-    due = b""
+    held = {dealt.member: dealt.shares for dealt in voted.held()} | {"member-2": voted.own_shares}
+    runs = []
     for survivor in ("member-0", "member-2", "member-3", "member-5"):
-        for lost in (None, "member-1", "member-4"):
-            index = 0 if lost is None else voted.attempt.secret_index(survivor, lost)
-            due += held[survivor][36 * index : 36 * index + 36]
-    assert reveal.shares == due
-    assert reveal.outcome == certified.outcome
+        indices = [0, *(voted.attempt.secret_index(survivor, lost) for lost in ("member-1", "member-4"))]
+        runs.append(b"".join(held[survivor][36 * index : 36 * index + 36] for index in indices))
+    assert reveal.runs == tuple(runs)
+    assert (reveal.outcome, reveal.evicted) == (certified.outcome, ())
     reveal.verify(federation.keys["member-2"].public, "member-2")
 
 
@@ -155,14 +137,14 @@ def test_both_secrets_of_one_member_are_never_revealed(federation: Federation, a
     phase = federation.phase
     assert isinstance(phase, Revealing)
     inside = {survivor.member for survivor in certified.survivors}
-    for due in phase.due:
+    assert set(phase.due) == inside
+    for dealer, due in phase.due.items():
         # b_u of a survivor only, and only edges that lead out: of a lost member y_w stays under b_w
-        assert due.dealer in inside
-        assert due.lost not in inside
-    assert {due.lost for due in phase.due} - {None} == set(attempt.members) - inside
+        assert {each.dealer for each in due} == {dealer}
+        assert [each.lost for each in due] == [None, *sorted(set(attempt.members) - inside)]
 
 
-def test_keys_move_on_and_shares_are_gone_after_the_certificate(
+def test_keys_move_on_at_the_certificate_and_shares_are_gone_once_the_result_is_out(
     federation: Federation, answer: Answer
 ) -> None:
     certified = revealing(federation)
@@ -172,12 +154,14 @@ def test_keys_move_on_and_shares_are_gone_after_the_certificate(
     assert closed.counted
     assert (closed.ready.sequence, closed.ready.attempt) == (1, 0)
     stored = closed.to_bytes()
-    for pair in voted.ready.pairs:
-        assert pair.mask not in stored
-        assert pair.box not in stored
-    for dealt in voted.dealt():
-        assert dealt.shares not in stored
-    assert voted.own_shares not in stored
+    assert not any(pair.key in stored for pair in (*voted.ready.masks, *voted.ready.boxes))
+    # until then a dealer may prove false, and its neighbours' shares are wanted
+    shares = [voted.own_shares, *(dealt.shares for dealt in voted.held())]
+    assert all(each in stored for each in shares)
+    settled = closed.settled()
+    assert not any(each in settled.to_bytes() for each in shares)
+    assert settled.outbox() == ()
+    assert settled.settled() is settled
 
 
 def test_a_certificate_for_another_set_after_the_reveal_reveals_nothing_more(
@@ -204,15 +188,51 @@ def test_a_member_who_opened_no_boxes_only_closes(federation: Federation, answer
     assert not closed.counted
 
 
-def test_a_decryptor_who_holds_not_every_survivors_shares_reveals_none(
+def test_a_decryptor_reveals_of_the_dealers_it_vouched_for_and_of_no_other(
     federation: Federation, answer: Answer
 ) -> None:
     certified = revealing(federation)
     voted = attempting(federation, "member-2")
     assert isinstance(voted, Voted)
-    federation.phases["member-2"] = replace(voted, opened=voted.opened[1:])
-    _, replies = answer(federation, "member-2", certified)
-    assert replies == ()
+    _, (whole,) = answer(federation, "member-2", certified)
+    assert isinstance(whole, Reveal)
+    # it complained of member-0
+    federation.phases["member-2"] = replace(
+        voted, opened=voted.opened[1:], refused=(voted.opened[0].survivor,)
+    )
+    _, (part,) = answer(federation, "member-2", certified)
+    assert isinstance(part, Reveal)
+    assert part.runs == whole.runs[1:]
+    # it holds the shares of another upload of member-0's
+    other = replace(voted.opened[0], survivor=replace(voted.opened[0].survivor, digest=bytes(32)))
+    federation.phases["member-2"] = replace(voted, opened=(other, *voted.opened[1:]))
+    _, (part,) = answer(federation, "member-2", certified)
+    assert isinstance(part, Reveal)
+    assert part.runs == whole.runs[1:]
+
+
+def test_a_decryptor_that_complained_of_everybody_reveals_its_own_shares(
+    federation: Federation, answer: Answer
+) -> None:
+    certified = revealing(federation)
+    voted = attempting(federation, "member-2")
+    assert isinstance(voted, Voted)
+    refused = tuple(dealt.survivor for dealt in voted.opened)
+    federation.phases["member-2"] = replace(voted, opened=(), refused=refused)
+    _, (reveal,) = answer(federation, "member-2", certified)
+    assert isinstance(reveal, Reveal)
+    assert [len(run) for run in reveal.runs] == [3 * 36]
+
+
+def test_a_decryptor_outside_the_sum_reveals_too(answer: Answer) -> None:
+    federation = Federation(7)
+    certified = revealing(federation)
+    without = certificate(federation, tuple(s for s in certified.survivors if s.member != "member-2"))
+    closed, (reveal,) = answer(federation, "member-2", without)
+    assert isinstance(closed, Closed)
+    assert isinstance(reveal, Reveal)
+    assert not closed.counted
+    assert [len(run) for run in reveal.runs] == [2 * 36] * 6
 
 
 def test_a_certificate_with_another_upload_of_ones_own_is_refused(
@@ -278,11 +298,10 @@ def test_keys_lapse_at_the_latest_end_certificate_or_not(federation: Federation)
     assert voted.lapse(end - 1) is voted
     lapsed = voted.lapse(end)
     assert isinstance(lapsed, Ready)
-    assert lapsed == voted.ready.advanced(1, 0, (voted.attempt.context,))
+    assert lapsed == voted.ready.advanced(1, 0, voted.history)
     stored = lapsed.to_bytes()
-    assert not any(pair.mask in stored or pair.box in stored for pair in voted.ready.pairs)
-    # the history must still show what it uploaded to
-    assert lapsed.uploaded == (voted.attempt.context,)
+    assert not any(pair.key in stored for pair in (*voted.ready.masks, *voted.ready.boxes))
+    assert not any(dealt.shares in stored for dealt in voted.held())
 
 
 def test_the_phase_of_an_attempt_is_one_with_its_messages(federation: Federation) -> None:

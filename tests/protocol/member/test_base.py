@@ -7,7 +7,7 @@ from protocol.coordinator import Checking, Freezing
 from protocol.errors import Misuse, PeerFault
 from protocol.member import PHASES, MemberPhase, load_phase
 from protocol.member.base import PhaseKind
-from protocol.messages import Message
+from protocol.messages import Message, ReportRequest
 from protocol.messages.parse import MESSAGES
 from protocol.simulator import Federation
 
@@ -32,10 +32,12 @@ def lives() -> dict[str, MemberPhase]:
     federation.run_until()
     federation.finish()
     look("", federation.manifest)
-    opening = federation.phase.attempt.opening
     again = Federation(4)
-    opened, _ = again.phases["member-0"].receive(again.opening(opening.terms), again.keys["member-0"], 1e6)
-    return {**seen, "Opened": opened}
+    again.begin()
+    opened, _ = again.phases["member-0"].receive(again.phase.attempt.opening, again.keys["member-0"], 1e6)
+    request = ReportRequest(again.phase.attempt.context)
+    reported, _ = opened.receive(request, again.keys["member-0"], 1e6)
+    return {**seen, "Opened": opened, "Reported": reported}
 
 
 LIVES = lives()
@@ -65,20 +67,22 @@ def test_a_stored_phase_that_is_cut_or_longer_is_refused(name: str) -> None:
         load_phase(stored + b"\0")
 
 
-@pytest.mark.parametrize("stored", [b"", b"\x01", b"\x01\x00", b"\x01\x63"])
+@pytest.mark.parametrize("stored", [b"", b"\x02", b"\x02\x00", b"\x02\x63"])
 def test_what_is_no_phase_is_a_misuse(stored: bytes) -> None:
     with pytest.raises(Misuse, match="not a member's phase"):
         load_phase(stored)
 
 
+ENDS = {"Certificate", "Lost"}
 TAKES = {
-    "Enrolled": {"Manifest"},
-    "Ready": {"Opening"},
-    "Opened": {"Opening", "Deliveries", "VoidRequest", "Certificate"},
-    "Uploaded": {"Opening", "Deliveries", "VoidRequest", "Certificate"},
-    "Checked": {"Deliveries", "Freeze", "VoidRequest", "Certificate"},
-    "Voted": {"Freeze", "VoidRequest", "Certificate"},
-    "Closed": {"Certificate", "Opening"},
+    "Enrolled": {"Cards"},
+    "Ready": {"Opening", "ReportRequest", *ENDS},
+    "Opened": {"Opening", "Deliveries", "VoidRequest", "ReportRequest", *ENDS},
+    "Uploaded": {"Opening", "Deliveries", "VoidRequest", "ReportRequest", *ENDS},
+    "Checked": {"Deliveries", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
+    "Voted": {"Freeze", "VoidRequest", "ReportRequest", *ENDS},
+    "Reported": {"VoidRequest", "ReportRequest", *ENDS},
+    "Closed": {"Opening", "ReportRequest", "Evictions", "Disclosure", *ENDS},
 }
 
 

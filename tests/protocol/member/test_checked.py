@@ -1,5 +1,6 @@
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -10,15 +11,17 @@ from protocol.messages import (
     Deliveries,
     Freeze,
     Message,
+    Past,
     Receipt,
     Refusal,
     Survivor,
-    Upload,
+    SurvivorSet,
     UploadHeader,
     Vote,
     survivors_hash,
 )
 from protocol.simulator import After, Federation
+from tests.protocol.forging import resign, unsigned
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -55,11 +58,11 @@ def test_a_decryptor_signs_the_survivors_it_checked(
 ) -> None:
     phase, replies = answer(federation, "member-0", freeze)
     assert isinstance(phase, Voted)
-    assert replies == phase.outbox() == (phase.signed,)
-    assert isinstance(phase.signed, Vote)
+    assert replies == phase.outbox() == (phase.given,)
     survivors = tuple(Survivor.of(header) for header in freeze.headers)
-    assert phase.signed.outcome == survivors_hash(freeze.context, survivors)
-    phase.signed.verify(federation.keys["member-0"].public, "member-0")
+    assert phase.given.outcome == survivors_hash(freeze.context, survivors)
+    assert phase.signed() == (SurvivorSet(survivors),)
+    phase.given.verify(federation.keys["member-0"].public, "member-0")
 
 
 def test_a_smaller_set_of_n_min_is_signed_too(federation: Federation, freeze: Freeze, answer: Answer) -> None:
@@ -83,10 +86,10 @@ def test_a_set_shrunk_below_n_min_is_refused(federation: Federation, freeze: Fre
 def test_a_set_padded_with_a_member_who_did_not_upload_is_refused(
     federation: Federation, freeze: Freeze, answer: Answer
 ) -> None:
-    last = freeze.headers[-1]
-    values = {name: getattr(last, name) for name in vars(last) if name not in {"signature", "member"}}
     # signed by the absent member itself, as a colluder would
-    padding = UploadHeader.make(federation.keys["member-5"], member="member-5", **values)
+    padding = UploadHeader.make(
+        federation.keys["member-5"], **{**unsigned(freeze.headers[-1]), "member": "member-5"}
+    )
     padded = replace(freeze, headers=(*freeze.headers, padding))
     assert refusal(answer, federation, padded) == "survivors-invalid"
 
@@ -109,7 +112,7 @@ def test_a_set_out_of_order_or_with_repeats_is_refused(
 
 
 def test_another_upload_of_ones_own_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer, resign: Callable[..., Upload]
+    federation: Federation, freeze: Freeze, answer: Answer
 ) -> None:
     phase = federation.phases["member-0"]
     assert isinstance(phase, Checked)
@@ -119,7 +122,7 @@ def test_another_upload_of_ones_own_is_refused(
 
 
 def test_another_upload_than_the_one_whose_box_was_shown_is_refused(
-    federation: Federation, freeze: Freeze, answer: Answer, resign: Callable[..., Upload]
+    federation: Federation, freeze: Freeze, answer: Answer
 ) -> None:
     # the dealer signs two uploads, and decryptors are shown different ones
     phase = federation.phases["member-3"]
@@ -129,19 +132,84 @@ def test_another_upload_than_the_one_whose_box_was_shown_is_refused(
     assert refusal(answer, federation, replace(freeze, headers=headers)) == "survivors-invalid"
 
 
-def test_a_dealer_whose_box_was_refused_is_no_survivor_here(
+def test_a_dealer_whose_box_was_refused_may_survive_if_others_hold_its_shares(
     federation: Federation, freeze: Freeze, answer: Answer
 ) -> None:
+    # the dispute may have cost this decryptor its place, or the cover spared both
     phase = federation.phases["member-0"]
     assert isinstance(phase, Checked)
-    complained = replace(phase.receipt, complaints=("member-2",))
-    federation.phases["member-0"] = replace(
-        phase, opened=tuple(d for d in phase.opened if d.member != "member-2"), receipt=complained
-    )
-    assert refusal(answer, federation, freeze) == "box-refused"
-    without = replace(freeze, headers=tuple(h for h in freeze.headers if h.member != "member-2"))
-    voted, _ = answer(federation, "member-0", without)
+    refused = tuple(d.survivor for d in phase.opened if d.member == "member-2")
+    held = tuple(d for d in phase.opened if d.member != "member-2")
+    federation.phases["member-0"] = replace(phase, opened=held, refused=refused)
+    voted, _ = answer(federation, "member-0", freeze)
     assert isinstance(voted, Voted)
+    # but as the upload that was shown with the box, and no other
+    headers = list(freeze.headers)
+    headers[2] = resign(federation, federation.phases["member-2"].uploads[0], salt=bytes(32)).header  # type: ignore[attr-defined]  # it has uploaded
+    assert refusal(answer, federation, replace(freeze, headers=tuple(headers))) == "survivors-invalid"
+
+
+@pytest.mark.parametrize("history", [(), (Past(bytes(32), "cancelled", ()),) * 2], ids=["none", "too long"])
+def test_a_history_that_is_not_the_openings_is_refused(answer: Answer, history: tuple[Past, ...]) -> None:
+    federation = Federation(6)
+    federation.run_round(terms=federation.terms(8))
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Freezing)
+    request = federation.phase.request_for("member-0")
+    assert isinstance(request, Freeze)
+    (past,) = request.history
+    fewer = replace(past, sets=(SurvivorSet(past.sets[0].survivors[:4]),))
+    for shown in (history, (fewer,), (replace(past, context=bytes(32)),)):
+        assert refusal(answer, federation, replace(request, history=shown)) == "chain-broken"
+    voted, _ = answer(federation, "member-0", request)
+    assert isinstance(voted, Voted)
+
+
+def ledger(answer: Answer, survivors: slice, **changes: Any) -> Any:
+    """What member-0 answers to a second round over the same lineages, of some survivors of the first."""
+    federation = Federation(8, lineage=b"the same", **changes)
+    federation.run_round(terms=federation.terms(8))
+    exceptions = (federation.excepting(federation.ids[6:]),) if changes.get("seed") else ()
+    federation.begin(terms=federation.terms(8), exceptions=exceptions)
+    federation.run_until(Freezing)
+    request = federation.phase.request_for("member-0")
+    assert isinstance(request, Freeze)
+    _, (reply,) = answer(federation, "member-0", replace(request, headers=request.headers[survivors]))
+    return federation, reply
+
+
+def test_a_set_that_would_expose_a_group_is_refused_and_the_group_named(answer: Answer) -> None:
+    # 8 members in the first sum, 6 of them in the second: their difference is a sum of two, g = 5
+    federation, reply = ledger(answer, slice(6))
+    assert isinstance(reply, Refusal)
+    assert (reply.cause, reply.group) == ("ledger-refused", federation.ids[6:])
+    assert reply.rounds == (federation.links[0].context,)
+
+
+def test_the_same_set_again_is_signed(answer: Answer) -> None:
+    assert isinstance(ledger(answer, slice(8))[1], Vote)
+
+
+def test_a_group_that_the_admin_excepts_is_signed(answer: Answer) -> None:
+    assert isinstance(ledger(answer, slice(6), seed=1)[1], Vote)
+    # another group is not
+    _, reply = ledger(answer, slice(1, 7), seed=1)
+    assert (reply.cause, reply.group) == ("ledger-refused", ("member-0", "member-7"))
+
+
+def test_lost_members_next_to_each_other_are_refused_by_every_decryptor(
+    sparse: Callable[..., Federation], answer: Answer
+) -> None:
+    federation = sparse()
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Freezing)
+    request = federation.phase.request_for("member-00")
+    assert isinstance(request, Freeze)
+    ring = federation.phase.attempt.graph.ring
+    for lost, expected in ((ring[0:2], "window-exceeded"), ((ring[0], ring[2]), None)):
+        headers = tuple(header for header in request.headers if header.member not in lost)
+        _, (reply,) = answer(federation, "member-00", replace(request, headers=headers))
+        assert getattr(reply, "cause", None) == expected
 
 
 def test_a_proposal_of_another_context_is_refused(

@@ -3,10 +3,13 @@ from dataclasses import replace
 
 import pytest
 
+from protocol.attempt import Attempt
+from protocol.coordinator import Recovered
 from protocol.errors import PeerFault
 from protocol.member import Closed, MemberPhase, Opened, load_phase
-from protocol.messages import Message, Reveal, Upload
+from protocol.messages import Disclosure, Evictions, Message, Reveal, Upload
 from protocol.simulator import After, Federation, Tamper
+from tests.protocol.forging import false_dealers, other_secrets
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -68,8 +71,8 @@ def test_after_void_the_keys_wait_for_a_retry_no_longer_than_the_terms_last() ->
     lapsed = phase.lapse(end)
     assert isinstance(lapsed, Closed)
     assert (lapsed.ready.sequence, lapsed.ready.attempt) == (1, 0)
-    assert lapsed.ready.pairs == phase.ready.advanced(1, 0).pairs
-    assert lapsed.lapse(end) is lapsed
+    assert lapsed.ready == phase.ready.advanced(1, 0, phase.history)
+    assert lapsed.lapse(end) == lapsed
 
 
 def test_after_a_sum_nothing_is_left_to_lapse(federation: Federation) -> None:
@@ -77,5 +80,159 @@ def test_after_a_sum_nothing_is_left_to_lapse(federation: Federation) -> None:
     end = phase.opening.terms.latest_end_s
     assert phase.lapse(end - 1) is phase
     lapsed = phase.lapse(end)
-    assert lapsed == replace(phase, reveals=())
-    assert lapsed.lapse(end) is lapsed
+    assert lapsed == phase.settled() == replace(phase, reveals=(), held=())
+    assert lapsed.lapse(end) == lapsed
+
+
+def test_after_the_latest_end_nothing_is_revealed_again(federation: Federation, answer: Answer) -> None:
+    phase = closed(federation)
+    federation.now_s = phase.opening.terms.latest_end_s
+    after, replies = answer(federation, "member-0", phase.certificate)
+    assert replies == ()
+    assert after == phase.settled()
+
+
+def test_the_next_opening_erases_the_shares(federation: Federation, answer: Answer) -> None:
+    held = closed(federation).held
+    assert held
+    phase, _ = answer(federation, "member-0", federation.opening(federation.terms(8)))
+    assert not any(dealt.shares in phase.to_bytes() for dealt in held)
+
+
+# Evictions
+
+
+@pytest.fixture
+def evicting() -> tuple[Federation, Evictions]:
+    """Eight members, a = 2: member-3 and member-6 dealt falsely, and are found one after the other."""
+    federation = Federation(8)
+    false_dealers(
+        federation,
+        {
+            # member-6 lies about one edge only, which nobody looks at before member-3 is evicted
+            "member-3": other_secrets,
+            "member-6": lambda attempt: other_secrets(attempt, attempt.secret_index("member-6", "member-3")),
+        },
+    )
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ("member-3", "member-6")
+    evictions = outcome.phase.evictions
+    assert evictions is not None
+    return federation, evictions
+
+
+def before_evictions(federation: Federation, member: str) -> Closed:
+    """The member as it was when it had revealed once."""
+    phase = closed(federation, member)
+    first = replace(phase, evicted=(), reveals=()).revealing(federation.keys[member])
+    federation.phases[member] = first
+    return first
+
+
+def test_a_decryptor_reveals_again_as_if_the_evicted_were_lost(
+    evicting: tuple[Federation, Evictions], answer: Answer
+) -> None:
+    federation, evictions = evicting
+    first = before_evictions(federation, "member-0")
+    one = replace(evictions, proofs=evictions.proofs[:1])
+    federation.phases["member-0"], (second,) = answer(federation, "member-0", one)
+    phase, (third,) = answer(federation, "member-0", evictions)
+    assert isinstance(phase, Closed)
+    assert [s.member for s in phase.evicted] == list(evictions.evicted)
+    assert isinstance(third, Reveal)
+    for reveal, evicted in ((first.reveals[0], 0), (second, 1), (third, 2)):
+        assert isinstance(reveal, Reveal)
+        assert reveal.evicted == evictions.evicted[:evicted]
+        assert [len(run) for run in reveal.runs] == [36 * (1 + evicted)] * (8 - evicted)
+        reveal.verify(federation.keys["member-0"].public, "member-0")
+    # what it revealed before stands in what it reveals now
+    assert [run[:36] for run in third.runs] == [
+        run
+        for run, dealt in zip(first.reveals[0].runs, first.held, strict=True)
+        if dealt.member not in evictions.evicted
+    ]
+    stored = load_phase(phase.to_bytes())
+    assert stored == phase
+    assert stored.outbox() == (third,)
+
+
+def test_the_same_evictions_again_are_answered_by_the_same_bytes(
+    evicting: tuple[Federation, Evictions], answer: Answer
+) -> None:
+    federation, evictions = evicting
+    phase = closed(federation)
+    again, replies = answer(federation, "member-0", evictions)
+    assert again is phase
+    assert [r.to_bytes() for r in replies] == [r.to_bytes() for r in phase.reveals]
+
+
+def test_nobody_who_was_evicted_is_let_back_in(
+    evicting: tuple[Federation, Evictions], answer: Answer
+) -> None:
+    federation, evictions = evicting
+    for proofs in ((), evictions.proofs[:1], evictions.proofs[1:]):
+        with pytest.raises(
+            PeerFault, match=r"^eviction-invalid: . dealers evicted after 2.*\[coordinator\]$"
+        ):
+            answer(federation, "member-0", replace(evictions, proofs=proofs))
+
+
+def test_more_than_may_collude_are_not_evicted(
+    evicting: tuple[Federation, Evictions], answer: Answer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    federation, evictions = evicting
+    before_evictions(federation, "member-0")
+    quorum = replace(closed(federation).attempt.quorum, colluders=1)
+    monkeypatch.setattr(Attempt, "quorum", quorum)
+    with pytest.raises(PeerFault, match=r"^eviction-invalid: 2 dealers evicted after 0, at most 1 may be"):
+        answer(federation, "member-0", evictions)
+    answer(federation, "member-0", replace(evictions, proofs=evictions.proofs[:1]))
+
+
+def test_evictions_of_another_context_are_refused(
+    evicting: tuple[Federation, Evictions], answer: Answer
+) -> None:
+    federation, evictions = evicting
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+        answer(federation, "member-0", replace(evictions, context=bytes(32)))
+
+
+def test_once_the_shares_are_erased_evictions_open_nothing(
+    evicting: tuple[Federation, Evictions], answer: Answer
+) -> None:
+    federation, evictions = evicting
+    first = before_evictions(federation, "member-0")
+    federation.phases["member-0"] = first.settled()
+    phase, replies = answer(federation, "member-0", evictions)
+    assert replies == ()
+    assert isinstance(phase, Closed)
+    assert len(phase.evicted) == 2
+    federation.phases["member-0"] = first
+    federation.now_s = first.opening.terms.latest_end_s
+    assert answer(federation, "member-0", evictions)[1] == ()
+
+
+def test_an_evicted_decryptor_still_decrypts(evicting: tuple[Federation, Evictions], answer: Answer) -> None:
+    federation, evictions = evicting
+    before_evictions(federation, "member-3")
+    _, (reveal,) = answer(federation, "member-3", evictions)
+    assert isinstance(reveal, Reveal)
+    assert [len(run) for run in reveal.runs] == [3 * 36] * 6
+
+
+# Other cohorts, other messages
+
+
+def test_what_is_learned_elsewhere_is_kept(federation: Federation, answer: Answer) -> None:
+    phase = closed(federation)
+    history = replace(phase.history, spent=(b"a lineag",))
+    known = phase.knowing(history)
+    assert known.history == known.ready.history == history
+    assert replace(known, ready=phase.ready) == phase
+
+
+def test_an_exact_sum_is_not_recounted(federation: Federation, answer: Answer) -> None:
+    disclosure = Disclosure(closed(federation).attempt.context, ())
+    with pytest.raises(PeerFault, match=r"^wrong-phase: only the sum of an indicator round is recounted"):
+        answer(federation, "member-0", disclosure)

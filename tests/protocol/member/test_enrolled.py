@@ -4,10 +4,13 @@ from typing import Any
 
 import pytest
 
+from protocol.attempt import cohort_graph
+from protocol.coordinator import Enrolling
 from protocol.errors import PeerFault
-from protocol.member import Enrolled, MemberPhase, Ready
-from protocol.messages import KeyCard, Manifest, Message, cohort_id
+from protocol.member import Enrolled, History, MemberPhase, Ready
+from protocol.messages import Cards, KeyCard, Message, Shown, cards_tree, cohort_id
 from protocol.simulator import Federation, SeededRandom
+from tests.protocol.forging import again
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -21,22 +24,23 @@ def federation() -> Federation:
     return federation
 
 
-def recarded(federation: Federation, index: int, **changes: Any) -> Manifest:
-    cards = list(federation.manifest.cards)
-    card = cards[index]
-    values = {name: getattr(card, name) for name in vars(card) if name != "signature"}
-    cards[index] = KeyCard.make(federation.keys[card.member], **{**values, **changes})
-    return replace(federation.manifest, cards=tuple(cards))
+def recarded(federation: Federation, index: int, **changes: Any) -> Cards:
+    """All cards, one of them changed and signed again by its member, under the root that they then have."""
+    cards = [shown.card for shown in federation.cards.shown]
+    cards[index] = again(cards[index], federation.keys[cards[index].member], **changes)
+    manifest = replace(federation.manifest, cards_root=cards_tree(cards).root)
+    return Cards(manifest, tuple(Shown(card, ()) for card in cards))
 
 
 def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federation, answer: Answer) -> None:
     enrolled = federation.phases["member-0"]
     assert isinstance(enrolled, Enrolled)
-    ready, replies = answer(federation, "member-0", federation.manifest)
+    ready, replies = answer(federation, "member-0", federation.cards)
     assert isinstance(ready, Ready)
     assert replies == ()
-    assert [pair.peer for pair in ready.pairs] == list(federation.ids[1:])
-    assert (ready.sequence, ready.attempt, ready.chain_length) == (0, 0, 0)
+    for pairs in (ready.masks, ready.boxes):
+        assert [pair.peer for pair in pairs] == list(federation.ids[1:])
+    assert (ready.sequence, ready.attempt, ready.history) == (0, 0, History())
     # protocol "Keys": once the pair secrets are stored, the X25519 private keys are gone
     for private in (enrolled.mask_private, enrolled.box_private):
         assert private in enrolled.to_bytes()
@@ -44,13 +48,14 @@ def test_the_manifest_turns_private_keys_into_pair_secrets(federation: Federatio
 
 
 def test_every_two_members_hold_the_same_pair_secrets(federation: Federation, answer: Answer) -> None:
-    pairs: dict[tuple[str, str], tuple[bytes, bytes]] = {}
+    keys: dict[tuple[str, str, str], bytes] = {}
     for member in federation.ids:
-        ready, _ = answer(federation, member, federation.manifest)
+        ready, _ = answer(federation, member, federation.cards)
         assert isinstance(ready, Ready)
-        pairs |= {(member, pair.peer): (pair.mask, pair.box) for pair in ready.pairs}
-    assert all(keys == pairs[peer, member] for (member, peer), keys in pairs.items())
-    assert len(set(pairs.values())) == 10
+        keys |= {("mask", member, pair.peer): pair.key for pair in ready.masks}
+        keys |= {("box", member, pair.peer): pair.key for pair in ready.boxes}
+    assert all(key == keys[purpose, peer, member] for (purpose, member, peer), key in keys.items())
+    assert len(set(keys.values())) == 20
 
 
 def test_the_card_is_what_is_sent_again(federation: Federation) -> None:
@@ -89,7 +94,7 @@ def test_whom_the_roster_does_not_hold_under_this_id_does_not_enrol(
 
 def test_a_manifest_of_another_cohort_is_refused(federation: Federation, answer: Answer) -> None:
     with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
-        answer(federation, "member-0", Federation(5).manifest)
+        answer(federation, "member-0", Federation(5).cards)
 
 
 def test_a_true_manifest_of_another_cohort_than_the_own_cards_is_refused(federation: Federation) -> None:
@@ -104,7 +109,7 @@ def test_a_true_manifest_of_another_cohort_than_the_own_cards_is_refused(federat
     with pytest.raises(
         PeerFault, match=r"^wrong-cohort: the manifest is for another cohort than this member's"
     ):
-        elsewhere.receive(federation.manifest, federation.keys["member-0"], 0.0)
+        elsewhere.receive(federation.cards, federation.keys["member-0"], 0.0)
 
 
 def test_a_manifest_with_another_card_of_ones_own_is_refused(federation: Federation, answer: Answer) -> None:
@@ -114,16 +119,13 @@ def test_a_manifest_with_another_card_of_ones_own_is_refused(federation: Federat
 
 
 def test_a_manifest_without_the_own_card_is_refused(federation: Federation, answer: Answer) -> None:
-    manifest = replace(
-        federation.manifest,
-        cards=federation.manifest.cards[1:],
-        caps=federation.manifest.caps[1:],
-        decryptors=federation.ids[1:],
-        threshold=3,
-        degree=3,
-    )
-    with pytest.raises(PeerFault, match=r"^manifest-mismatch:"):
-        answer(federation, "member-0", manifest)
+    enrolling = Enrolling(federation.roster, 1, federation.cap)
+    for shown in federation.cards.shown[1:]:
+        enrolling = enrolling.receive(shown.card, federation.now_s)
+    cards = enrolling.cards_for(enrolling.manifest(), "member-1")
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: the manifest does not hold this member's card"):
+        answer(federation, "member-0", cards)
+    answer(federation, "member-1", cards)
 
 
 @pytest.mark.parametrize("field", ["mask_key", "box_key"])
@@ -137,6 +139,152 @@ def test_a_colluders_low_order_key_is_refused_by_the_member_too(
 
 def test_a_refused_manifest_leaves_the_member_as_it_was(federation: Federation, answer: Answer) -> None:
     with pytest.raises(PeerFault):
-        answer(federation, "member-0", replace(federation.manifest, threshold=2))
-    ready, _ = answer(federation, "member-0", federation.manifest)
+        answer(
+            federation,
+            "member-0",
+            replace(federation.cards, manifest=replace(federation.manifest, threshold=2)),
+        )
+    ready, _ = answer(federation, "member-0", federation.cards)
     assert isinstance(ready, Ready)
+
+
+# Large cohorts: some cards, each with its path
+
+
+@pytest.fixture
+def large(sparse: Callable[..., Federation]) -> Federation:
+    """Twelve on a ring have sent a card for cohort 1, and nobody has seen its manifest."""
+    federation = sparse()
+    federation.tamper = lambda sender, message: None if ">" in sender else message
+    federation.enrol(1)
+    return federation
+
+
+def shown_to(federation: Federation, member: str) -> Cards:
+    enrolling = Enrolling(federation.roster, 1, federation.cap)
+    for shown in federation.cards.shown:
+        enrolling = enrolling.receive(shown.card, federation.now_s)
+    return enrolling.cards_for(federation.manifest, member)
+
+
+def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation, answer: Answer) -> None:
+    neighbours = cohort_graph(large.manifest).neighbours("member-01")
+    cards = shown_to(large, "member-01")
+    assert set(cards.by_member) == {"member-01", *neighbours, *large.manifest.decryptors}
+    assert len(cards.shown) < 12
+    assert all(shown.path for shown in cards.shown)
+    ready, _ = answer(large, "member-01", cards)
+    assert isinstance(ready, Ready)
+    assert tuple(pair.peer for pair in ready.masks) == neighbours
+    assert tuple(pair.peer for pair in ready.boxes) == large.manifest.decryptors
+
+
+def test_a_decryptor_is_shown_all_and_needs_all(large: Federation, answer: Answer) -> None:
+    cards = shown_to(large, "member-03")
+    assert tuple(cards.by_member) == large.ids
+    assert not any(shown.path for shown in cards.shown)
+    ready, _ = answer(large, "member-03", cards)
+    assert isinstance(ready, Ready)
+    assert [pair.peer for pair in ready.boxes] == [m for m in large.ids if m != "member-03"]
+    assert tuple(pair.peer for pair in ready.masks) == cohort_graph(large.manifest).neighbours("member-03")
+    # its own card with those of its neighbours and of the other decryptors: a box of somebody else has no key
+    needed = {"member-03", *cohort_graph(large.manifest).neighbours("member-03"), *large.manifest.decryptors}
+    tree = cards_tree(shown.card for shown in cards.shown)
+    some = tuple(
+        Shown(shown.card, tuple(tree.path(large.manifest.place[shown.member])))
+        for shown in cards.shown
+        if shown.member in needed
+    )
+    stranger = next(m for m in large.ids if m not in needed)
+    with pytest.raises(
+        PeerFault, match=rf"^manifest-mismatch: the card of {stranger} is not shown \[coordinator\]$"
+    ):
+        answer(large, "member-03", replace(cards, shown=some))
+
+
+def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation, answer: Answer) -> None:
+    cards = shown_to(large, "member-01")
+    neighbour = next(m for m in cohort_graph(large.manifest).neighbours("member-01"))
+    for hidden in (neighbour, "member-09"):
+        rest = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != hidden))
+        with pytest.raises(PeerFault, match=rf"^manifest-mismatch: the card of {hidden} is not shown"):
+            answer(large, "member-01", rest)
+    without = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != "member-01"))
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: the manifest does not hold this member's card"):
+        answer(large, "member-01", without)
+
+
+PATHS: dict[str, Callable[[Shown, Shown], Shown]] = {
+    "changed": lambda shown, _: replace(shown, path=(bytes(32), *shown.path[1:])),
+    "cut": lambda shown, _: replace(shown, path=shown.path[:-1]),
+    "longer": lambda shown, _: replace(shown, path=(*shown.path, bytes(32))),
+    "none": lambda shown, _: replace(shown, path=()),
+    "of another place": lambda shown, other: replace(shown, path=other.path),
+}
+
+
+@pytest.mark.parametrize("how", PATHS)
+def test_a_card_with_a_wrong_path_is_refused(large: Federation, answer: Answer, how: str) -> None:
+    cards = shown_to(large, "member-01")
+    wrong = PATHS[how](cards.shown[2], cards.shown[3])
+    shown = (*cards.shown[:2], wrong, *cards.shown[3:])
+    with pytest.raises(PeerFault, match=rf"^manifest-mismatch: .*: {wrong.member} \[coordinator\]$"):
+        answer(large, "member-01", replace(cards, shown=shown))
+
+
+def test_another_card_than_the_root_binds_is_refused_by_its_path(large: Federation, answer: Answer) -> None:
+    # its member signed both: one for the victim, one for the rest
+    cards = shown_to(large, "member-01")
+    place = next(i for i, shown in enumerate(cards.shown) if shown.member != "member-01")
+    shown = cards.shown[place]
+    other = again(shown.card, large.keys[shown.member], nonce=bytes(32))
+    changed = (*cards.shown[:place], replace(shown, card=other), *cards.shown[place + 1 :])
+    with pytest.raises(PeerFault, match=rf"^manifest-mismatch: .*: {shown.member} \[coordinator\]$"):
+        answer(large, "member-01", replace(cards, shown=changed))
+
+
+def test_a_card_of_somebody_who_is_not_in_the_cohort_is_refused(
+    sparse: Callable[..., Federation], answer: Answer
+) -> None:
+    federation = sparse()
+    late = federation.cards.shown[11].card
+    federation.tamper = lambda sender, m: None if ">" in sender or sender == "member-11" else m
+    federation.enrol(1)
+    late = again(late, federation.keys["member-11"], cohort=federation.manifest.cohort)
+    cards = shown_to(federation, "member-01")
+    padded = replace(cards, shown=(*cards.shown, Shown(late, cards.shown[0].path)))
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*: member-11 \[coordinator\]$"):
+        answer(federation, "member-01", padded)
+
+
+def test_where_all_cards_are_shown_none_has_a_path(federation: Federation, answer: Answer) -> None:
+    first, *rest = federation.cards.shown
+    shown = (replace(first, path=(bytes(32),)), *rest)
+    with pytest.raises(PeerFault, match=r"^manifest-mismatch: .*: member-0 \[coordinator\]$"):
+        answer(federation, "member-0", replace(federation.cards, shown=shown))
+
+
+def test_what_is_learned_while_the_cards_come_in_is_kept(federation: Federation, answer: Answer) -> None:
+    enrolled = federation.phases["member-0"]
+    assert isinstance(enrolled, Enrolled)
+    known = replace(enrolled.history, spent=(b"a lineag",))
+    federation.phases["member-0"] = enrolled.knowing(known)
+    ready, _ = answer(federation, "member-0", federation.cards)
+    assert isinstance(ready, Ready)
+    assert ready.history == known
+
+
+def test_in_a_large_cohort_whoever_needs_all_cards_is_shown_them_without_paths(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("protocol.coordinator.enrolling.ALL_CARDS_MAX", 5)
+    shown: list[Cards] = []
+
+    def note(_sender: str, message: Message) -> Message:
+        if isinstance(message, Cards):
+            shown.append(message)
+        return message
+
+    federation = Federation(7, decryptors=(0, 1, 2), tamper=note)
+    assert isinstance(federation.phases["member-6"], Ready)
+    assert shown == [federation.cards] * 7

@@ -7,8 +7,9 @@ import pytest
 from protocol.coordinator import Collecting
 from protocol.errors import Misuse, PeerFault
 from protocol.member import MemberPhase, Opened, Uploaded, load_phase
-from protocol.messages import Message, Opening, Upload
+from protocol.messages import Message, Past, Upload
 from protocol.simulator import After, Federation
+from tests.protocol.forging import again
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -46,8 +47,8 @@ def test_the_upload_is_stored_before_its_announcement_leaves(federation: Federat
 
 def test_a_restarted_member_sends_the_very_same_bytes(federation: Federation) -> None:
     phase, replies = uploaded(federation, opened(federation, "member-0"))
-    again = load_phase(phase.to_bytes())
-    assert [message.to_bytes() for message in again.outbox()] == [message.to_bytes() for message in replies]
+    loaded = load_phase(phase.to_bytes())
+    assert [message.to_bytes() for message in loaded.outbox()] == [message.to_bytes() for message in replies]
 
 
 def test_nothing_is_sent_before_the_upload(federation: Federation) -> None:
@@ -58,9 +59,9 @@ def test_the_same_opening_again_is_answered_by_the_same_upload(
     federation: Federation, answer: Answer
 ) -> None:
     federation.phases["member-0"], replies = uploaded(federation, opened(federation, "member-0"))
-    phase, again = answer(federation, "member-0", federation.phase.attempt.opening)
+    phase, resent = answer(federation, "member-0", federation.phase.attempt.opening)
     assert phase is federation.phases["member-0"]
-    assert again == replies
+    assert resent == replies
     federation.phases["member-1"] = opened(federation, "member-1")
     assert answer(federation, "member-1", federation.phase.attempt.opening) == (
         federation.phases["member-1"],
@@ -78,13 +79,9 @@ def test_a_retry_without_the_certificate_of_the_attempt_before_is_refused(
     federation: Federation, answer: Answer
 ) -> None:
     federation.phases["member-0"], _ = uploaded(federation, opened(federation, "member-0"))
-    values = vars(federation.phase.attempt.opening)
-    following = Opening.make(
-        federation.coordinator,
-        **{name: values[name] for name in ("cohort", "sequence", "terms")},
-        attempt=1,
-        links=(federation.phase.attempt.link(bytes(32)),),
-    )
+    attempt = federation.phase.attempt
+    past = Past(attempt.context, "cancelled", ())
+    following = again(attempt.opening, federation.coordinator, attempt=1, links=(attempt.link(past),))
     with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open"):
         answer(federation, "member-0", following)
 

@@ -6,9 +6,10 @@ import pytest
 
 from protocol.coordinator import Checking
 from protocol.errors import PeerFault
-from protocol.member import Checked, MemberPhase, Uploaded
-from protocol.messages import Deliveries, Delivery, Message, Receipt, Survivor, Upload
+from protocol.member import Checked, MemberPhase
+from protocol.messages import Deliveries, Delivery, Message, Receipt, Survivor, Upload, deliveries_hash
 from protocol.shamir import PRIME
+from protocol.shelf import MemoryShelf, Trees
 from protocol.simulator import Federation
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
@@ -100,8 +101,8 @@ def test_an_upload_of_another_context_is_refused(
 
 
 def uploads(federation: Federation) -> dict[str, Upload]:
-    assert isinstance(federation.phase, Checking)
-    return federation.phase.uploads
+    held = {member: phase.outbox() for member, phase in federation.phases.items()}
+    return {m: sent for m, outbox in held.items() for sent in outbox if isinstance(sent, Upload)}
 
 
 def test_a_strangers_upload_is_refused(
@@ -214,15 +215,15 @@ def test_a_bad_box_is_a_complaint_and_the_others_stand(
 ) -> None:
     edit, commit = CHEATS[how]
     deliveries = checking(federation)
-    checked = federation.phase
-    assert isinstance(checked, Checking)
-    true = checked.uploads["member-3"]
-    phase = federation.phases["member-3"]
-    assert isinstance(phase, Uploaded)
+    true = uploads(federation)["member-3"]
     cheat = redeal(
         federation, true, lambda who, shares: edit(shares) if who == "member-0" else shares, commit=commit
     )
-    shown = replace(checked, uploads={**checked.uploads, "member-3": cheat}).request_for("member-0")
+    shelf = MemoryShelf()
+    for upload in (*uploads(federation).values(), cheat):
+        shelf.put(upload, Trees.of(upload))
+    setting = replace(federation.phase.setting, shelf=shelf)
+    shown = replace(federation.phase, setting=setting).request_for("member-0")
     assert isinstance(shown, Deliveries)
     assert shown.context == deliveries.context
     said = receipt(answer, federation, shown)
@@ -246,5 +247,24 @@ def test_a_complaint_discloses_nothing(
     body = phase.receipt.encode_fields(without="signature")
     names = b"".join(bytes((len(m),)) + m.encode() for m in ("member-1", "member-2", "member-3"))
     assert body == (
-        deliveries.context + b"\x08member-0" + b"\x03\0\0\0" + names + b"\x01\0\0\0" + b"\x08member-4"
+        deliveries.context
+        + b"\x08member-0"
+        + phase.receipt.uploads
+        + b"\x03\0\0\0"
+        + names
+        + b"\x01\0\0\0"
+        + b"\x08member-4"
     )
+
+
+def test_a_receipt_binds_the_uploads_that_were_delivered(
+    federation: Federation, deliveries: Deliveries, answer: Answer, resign: Callable[..., Upload]
+) -> None:
+    first = receipt(answer, federation, deliveries)
+    digests = [delivery.header.digest for delivery in deliveries.deliveries]
+    assert first.uploads == deliveries_hash(deliveries.context, digests)
+    # the same dealer's other upload, of the same shares
+    header = resign(federation, uploads(federation)["member-4"], records=b"R" * 8).header
+    other = receipt(answer, federation, changed(deliveries, 3, header=header))
+    assert (other.dealers, other.complaints) == (first.dealers, first.complaints)
+    assert other.uploads != first.uploads

@@ -92,5 +92,5 @@ def test_the_vote_keeps_the_shares_it_will_reveal(
     vote(answer, federation, freeze)
     voted = federation.phases["member-0"]
     assert isinstance(voted, Voted)
-    assert voted.dealt() == checked.dealt() == checked.opened
+    assert voted.held() == checked.held() == checked.opened
     assert len(voted.opened) == 5

@@ -1,4 +1,3 @@
-import hashlib
 import struct
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,17 +6,40 @@ from typing import Any
 import pytest
 
 from protocol.errors import Misuse, PeerFault
-from protocol.messages import EMPTY_CHAIN, Link, Message, Opening, Terms, extend_chain
+from protocol.identity import SigningKey
+from protocol.messages import (
+    EMPTY_CHAIN,
+    NO_INDICATOR,
+    Family,
+    Ledger,
+    LedgerException,
+    Link,
+    Message,
+    Opening,
+    Terms,
+    extend_chain,
+)
 from protocol.messages.upload import MAX_CHUNKS
+from tests.protocol.messages.wire import h
 
-LINK = Link(cohort=b"\xcc" * 32, sequence=1, attempt=2, context=b"\xc7" * 32, outcome=b"\x0c" * 32)
+ADMIN = SigningKey(b"\xad" * 32)
+
+LINK = Link(
+    cohort=b"\xcc" * 32,
+    sequence=1,
+    attempt=2,
+    family="exact",
+    context=b"\xc7" * 32,
+    closing=b"\x0c" * 32,
+)
 LINK_HEX = "".join(
     (
         "cc" * 32,  # cohort
         "0100000000000000",  # sequence
         "02",  # attempt
+        "05" + "6578616374",  # family: "exact"
         "c7" * 32,  # context
-        "0c" * 32,  # outcome
+        "0c" * 32,  # closing
     )
 )
 
@@ -33,6 +55,9 @@ TERMS = Terms(
     extractor=b"\xe1" * 32,
     ridges=(0.5,),
     noise=b"",
+    indicator=b"\x1d" * 32,
+    margin=2,
+    withheld=(3, 258),
     latest_end_s=2_000_000,
 )
 TERMS_HEX = "".join(
@@ -48,23 +73,53 @@ TERMS_HEX = "".join(
         "e1" * 32,  # extractor
         "01000000" + "000000000000e03f",  # ridges: 0.5
         "00000000",  # noise: none
+        "1d" * 32,  # indicator
+        "02000000",  # margin
+        "02000000" + "03000000" + "02010000",  # withheld: 3, 258
         "80841e0000000000",  # latest_end_s
     )
 )
 
+EXCEPTION = LedgerException(
+    federation=b"\xf0" * 32,
+    cohort=b"\xcc" * 32,
+    sequence=2,
+    members=("ann", "bob"),
+    reason="bob leßt los",
+    signature=b"\x5e" * 64,
+)
+EXCEPTION_HEX = "".join(
+    (
+        "f0" * 32,  # federation
+        "cc" * 32,  # cohort
+        "0200000000000000",  # sequence
+        "02000000" + "03616e6e" + "03626f62",  # members: "ann", "bob"
+        "0d000000" + "626f62206c65c39f74206c6f73",  # reason: 12 letters in 13 bytes of UTF-8
+        "5e" * 64,  # signature
+    )
+)
+EXCEPTION_WIRE = bytes.fromhex("02" + "13" + EXCEPTION_HEX)  # version, kind: exception, fields
+
 OPENING = Opening(
-    cohort=b"\xcc" * 32, sequence=2, attempt=3, links=(LINK,), terms=TERMS, signature=b"\x5e" * 64
+    cohort=b"\xcc" * 32,
+    sequence=2,
+    attempt=3,
+    links=(LINK,),
+    terms=TERMS,
+    exceptions=(EXCEPTION,),
+    signature=b"\x5e" * 64,
 )
 WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "04",  # kind: opening
             "cc" * 32,  # cohort
             "0200000000000000",  # sequence
             "03",  # attempt
             "01000000" + LINK_HEX,  # links: one
             TERMS_HEX,  # terms
+            "01000000" + EXCEPTION_HEX,  # exceptions: one
             "5e" * 64,  # signature
         )
     )
@@ -76,27 +131,100 @@ def reopened(**changes: Any) -> Opening:
     return Opening.from_bytes(replace(OPENING, terms=replace(TERMS, **changes)).to_bytes())
 
 
-def test_on_the_wire(strict: Callable[[Message, bytes], None]) -> None:
-    strict(OPENING, WIRE)
+@pytest.mark.parametrize(
+    ("message", "wire"), [(OPENING, WIRE), (EXCEPTION, EXCEPTION_WIRE)], ids=["opening", "exception"]
+)
+def test_on_the_wire(message: Message, wire: bytes, strict: Callable[[Message, bytes], None]) -> None:
+    strict(message, wire)
 
 
 def test_known_hashes() -> None:
-    assert TERMS.hash.hex() == "b90c6c08be9d49a2bbfc5ad6e499a30f6c4d3bb5479c8476536013813588f5dc"
-    assert TERMS.layout_hash.hex() == "8a95025231d49597c8f9af72d17467cf7c3033188982d5b63606c891f81ffd68"
-    assert OPENING.digest.hex() == "a1c23ddca6f606bba769567893e6df94219e9a59745e800363e0272e002b3757"
+    assert TERMS.hash == h(b"terms", bytes.fromhex(TERMS_HEX))
+    assert TERMS.hash.hex() == "57fb384f05e69582899ab97310182be65c5264986fd3d93ffa060a0c59e6479a"
+    assert TERMS.layout_hash == h(b"layout", b"{}")
+    assert TERMS.layout_hash.hex() == "2726818c4666e90200f9ddf788650e1488390b3c00c823053e5ba12817239365"
+    assert OPENING.digest == h(b"opening", WIRE[:-64])
+    assert OPENING.digest.hex() == "3ddde89d66fad128a8b3036a3d729536a9db9c9186a3027cf3e31f988086358a"
+
+
+def test_exceptions_are_named_by_all_their_bytes_in_order() -> None:
+    other = replace(EXCEPTION, reason="")
+    assert OPENING.exceptions_hash == h(b"exception", EXCEPTION_WIRE)
+    assert OPENING.exceptions_hash.hex() == "c03520e65a0681c377cf2e52b39fb6a98aee4206a7669da7011de985f77e584d"
+    assert replace(OPENING, exceptions=()).exceptions_hash == h(b"exception")
+    both = replace(OPENING, exceptions=(EXCEPTION, other)).exceptions_hash
+    assert both == h(b"exception", EXCEPTION_WIRE, other.to_bytes())
+    assert both != replace(OPENING, exceptions=(other, EXCEPTION)).exceptions_hash
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"federation": bytes(32)},
+        {"cohort": bytes(32)},
+        {"sequence": 3},
+        {"members": ("ann",)},
+        {"members": ("ann", "bob", "eve")},
+        {"reason": "bob"},
+    ],
+)
+def test_an_exception_is_the_admin_s_in_every_field(change: dict[str, Any]) -> None:
+    values = {name: getattr(EXCEPTION, name) for name in vars(EXCEPTION) if name != "signature"}
+    made = LedgerException.make(ADMIN, **values)
+    made.verify(ADMIN.public, "admin")
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[admin\]$"):
+        replace(made, **change).verify(ADMIN.public, "admin")
 
 
 def test_the_chain_folds_links_in_order() -> None:
-    def fold(head: bytes, link: bytes) -> bytes:
-        lengths = [len(field).to_bytes(8, "little") + field for field in (head, link)]
-        return hashlib.sha256(b"veilsum/1/link\0" + b"".join(lengths)).digest()
-
     other = replace(LINK, attempt=3)
-    once = fold(bytes(32), LINK.encode_fields())
+    once = h(b"link", bytes(32), bytes.fromhex(LINK_HEX))
     assert extend_chain(EMPTY_CHAIN, ()) == bytes(32)
     assert extend_chain(EMPTY_CHAIN, (LINK,)) == once
-    assert extend_chain(EMPTY_CHAIN, (LINK, other)) == fold(once, other.encode_fields())
+    assert extend_chain(EMPTY_CHAIN, (LINK, other)) == h(b"link", once, other.encode_fields())
     assert extend_chain(EMPTY_CHAIN, (other, LINK)) != extend_chain(EMPTY_CHAIN, (LINK, other))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cohort": bytes(32)},
+        {"sequence": 2},
+        {"attempt": 3},
+        {"family": "noisy"},
+        {"context": bytes(32)},
+        {"closing": bytes(32)},
+    ],
+)
+def test_the_chain_holds_every_field_of_a_link(change: dict[str, Any]) -> None:
+    assert extend_chain(EMPTY_CHAIN, (replace(LINK, **change),)) != extend_chain(EMPTY_CHAIN, (LINK,))
+
+
+@pytest.mark.parametrize("family", ["indicator", "noisy", "exact"])
+def test_a_link_is_of_one_of_three_families(family: str) -> None:
+    link = replace(LINK, family=family)
+    assert Opening.from_bytes(replace(OPENING, links=(link,)).to_bytes()).links == (link,)
+
+
+def test_a_link_of_another_family_would_be_counted_nowhere_and_is_refused() -> None:
+    links = (replace(LINK, family="exakt"),)
+    for message in (replace(OPENING, links=links), Ledger(b"\xf0" * 32, links, ())):
+        with pytest.raises(PeerFault, match=r"^malformed: exakt is no family of rounds \[coordinator\]$"):
+            type(message).from_bytes(message.to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("changes", "family"),
+    [
+        ({}, Family.EXACT),
+        ({"noise": b"\0"}, Family.NOISY),
+        ({"statistic": "indicator"}, Family.INDICATOR),
+        ({"statistic": "indicator", "noise": b"\0"}, Family.INDICATOR),
+        ({"statistic": "noisy"}, Family.EXACT),
+    ],
+)
+def test_the_family_follows_from_statistic_and_noise(changes: dict[str, Any], family: Family) -> None:
+    assert replace(TERMS, **changes).family is family
 
 
 @pytest.mark.parametrize(
@@ -115,6 +243,8 @@ def test_the_chain_folds_links_in_order() -> None:
         ),
         ({"ridges": (0.0,)}, "a ridge parameter"),
         ({"ridges": (1.0, -1.0)}, "a ridge parameter"),
+        ({"ridges": (-0.0,)}, "a ridge parameter"),
+        ({"indicator": NO_INDICATOR}, "classes withheld without an indicator"),
     ],
 )
 def test_terms_outside_their_domain_are_refused(changes: dict[str, Any], words: str) -> None:
@@ -131,6 +261,9 @@ def test_terms_outside_their_domain_are_refused(changes: dict[str, Any], words: 
         {"elements": 1 << 32, "chunk_elements": 1 << 22},
         {"chunk_elements": 8, "elements": 8 * MAX_CHUNKS},
         {"ridges": ()},
+        {"withheld": ()},
+        {"withheld": (), "indicator": NO_INDICATOR},
+        {"withheld": (0, (1 << 32) - 1)},
     ],
 )
 def test_terms_at_the_edge_of_their_domain_are_taken(changes: dict[str, Any]) -> None:
@@ -153,8 +286,34 @@ def test_a_round_has_eight_attempts() -> None:
 
 
 def test_a_history_with_a_ninth_attempt_is_refused() -> None:
-    with pytest.raises(PeerFault, match=r"^wrong-sequence: attempt 8"):
-        Opening.from_bytes(replace(OPENING, links=(replace(LINK, attempt=8),)).to_bytes())
+    links = (LINK, replace(LINK, attempt=8))
+    for message in (replace(OPENING, links=links), Ledger(b"\xf0" * 32, links, ())):
+        with pytest.raises(PeerFault, match=r"^wrong-sequence: attempt 8"):
+            type(message).from_bytes(message.to_bytes())
+
+
+@pytest.mark.parametrize("classes", [(2, 1), (3, 3)])
+def test_withheld_classes_ascend(classes: tuple[int, int]) -> None:
+    low, high = (number.to_bytes(4, "little") for number in classes)
+    wire = WIRE.replace(bytes.fromhex("02000000" + "03000000" + "02010000"), b"\x02\0\0\0" + low + high)
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
+        Opening.from_bytes(wire)
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"bob le\xdft los!", "a text is not UTF-8"),
+        (b"bob le\xc1\x9ft los", "a text is not UTF-8"),
+        (b"bob le\x1bst los!", "a text has control characters"),
+        (b"bob le\xc2\x9bt los", "a text has control characters"),
+    ],
+    ids=["latin-1", "overlong", "escape", "c1"],
+)
+def test_an_admin_s_words_are_plain_text(raw: bytes, words: str) -> None:
+    wire = EXCEPTION_WIRE.replace("bob leßt los".encode(), raw)
+    with pytest.raises(PeerFault, match=rf"^malformed: {words}"):
+        LedgerException.from_bytes(wire)
 
 
 def test_a_history_longer_than_its_limit_is_refused_before_it_is_read() -> None:

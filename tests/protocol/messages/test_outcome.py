@@ -1,54 +1,52 @@
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from protocol.codec import SecretBytes
 from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.merkle import root
 from protocol.messages import (
     Certificate,
     Freeze,
     Message,
+    Past,
     Refusal,
     Reveal,
+    RevealSummary,
     Survivor,
-    UploadHeader,
+    SurvivorSet,
     VoidRequest,
     Vote,
+    closing_hash,
     survivors_hash,
     void_hash,
 )
+from tests.protocol.messages.wire import CONTEXT, HEADER, HEADER_HEX, SURVIVOR, SURVIVOR_HEX, h
 
-CONTEXT = b"\xc7" * 32
+KEY = SigningKey(b"\x0b" * 32)
 
-HEADER = UploadHeader(
-    context=CONTEXT,
-    member="ann",
-    lineage=b"\x11" * 8,
-    records=b"\x4e" * 8,
-    salt=b"\x5a" * 32,
-    chunk_root=b"\x01" * 32,
-    commitment_root=b"\x02" * 32,
-    box_root=b"\x03" * 32,
-    signature=b"\x5e" * 64,
+PAST = Past(context=b"\xc6" * 32, reason="none", sets=(SurvivorSet((SURVIVOR,)),))
+PAST_HEX = "".join(
+    (
+        "c6" * 32,  # context
+        "04" + "6e6f6e65",  # reason: "none"
+        "01000000",  # sets: one
+        "01000000" + SURVIVOR_HEX,  # its survivors: one
+    )
 )
 
-FREEZE = Freeze(context=CONTEXT, headers=(HEADER,))
+FREEZE = Freeze(context=CONTEXT, headers=(HEADER,), history=(PAST,))
 FREEZE_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "08",  # kind: freeze
             "c7" * 32,  # context
-            "01000000",  # headers: one
-            "c7" * 32,  # its context
-            "03616e6e",  # member: "ann"
-            "11" * 8,  # lineage
-            "4e" * 8,  # records
-            "5a" * 32,  # salt
-            "01" * 32 + "02" * 32 + "03" * 32,  # roots of chunks, commitments, boxes
-            "5e" * 64,  # signature
+            "01000000" + HEADER_HEX,  # headers: one
+            "01000000" + PAST_HEX,  # history: one
         )
     )
 )
@@ -57,7 +55,7 @@ VOID_REQUEST = VoidRequest(context=CONTEXT, reason="cancelled")
 VOID_REQUEST_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "09",  # kind: void request
             "c7" * 32,  # context
             "09" + "63616e63656c6c6564",  # reason: "cancelled"
@@ -74,32 +72,39 @@ VOTE_HEX = "".join(
         "5e" * 64,  # signature
     )
 )
-VOTE_WIRE = bytes.fromhex("01" + "0a" + VOTE_HEX)  # version, kind: vote, fields
+VOTE_WIRE = bytes.fromhex("02" + "0a" + VOTE_HEX)  # version, kind: vote, fields
 
-REFUSAL = Refusal(context=CONTEXT, member="bob", cause="cancelled", signature=b"\x5e" * 64)
+REFUSAL = Refusal(
+    context=CONTEXT,
+    member="bob",
+    cause="ledger-refused",
+    group=("ann", "eve"),
+    rounds=(b"\xc6" * 32,),
+    signature=b"\x5e" * 64,
+)
 REFUSAL_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "0b",  # kind: refusal
             "c7" * 32,  # context
             "03626f62",  # member: "bob"
-            "09" + "63616e63656c6c6564",  # cause: "cancelled"
+            "0e" + "6c65646765722d72656675736564",  # cause: "ledger-refused"
+            "02000000" + "03616e6e" + "03657665",  # group: "ann", "eve"
+            "01000000" + "c6" * 32,  # rounds: one
             "5e" * 64,  # signature
         )
     )
 )
 
-SURVIVOR = Survivor(member="ann", lineage=b"\x11" * 8, records=b"\x4e" * 8, digest=b"\xd9" * 32)
 CERTIFICATE = Certificate(context=CONTEXT, survivors=(SURVIVOR,), reason="none", votes=(VOTE,))
 CERTIFICATE_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "0c",  # kind: certificate
             "c7" * 32,  # context
-            "01000000",  # survivors: one
-            "03616e6e" + "11" * 8 + "4e" * 8 + "d9" * 32,  # "ann", lineage, records, digest
+            "01000000" + SURVIVOR_HEX,  # survivors: one
             "04" + "6e6f6e65",  # reason: "none"
             "01000000" + VOTE_HEX,  # votes: one
         )
@@ -109,7 +114,7 @@ VOID = Certificate(context=CONTEXT, survivors=(), reason="cancelled", votes=())
 VOID_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "0c",  # kind: certificate
             "c7" * 32,  # context
             "00000000",  # survivors: none, it is VOID
@@ -123,18 +128,45 @@ REVEAL = Reveal(
     context=CONTEXT,
     member="bob",
     outcome=b"\x0c" * 32,
-    shares=SecretBytes(b"\x5f" * 36),
+    evicted=("cat", "dan"),
+    runs=(SecretBytes(b"\x5f" * 36), SecretBytes(b"\x60" * 72)),
     signature=b"\x5e" * 64,
 )
 REVEAL_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "0d",  # kind: reveal
             "c7" * 32,  # context
             "03626f62",  # member: "bob"
             "0c" * 32,  # outcome
-            "24000000" + "5f" * 36,  # shares: 36 bytes
+            "02000000" + "03636174" + "0364616e",  # evicted: "cat", "dan"
+            "02000000",  # runs: two
+            "24000000" + "5f" * 36,  # 36 bytes
+            "48000000" + "60" * 72,  # 72 bytes
+            "5e" * 64,  # signature
+        )
+    )
+)
+RUNS_ROOT = root([b"\x5f" * 36, b"\x60" * 72])
+SUMMARY = RevealSummary(
+    context=CONTEXT,
+    member="bob",
+    outcome=b"\x0c" * 32,
+    evicted=("cat", "dan"),
+    runs_root=b"\x40" * 32,
+    signature=b"\x5e" * 64,
+)
+SUMMARY_WIRE = bytes.fromhex(
+    "".join(
+        (
+            "02",  # version
+            "16",  # kind: reveal summary
+            "c7" * 32,  # context
+            "03626f62",  # member: "bob"
+            "0c" * 32,  # outcome
+            "02000000" + "03636174" + "0364616e",  # evicted: "cat", "dan"
+            "40" * 32,  # runs_root
             "5e" * 64,  # signature
         )
     )
@@ -151,18 +183,12 @@ REVEAL_WIRE = bytes.fromhex(
         (CERTIFICATE, CERTIFICATE_WIRE),
         (VOID, VOID_WIRE),
         (REVEAL, REVEAL_WIRE),
+        (SUMMARY, SUMMARY_WIRE),
     ],
-    ids=["freeze", "void-request", "vote", "refusal", "certificate", "void", "reveal"],
+    ids=["freeze", "void-request", "vote", "refusal", "certificate", "void", "reveal", "reveal-summary"],
 )
 def test_on_the_wire(message: Message, wire: bytes, strict: Callable[[Message, bytes], None]) -> None:
     strict(message, wire)
-
-
-def h(tag: bytes, *fields: bytes) -> bytes:
-    """H(tag, fields) by hand."""
-    return hashlib.sha256(
-        b"veilsum/1/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
-    ).digest()
 
 
 def test_a_survivor_is_what_the_header_says_of_the_upload() -> None:
@@ -170,19 +196,71 @@ def test_a_survivor_is_what_the_header_says_of_the_upload() -> None:
 
 
 def test_outcomes_are_hashes_of_the_context_and_what_ends_it() -> None:
-    named = b"\x03ann" + b"\x11" * 8 + b"\x4e" * 8 + b"\xd9" * 32
+    named = bytes.fromhex(SURVIVOR_HEX)
     assert survivors_hash(CONTEXT, (SURVIVOR,)) == h(b"survivors", CONTEXT, named)
     assert void_hash(CONTEXT, "cancelled") == h(b"void", CONTEXT, b"cancelled")
     assert CERTIFICATE.outcome == survivors_hash(CONTEXT, (SURVIVOR,))
     assert VOID.outcome == void_hash(CONTEXT, "cancelled")
-    assert CERTIFICATE.outcome.hex() == "07c6bf439713957940c196bff4928d29cce1fb4fe717450adcbd440926ccc8b8"
-    assert VOID.outcome.hex() == "7877b2773e6c4ae9f93d32cec5a7f3c6b41cbff8b8f63962f957020d5c2dc64b"
+    assert CERTIFICATE.outcome.hex() == "8a2160d31737c294b28e917099952bd8a7bbe9d63f7c955370d7755503963f95"
+    assert VOID.outcome.hex() == "5e8386c22bb4a8839aaf44499c059a79ac459282470023c04ae5502cfb060d23"
 
 
-def test_a_certificates_name_in_the_chain_does_not_depend_on_whose_votes_it_shows() -> None:
-    assert CERTIFICATE.hash == h(b"certificate", CONTEXT, CERTIFICATE.outcome)
-    assert CERTIFICATE.hash == replace(CERTIFICATE, votes=()).hash
-    assert CERTIFICATE.hash != VOID.hash
+def test_a_closing_names_context_reason_and_every_set() -> None:
+    assert closing_hash(CONTEXT, "lost", [b"1" * 32, b"2" * 32]) == (
+        h(b"closing", CONTEXT, b"lost", b"1" * 32, b"2" * 32)
+    )
+    assert CERTIFICATE.past == Past(CONTEXT, "none", (SurvivorSet((SURVIVOR,)),))
+    assert CERTIFICATE.past.closing == h(b"closing", CONTEXT, b"none", CERTIFICATE.outcome)
+    assert (
+        CERTIFICATE.past.closing.hex() == "7876acb94327470052356b57c8d7c3e43b385747be2f5c0a49d6a6917dca063f"
+    )
+    assert VOID.past == Past(CONTEXT, "cancelled", ())
+    assert VOID.past.closing == h(b"closing", CONTEXT, b"cancelled")
+    assert VOID.past.closing.hex() == "cfac441aa6c022ce940afa7255dc4ac48e58f09a58aa9ca7091801c818c6c3ee"
+
+
+def test_how_a_certificate_closes_an_attempt_does_not_depend_on_whose_votes_it_shows() -> None:
+    assert CERTIFICATE.past.closing == replace(CERTIFICATE, votes=()).past.closing
+    assert CERTIFICATE.past.closing != VOID.past.closing
+
+
+OTHERS = tuple(SurvivorSet((replace(SURVIVOR, member=name),)) for name in ("ann", "bob", "cat"))
+SORTED = tuple(sorted(OTHERS, key=lambda each: survivors_hash(CONTEXT, each.survivors)))
+
+
+def frozen(past: Past) -> Freeze:
+    """A freeze with that history, through its bytes."""
+    return Freeze.from_bytes(replace(FREEZE, history=(past,)).to_bytes())
+
+
+@pytest.mark.parametrize(
+    ("reason", "sets"),
+    [("none", OTHERS[:1]), ("cancelled", ()), ("lost", ()), ("lost", OTHERS[:1]), ("lost", SORTED)],
+)
+def test_sets_that_a_reason_leaves_are_taken(reason: str, sets: tuple[SurvivorSet, ...]) -> None:
+    past = Past(CONTEXT, reason, sets)
+    assert frozen(past).history == (past,)
+
+
+@pytest.mark.parametrize(
+    ("reason", "sets"),
+    [
+        ("none", ()),
+        ("none", OTHERS[:2]),
+        ("cancelled", OTHERS[:1]),
+        ("lost", SORTED[::-1]),
+        ("lost", (*SORTED, SORTED[-1])),
+    ],
+    ids=["none-without", "none-twice", "void-with", "lost-disordered", "lost-repeated"],
+)
+def test_other_sets_are_refused(reason: str, sets: tuple[SurvivorSet, ...]) -> None:
+    with pytest.raises(PeerFault, match=rf"^malformed: {len(sets)} sets do not go with the reason {reason}"):
+        frozen(Past(CONTEXT, reason, sets))
+
+
+def test_a_set_of_nobody_is_refused() -> None:
+    with pytest.raises(PeerFault, match=r"^malformed: a set of survivors has none"):
+        frozen(Past(CONTEXT, "lost", (SurvivorSet(()),)))
 
 
 def test_what_survivors_show_changes_what_is_signed() -> None:
@@ -207,9 +285,16 @@ def test_neither_survivors_nor_a_reason_is_refused() -> None:
         Certificate.from_bytes(replace(VOID, reason="none").to_bytes())
 
 
-def test_a_request_to_void_without_a_reason_is_refused() -> None:
+@pytest.mark.parametrize("reason", ["none", "lost"])
+def test_a_request_to_void_without_a_reason_is_refused(reason: str) -> None:
     with pytest.raises(PeerFault, match=r"^malformed: a request to void"):
-        VoidRequest.from_bytes(replace(VOID_REQUEST, reason="none").to_bytes())
+        VoidRequest.from_bytes(replace(VOID_REQUEST, reason=reason).to_bytes())
+
+
+@pytest.mark.parametrize("certificate", [CERTIFICATE, VOID], ids=["survivors", "void"])
+def test_no_certificate_says_lost(certificate: Certificate) -> None:
+    with pytest.raises(PeerFault, match=r"^malformed: a certificate has survivors, or a reason"):
+        Certificate.from_bytes(replace(certificate, reason="lost").to_bytes())
 
 
 def test_a_decryptor_that_votes_twice_in_a_certificate_is_refused() -> None:
@@ -221,12 +306,69 @@ def test_a_decryptor_that_votes_twice_in_a_certificate_is_refused() -> None:
 
 
 def test_a_survivor_that_stands_twice_in_a_certificate_is_refused() -> None:
-    named = bytes.fromhex("03616e6e" + "11" * 8 + "4e" * 8 + "d9" * 32)
+    named = bytes.fromhex(SURVIVOR_HEX)
     twice = CERTIFICATE_WIRE.replace(b"\x01\0\0\0" + named, b"\x02\0\0\0" + named + named)
     with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
         Certificate.from_bytes(twice)
 
 
+def test_survivors_of_the_past_stand_in_order() -> None:
+    twice = SurvivorSet((SURVIVOR, replace(SURVIVOR, member="bob")))
+    wire = replace(FREEZE, history=(replace(PAST, sets=(twice,)),)).to_bytes()
+    assert Freeze.from_bytes(wire).history[0].sets == (twice,)
+    with pytest.raises(PeerFault, match=r"^malformed: a list is not in ascending order"):
+        Freeze.from_bytes(wire.replace(b"\x03bob", b"\x03ann"))
+
+
+def test_the_order_of_headers_is_for_the_decryptor_to_judge() -> None:
+    headers = (replace(HEADER, member="bob"), HEADER, HEADER)
+    assert Freeze.from_bytes(replace(FREEZE, headers=headers).to_bytes()).headers == headers
+
+
+def test_a_reveal_is_signed_by_the_roots_of_what_it_reveals() -> None:
+    names = root([b"cat", b"dan"])
+    assert REVEAL.runs_root == RUNS_ROOT
+    assert REVEAL.digest == h(b"reveal", CONTEXT, b"bob", b"\x0c" * 32, names, RUNS_ROOT)
+    assert REVEAL.digest.hex() == "98052e6abe8a524e57916bdc9d98aab907508c7f674a47cca91b135ea04a9ccd"
+    bare = replace(REVEAL, evicted=(), runs=())
+    nothing = root([b""])
+    assert bare.digest == h(b"reveal", CONTEXT, b"bob", b"\x0c" * 32, nothing, nothing)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"context": bytes(32)},
+        {"member": "ann"},
+        {"outcome": bytes(32)},
+        {"evicted": ("cat",)},
+        {"runs": REVEAL.runs[::-1]},
+        {"runs": (REVEAL.runs[0] + REVEAL.runs[1],)},
+        {"runs": (*REVEAL.runs, b"")},
+    ],
+    ids=["context", "member", "outcome", "evicted", "order", "joined", "one-more"],
+)
+def test_every_field_of_a_reveal_is_signed(change: dict[str, Any]) -> None:
+    values = {name: getattr(REVEAL, name) for name, _ in Reveal.codecs() if name != "signature"}
+    made = Reveal.make(KEY, **values)
+    made.verify(KEY.public, "bob")
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[bob\]$"):
+        replace(made, **change).verify(KEY.public, "bob")
+
+
+def test_a_reveal_s_summary_stands_under_the_same_signature_and_holds_no_share() -> None:
+    values = {name: getattr(REVEAL, name) for name, _ in Reveal.codecs() if name != "signature"}
+    summary = Reveal.make(KEY, **values).summary
+    assert (summary.evicted, summary.runs_root) == (("cat", "dan"), RUNS_ROOT)
+    assert summary.digest == REVEAL.digest
+    summary.verify(KEY.public, "bob")
+    wire = summary.to_bytes()
+    assert len(wire) == len(SUMMARY_WIRE)
+    assert not any(run[:8] in wire for run in REVEAL.runs)
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[bob\]$"):
+        replace(summary, runs_root=bytes(32)).verify(KEY.public, "bob")
+
+
 def test_revealed_shares_are_not_shown() -> None:
     assert "5f5f" not in repr(REVEAL)
-    assert "shares=<SecretBytes 36 B>" in repr(Reveal.from_bytes(REVEAL_WIRE))
+    assert "runs=(<SecretBytes 36 B>, <SecretBytes 72 B>)" in repr(Reveal.from_bytes(REVEAL_WIRE))

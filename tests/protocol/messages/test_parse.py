@@ -1,5 +1,3 @@
-import tracemalloc
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,8 +6,10 @@ from protocol.errors import PeerFault
 from protocol.messages import Kind, Message, parse
 from protocol.messages.parse import MESSAGES
 from protocol.tags import PROTOCOL_VERSION
+from tests.protocol.messages.forms import sample
 
 HEADERS = [bytes((PROTOCOL_VERSION, kind)) for kind in Kind]
+WIRES = [sample(form).to_bytes() for form in MESSAGES.values()]
 
 
 def parsed(data: bytes) -> Message | None:
@@ -20,20 +20,26 @@ def parsed(data: bytes) -> Message | None:
         return None
 
 
-@pytest.mark.parametrize("data", [b"", b"\x01"])
+def canonical(data: bytes) -> bool:
+    """Whether the bytes are refused, or are the only ones of what they say."""
+    message = parsed(data)
+    return message is None or message.to_bytes() == data
+
+
+@pytest.mark.parametrize("data", [b"", b"\x02"])
 def test_less_than_a_header_is_truncated(data: bytes) -> None:
     with pytest.raises(PeerFault, match=r"^truncated:"):
         parse(data)
 
 
-@pytest.mark.parametrize("kind", [0, 14, 255])
+@pytest.mark.parametrize("kind", [0, 25, 255])
 def test_a_kind_that_is_no_messages_is_unknown(kind: int) -> None:
     with pytest.raises(PeerFault, match=rf"^unknown-message: kind {kind} "):
         parse(bytes((PROTOCOL_VERSION, kind)))
 
 
-@pytest.mark.parametrize("kind", [1, 14])
-@pytest.mark.parametrize("version", [0, 2, 255])
+@pytest.mark.parametrize("kind", [1, 25])
+@pytest.mark.parametrize("version", [0, 1, 3, 255])
 def test_another_version_is_unknown_whatever_its_kind(version: int, kind: int) -> None:
     with pytest.raises(PeerFault, match=rf"^unknown-version: version {version},"):
         parse(bytes((version, kind)))
@@ -41,14 +47,12 @@ def test_another_version_is_unknown_whatever_its_kind(version: int, kind: int) -
 
 @given(data=st.binary(max_size=600))
 def test_any_bytes_are_a_message_or_a_peers_fault(data: bytes) -> None:
-    parsed(data)
+    assert canonical(data)
 
 
 @given(header=st.sampled_from(HEADERS), body=st.binary(max_size=600))
 def test_any_body_is_a_message_or_a_peers_fault(header: bytes, body: bytes) -> None:
-    message = parsed(header + body)
-    if message is not None:
-        assert message.to_bytes() == header + body
+    assert canonical(header + body)
 
 
 @given(
@@ -64,25 +68,14 @@ def test_any_body_is_a_message_or_a_peers_fault(header: bytes, body: bytes) -> N
     ),
 )
 def test_what_decodes_encodes_to_the_same_bytes(header: bytes, parts: list[bytes]) -> None:
-    data = header + b"".join(parts)
-    message = parsed(data)
-    if message is not None:
-        assert message.to_bytes() == data
+    assert canonical(header + b"".join(parts))
 
 
-@pytest.mark.parametrize("kind", list(Kind))
-@pytest.mark.parametrize(
-    "count", [(1 << 16).to_bytes(4, "little"), b"\xff\xff\xff\xff", (1000).to_bytes(4, "little")]
-)
-def test_a_claimed_length_allocates_nothing(kind: Kind, count: bytes) -> None:
-    # zeros and ones pass for most fields; wherever a length stands, the claim comes at some cut
-    for filler in range(0, 300, 7):
-        data = bytes((PROTOCOL_VERSION, kind)) + bytes(filler) + count
-        tracemalloc.start()
-        parsed(data)
-        _, peak = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert peak < 100_000
+@given(wire=st.sampled_from(WIRES), data=st.data())
+def test_a_changed_message_is_refused_or_says_what_its_bytes_say(wire: bytes, data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(wire)))
+    end = data.draw(st.integers(start, min(start + 8, len(wire))))
+    assert canonical(wire[:start] + data.draw(st.binary(max_size=8)) + wire[end:])
 
 
 def test_every_form_is_parsed_by_its_kind() -> None:

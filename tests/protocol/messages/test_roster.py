@@ -16,14 +16,16 @@ ROSTER = Roster(
     coordinator=b"\xc0" * 32,
     members=(Entry("ann", b"\xa1" * 32), Entry("bob", b"\xb2" * 32)),
     decryptors=("bob",),
+    helpers=("ann", "bob"),
     extractors=(b"\xe1" * 32,),
     readers=("ann",),
+    withhold=1,
     signature=b"\x5e" * 64,
 )
 WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "01",  # kind: roster
             "0700000000000000",  # version_number
             "f0" * 32,  # federation
@@ -32,8 +34,10 @@ WIRE = bytes.fromhex(
             "03616e6e" + "a1" * 32,  # "ann", her key
             "03626f62" + "b2" * 32,  # "bob", his key
             "01000000" + "03626f62",  # decryptors: "bob"
+            "02000000" + "03616e6e" + "03626f62",  # helpers: "ann", "bob"
             "01000000" + "e1" * 32,  # extractors
             "01000000" + "03616e6e",  # readers: "ann"
+            "01",  # withhold
             "5e" * 64,  # signature
         )
     )
@@ -41,7 +45,7 @@ WIRE = bytes.fromhex(
 
 
 def signed(key: SigningKey = ADMIN, **changes: Any) -> Roster:
-    values = {f: getattr(ROSTER, f) for f in vars(ROSTER) if f != "signature" and not f.startswith("_")}
+    values = {name: getattr(ROSTER, name) for name, _ in Roster.codecs() if name != "signature"}
     return Roster.make(key, **{**values, "federation": ADMIN.public, **changes})
 
 
@@ -50,16 +54,16 @@ def test_on_the_wire(strict: Callable[[Message, bytes], None]) -> None:
 
 
 def test_known_hash_and_cohort_id() -> None:
-    assert ROSTER.hash.hex() == "94e2f2201013e5514d0fac9076e7bca5e8a999afbc657fb5e28ec6b9d25d5676"
+    assert ROSTER.hash.hex() == "570474b688ae8446cc7ddabb0456903e9ad0788e595bba8789709f909cee8612"
     assert (
-        cohort_id(ROSTER.hash, 3).hex() == "befbc678e592e29e405368e08146a947042863c91990c9dbc4484ad438a5db4c"
+        cohort_id(ROSTER.hash, 3).hex() == "dd826146fb1c41787413e040f5e533bd36775ac30ee512e48d87cccc16764320"
     )
 
 
 def test_known_signature() -> None:
     assert signed().signature.hex() == (
-        "960e5fe3134835a5701dcfe766678fd4ef46286ba186d27d42f4c7bb4ef49f6f"
-        "b032943ba4bc166c34e5b606a1536dce46485de859cd673e878dfc70edf80c08"
+        "e23144d3075849740e5ed2a04669d9955da1f2e005dcf52e3964f526de42fb62"
+        "525856677589c25a2d31b1f829be40af142d3d8e5ba49ec073d8f68ffe6e290e"
     )
 
 
@@ -70,8 +74,10 @@ def test_known_signature() -> None:
         {"coordinator": bytes(32)},
         {"members": (*ROSTER.members, Entry("eve", bytes(32)))},
         {"decryptors": ("ann",)},
+        {"helpers": ("ann",)},
         {"extractors": (bytes(32),)},
         {"readers": ("bob",)},
+        {"withhold": 0},
     ],
     ids=lambda change: next(iter(change)),
 )
@@ -103,11 +109,19 @@ def test_two_members_with_one_key_are_refused() -> None:
         Roster.from_bytes(twice.to_bytes())
 
 
-@pytest.mark.parametrize("field", ["decryptors", "readers"])
+@pytest.mark.parametrize("field", ["decryptors", "helpers", "readers"])
 def test_a_stranger_with_a_role_is_refused(field: str) -> None:
     wrong = replace(ROSTER, **{field: ("eve",)})  # type: ignore[arg-type]  # the names are its own
     with pytest.raises(PeerFault, match=r"^unknown-member: .*\[eve\]$"):
         Roster.from_bytes(wrong.to_bytes())
+
+
+def test_withholding_is_on_or_off() -> None:
+    waived = replace(ROSTER, withhold=0)
+    assert Roster.from_bytes(waived.to_bytes()) == waived
+    for other in (2, 255):
+        with pytest.raises(PeerFault, match=rf"^malformed: withhold is {other}: 0 or 1 \[admin\]$"):
+            Roster.from_bytes(replace(ROSTER, withhold=other).to_bytes())
 
 
 def test_members_out_of_order_are_refused() -> None:
@@ -129,3 +143,10 @@ def test_a_members_key_is_found_and_a_strangers_is_not() -> None:
     assert ROSTER.key_of("bob") == b"\xb2" * 32
     with pytest.raises(PeerFault, match=r"^unknown-member: eve is not in roster version 7 \[eve\]$"):
         ROSTER.key_of("eve")
+
+
+@pytest.mark.parametrize("name", ["admin", "coordinator", "operator"])
+def test_no_member_is_called_like_another_party(name: str) -> None:
+    entries = tuple(sorted((*ROSTER.members, Entry(name, b"\x99" * 32)), key=lambda entry: entry.member))
+    with pytest.raises(PeerFault, match=rf"^malformed: no member can be called {name} \[admin\]$"):
+        Roster.from_bytes(replace(ROSTER, members=entries).to_bytes())

@@ -1,4 +1,3 @@
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -14,37 +13,16 @@ from protocol.messages import (
     Receipt,
     Upload,
     UploadHeader,
+    UploadSummary,
+    deliveries_hash,
     edge_commitment,
     self_commitment,
     share_commitment,
+    share_commitments,
 )
+from tests.protocol.messages.wire import CONTEXT, HEADER, HEADER_HEX, h
 
 KEY = SigningKey(b"\x0a" * 32)
-
-HEADER = UploadHeader(
-    context=b"\xc7" * 32,
-    member="ann",
-    lineage=b"\x11" * 8,
-    records=b"\x4e" * 8,
-    salt=b"\x5a" * 32,
-    chunk_root=b"\x01" * 32,
-    commitment_root=b"\x02" * 32,
-    box_root=b"\x03" * 32,
-    signature=b"\x5e" * 64,
-)
-HEADER_HEX = "".join(
-    (
-        "c7" * 32,  # context
-        "03616e6e",  # member: "ann"
-        "11" * 8,  # lineage
-        "4e" * 8,  # records
-        "5a" * 32,  # salt
-        "01" * 32,  # chunk_root
-        "02" * 32,  # commitment_root
-        "03" * 32,  # box_root
-        "5e" * 64,  # signature
-    )
-)
 
 UPLOAD = Upload(
     header=HEADER,
@@ -56,7 +34,7 @@ UPLOAD = Upload(
 UPLOAD_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "05",  # kind: upload
             HEADER_HEX,  # header
             "01000000" + "cd" * 32,  # chunk_digests: one
@@ -67,8 +45,21 @@ UPLOAD_WIRE = bytes.fromhex(
     )
 )
 
+SUMMARY = UploadSummary(header=HEADER, secret_commitments=(b"\x51" * 16, b"\x52" * 16), path=(b"\x70" * 32,))
+SUMMARY_WIRE = bytes.fromhex(
+    "".join(
+        (
+            "02",  # version
+            "15",  # kind: upload summary
+            HEADER_HEX,  # header
+            "02000000" + "51" * 16 + "52" * 16,  # secret_commitments: two
+            "01000000" + "70" * 32,  # path: one
+        )
+    )
+)
+
 DELIVERIES = Deliveries(
-    context=b"\xc7" * 32,
+    context=CONTEXT,
     deliveries=(
         Delivery(
             header=HEADER, box=b"\xb0", box_path=(b"\x70" * 32,), row=b"\x61\x62", row_path=(b"\x71" * 32,)
@@ -78,7 +69,7 @@ DELIVERIES = Deliveries(
 DELIVERIES_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "06",  # kind: deliveries
             "c7" * 32,  # context
             "01000000",  # deliveries: one
@@ -92,15 +83,21 @@ DELIVERIES_WIRE = bytes.fromhex(
 )
 
 RECEIPT = Receipt(
-    context=b"\xc7" * 32, member="bob", dealers=("ann",), complaints=("eve",), signature=b"\x5e" * 64
+    context=CONTEXT,
+    member="bob",
+    uploads=b"\xd9" * 32,
+    dealers=("ann",),
+    complaints=("eve",),
+    signature=b"\x5e" * 64,
 )
 RECEIPT_WIRE = bytes.fromhex(
     "".join(
         (
-            "01",  # version
+            "02",  # version
             "07",  # kind: receipt
             "c7" * 32,  # context
             "03626f62",  # member: "bob"
+            "d9" * 32,  # uploads
             "01000000" + "03616e6e",  # dealers: "ann"
             "01000000" + "03657665",  # complaints: "eve"
             "5e" * 64,  # signature
@@ -109,33 +106,37 @@ RECEIPT_WIRE = bytes.fromhex(
 )
 
 
-def h(tag: bytes, *fields: bytes) -> bytes:
-    """H(tag, fields) by hand."""
-    return hashlib.sha256(
-        b"veilsum/1/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
-    ).digest()
-
-
 @pytest.mark.parametrize(
     ("message", "wire"),
-    [(UPLOAD, UPLOAD_WIRE), (DELIVERIES, DELIVERIES_WIRE), (RECEIPT, RECEIPT_WIRE)],
-    ids=["upload", "deliveries", "receipt"],
+    [
+        (UPLOAD, UPLOAD_WIRE),
+        (SUMMARY, SUMMARY_WIRE),
+        (DELIVERIES, DELIVERIES_WIRE),
+        (RECEIPT, RECEIPT_WIRE),
+    ],
+    ids=["upload", "upload-summary", "deliveries", "receipt"],
 )
 def test_on_the_wire(message: Message, wire: bytes, strict: Callable[[Message, bytes], None]) -> None:
     strict(message, wire)
 
 
 def test_the_upload_digest_is_the_hash_of_its_preimage() -> None:
-    preimage = (b"\xc7" * 32, b"ann", b"\x11" * 8, b"\x4e" * 8, b"\x5a" * 32)
+    preimage = (CONTEXT, b"ann", b"\x11" * 8, b"\x4e" * 8, b"\x5a" * 32)
     roots = (b"\x01" * 32, b"\x02" * 32, b"\x03" * 32)
     assert HEADER.digest == h(b"upload-digest", *preimage, *roots)
-    assert HEADER.digest.hex() == "833d88003fd495c1de956339fa1ad52e5185cc335c9409b59b2d9ec2ee5ece51"
+    assert HEADER.digest.hex() == "0d94893378d6942979f89fccc43736d808ec9d7fc01e94832816100e2c5fc512"
+
+
+def test_a_receipt_binds_what_was_delivered() -> None:
+    digests = (HEADER.digest, b"\x02" * 32)
+    assert deliveries_hash(CONTEXT, digests) == h(b"deliveries", CONTEXT, *digests)
+    assert deliveries_hash(CONTEXT, ()).hex() == h(b"deliveries", CONTEXT).hex()
 
 
 def test_the_member_signs_lineage_records_and_digest() -> None:
     values = {name: getattr(HEADER, name) for name in vars(HEADER) if name != "signature"}
     made = UploadHeader.make(KEY, **values)
-    signed = h(b"upload", b"\xc7" * 32, b"ann", b"\x11" * 8, b"\x4e" * 8, HEADER.digest)
+    signed = h(b"upload", CONTEXT, b"ann", b"\x11" * 8, b"\x4e" * 8, HEADER.digest)
     assert made.signature == KEY.sign(signed)
     made.verify(KEY.public)
 
@@ -152,11 +153,11 @@ def test_every_field_of_the_header_is_signed(field: str) -> None:
 
 
 def test_known_receipt_digest() -> None:
-    assert RECEIPT.digest.hex() == "91ae59050261b9bf1ca40e042c328641b64af4bec0bf8510b80bef9f229cac34"
+    assert RECEIPT.digest.hex() == "e83ac33618c1d7f6b4949113f9e5d1ffe9018d30fa5e0ff3ee4592c287793bfe"
 
 
 def test_commitments_are_sixteen_bytes_of_the_hash() -> None:
-    ctx, seed = b"\xc7" * 32, b"\x5d" * 32
+    ctx, seed = CONTEXT, b"\x5d" * 32
     assert self_commitment(ctx, "ann", seed) == h(b"commit-self", ctx, b"ann", seed)[:16]
     assert edge_commitment(ctx, "ann", "bob", seed) == h(b"commit-edge", ctx, b"ann", b"bob", seed)[:16]
     share = b"\x5f" * 36
@@ -164,11 +165,11 @@ def test_commitments_are_sixteen_bytes_of_the_hash() -> None:
         share_commitment(ctx, "ann", "bob", 258, share)
         == h(b"commit-share", ctx, b"ann", b"bob", b"\x02\x01\0\0", share)[:16]
     )
-    assert self_commitment(ctx, "ann", seed).hex() == "c7af5bfb5581ea67af3063bde800f07a"
+    assert self_commitment(ctx, "ann", seed).hex() == "4970ab224f99309d6fc468074e4acaef"
 
 
 def test_what_a_commitment_is_of_changes_it() -> None:
-    ctx, seed, share = b"\xc7" * 32, b"\x5d" * 32, b"\x5f" * 36
+    ctx, seed, share = CONTEXT, b"\x5d" * 32, b"\x5f" * 36
     commitments = {
         self_commitment(ctx, "ann", seed),
         self_commitment(bytes(32), "ann", seed),
@@ -183,6 +184,19 @@ def test_what_a_commitment_is_of_changes_it() -> None:
         share_commitment(ctx, "ann", "bob", 0, bytes(36)),
     }
     assert len(commitments) == 11
+
+
+def test_shares_are_committed_to_together_as_one_by_one() -> None:
+    shares = [bytes([fill]) * 36 for fill in (0x5F, 0x60, 0x61)]
+    singly = [
+        share_commitment(CONTEXT, "ann", "bob", index, share)
+        for index, share in zip((0, 258, 7), shares, strict=True)
+    ]
+    together = share_commitments(CONTEXT, "ann", "bob", (0, 258, 7), b"".join(shares))
+    assert together == b"".join(singly)
+    for indices in ((0, 1), (0, 1, 2, 3)):
+        with pytest.raises(ValueError, match="zip"):
+            share_commitments(CONTEXT, "ann", "bob", indices, b"".join(shares))
 
 
 def test_a_field_longer_than_its_limit_is_refused_before_it_is_read() -> None:

@@ -19,6 +19,7 @@ BINARY = [
     ("put", "/v1/rounds/{r}/uploads/m-0"),
     ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
     ("post", "/v1/rounds/{r}/answers"),
+    ("post", "/v1/rounds/{r}/lost"),
 ]
 JSON = ["/v1/federations/{f}/cohorts", "/v1/cohorts/{c}/rounds", "/v1/rounds/{r}/cancel"]
 
@@ -67,6 +68,7 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         ("put", rest.UPLOAD),
         ("put", rest.CHUNK),
         ("post", rest.ANSWERS),
+        ("post", rest.LOST),
     }
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 
@@ -91,10 +93,10 @@ async def test_random_bytes_are_refused_with_a_cause(
     }
     for method, path in BINARY:
         real = genuine.get(path, upload)
-        bodies = [b"", b"\x00", b"\x01", real[:-1], real + b"\x00", b"\x02" + real[1:], b"\x01\xff" + real]
+        bodies = [b"", b"\x00", b"\x02", real[:-1], real + b"\x00", b"\x01" + real[1:], b"\x02\xff" + real]
         bodies += [rng.randbytes(rng.randrange(300)) for _ in range(20)]
         bodies += [
-            b"\x01" + bytes([rng.randrange(16)]) + rng.randbytes(rng.randrange(300)) for _ in range(40)
+            b"\x02" + bytes([rng.randrange(26)]) + rng.randbytes(rng.randrange(300)) for _ in range(40)
         ]
         for _ in range(20):
             flipped = bytearray(real)
@@ -276,8 +278,13 @@ async def test_strangers_find_nothing(server: Server) -> None:
     for path in (
         f"/v1/federations/{h}",
         f"/v1/federations/{h}/roster",
+        f"/v1/federations/{h}/ledger",
         f"/v1/cohorts/{h}",
         f"/v1/cohorts/{h}/manifest",
+        f"/v1/cohorts/{h}/manifest/m-0",
+        f"/v1/contexts/{h}/closing",
+        f"/v1/rounds/{r}/reports",
+        f"/v1/rounds/{r}/result/evictions",
         f"/v1/rounds/{r}",
         f"/v1/rounds/{r}/events",
         f"/v1/rounds/{r}/requests/m-0",
@@ -293,6 +300,7 @@ async def test_strangers_find_nothing(server: Server) -> None:
         (f"/v1/cohorts/{h}/rounds", {"dim": 1, "classes": 1, "extractor": h}),
         (f"/v1/cohorts/{h}/close", None),
         (f"/v1/rounds/{r}/cancel", {"reason": "x"}),
+        (f"/v1/federations/{h}/combinations", {"rounds": [r, r]}),
     ):
         answer = await server.client.post(path, json=body)
         assert answer.status_code == 404, path

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select
 
 from protocol import rest
-from protocol.member import Opened
+from protocol.member import History, Opened
 from protocol.member.attempting import Attempting
 from protocol.messages import Vote, parse
 from service.storage.tables import events
@@ -70,7 +70,7 @@ async def test_another_upload_of_the_same_member_is_a_conflict(
     ).status_code == 200
     other, phase = formed.copy(), formed.phases["m-0"]
     assert isinstance(phase, Attempting)
-    other.phases["m-0"] = Opened(phase.ready, phase.opening, (), phase.own_shares)
+    other.phases["m-0"] = Opened(phase.ready.knowing(History()), phase.opening, (), phase.own_shares)
     other.seal("m-0", phase.opening)
     conflict = await server.client.put(where, content=other.upload_of("m-0"), headers=OCTETS)
     assert (conflict.status_code, conflict.json()["cause"]) == (409, "upload-conflict")

@@ -1,0 +1,170 @@
+"""A simulation's stores in a folder: what grows with the cohort lies on disk, and memory holds where it lies."""
+
+import io
+import pickle
+import shutil
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+from protocol.codec import Reader, Struct
+from protocol.member import MemberPhase
+from protocol.messages import Certificate, Delivery, Manifest, Opening, Roster, Upload
+from protocol.shelf import Trees
+from protocol.storage import Chunks, Phases
+
+SHARED = (Roster, Manifest, Opening, Certificate)
+
+
+class Folder:
+    """`protocol.storage.Storage` in an empty folder."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def phases(self) -> Phases:
+        return FolderPhases(_emptied(self._path / "phases"))
+
+    def chunks(self) -> Chunks:
+        return FolderChunks(_emptied(self._path / "chunks"))
+
+    def shelf(self) -> "FolderShelf":
+        return FolderShelf(_emptied(self._path / "shelf") / "deliveries")
+
+
+def _emptied(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+class FolderPhases(MutableMapping[str, MemberPhase]):
+    """A file a member; what all members hold alike, roster to certificate, is kept once in memory and named there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._members = folder, dict[str, None]()
+        self._shared: list[Struct] = []
+        self._last: tuple[str, MemberPhase] | None = None  # a member does several things in a row
+
+    def __getitem__(self, member: str) -> MemberPhase:
+        if self._last is None or self._last[0] != member:
+            if member not in self._members:
+                raise KeyError(member)
+            data = (self._folder / member).read_bytes()
+            self._last = member, _Unpickler(data, self._shared).load()
+        return self._last[1]
+
+    def __setitem__(self, member: str, phase: MemberPhase) -> None:
+        buffer = io.BytesIO()
+        _Pickler(buffer, self._shared).dump(phase)
+        (self._folder / member).write_bytes(buffer.getbuffer())
+        self._members[member], self._last = None, (member, phase)
+
+    def __delitem__(self, member: str) -> None:
+        del self._members[member]
+        (self._folder / member).unlink()
+        self._last = None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(tuple(self._members))
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def clear(self) -> None:
+        """Remove every file, without reading it first."""
+        for member in self:
+            del self[member]
+
+
+class _Pickler(pickle.Pickler):
+    """Structs by their fields alone (what they remember beside those is derived), shared ones by their number."""
+
+    def __init__(self, file: io.BytesIO, shared: list[Struct]) -> None:
+        super().__init__(file, pickle.HIGHEST_PROTOCOL)
+        self._shared = shared
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not isinstance(value, SHARED):
+            return None
+        for number, known in enumerate(self._shared):
+            if known is value:
+                return number
+        self._shared.append(value)
+        return len(self._shared) - 1
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Struct):
+            return type(value), tuple(getattr(value, name) for name, _ in value.codecs())
+        return NotImplemented
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, data: bytes, shared: list[Struct]) -> None:
+        super().__init__(io.BytesIO(data))
+        self._shared = shared
+
+    def persistent_load(self, number: Any) -> Any:
+        return self._shared[number]
+
+
+class FolderChunks(MutableMapping[tuple[str, int], bytes]):
+    """A file a chunk."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _file(self, key: tuple[str, int]) -> Path:
+        member, index = key
+        return self._folder / f"{member}.{index}"
+
+    def __getitem__(self, key: tuple[str, int]) -> bytes:
+        try:
+            return self._file(key).read_bytes()
+        except FileNotFoundError as error:
+            raise KeyError(key) from error
+
+    def __setitem__(self, key: tuple[str, int], chunk: bytes) -> None:
+        self._file(key).write_bytes(chunk)
+
+    def __delitem__(self, key: tuple[str, int]) -> None:
+        self._file(key).unlink()
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        for file in self._folder.iterdir():
+            yield file.stem, int(file.suffix[1:])
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._folder.iterdir())
+
+
+class FolderShelf:
+    """A file of records of one width, a delivery each: dealer after dealer in order of arrival, place after place."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._first: dict[str, int] = {}  # a dealer's first record
+        self._records, self._width_bytes = 0, 0
+
+    def put(self, upload: Upload, trees: Trees) -> None:
+        dealer, holders = upload.header.member, len(upload.boxes)
+        if dealer in self._first:
+            return
+        if not self._width_bytes:
+            # A dealer that decrypts has no box of its own, its id may be short, and so may a path: room for all that comes.
+            paths_bytes = 2 * 32 * len(upload.share_rows).bit_length()
+            sealed_bytes = max(map(len, upload.boxes)) + len(upload.share_rows[0])
+            self._width_bytes = len(upload.header.encode_fields()) + 64 + sealed_bytes + paths_bytes + 16
+        self._first[dealer] = self._records
+        self._records += holders
+        with self._path.open("ab") as file:
+            for place in range(holders):
+                file.write(trees.delivery(upload, place).encode_fields().ljust(self._width_bytes, b"\0"))
+
+    def delivery(self, dealer: str, place: int) -> Delivery:
+        with self._path.open("rb") as file:
+            file.seek((self._first[dealer] + place) * self._width_bytes)
+            return Delivery.decode_fields(Reader(file.read(self._width_bytes)))
+
+    def row(self, dealer: str, place: int) -> bytes:
+        return self.delivery(dealer, place).row

@@ -1,0 +1,229 @@
+"""Whole rounds of a thousand and of ten thousand members on one core: how long, how much memory, and is the sum exact.
+
+Every member is real: it enrols on cards that it checks, masks a vector of its own, and what it must decrypt it
+decrypts. Phases, chunks and announcements lie on disk and vectors are made when they are masked, so memory holds a
+few KB a member. Values fill the whole ring: the sum is held against the plain sum mod 2^b, element by element.
+
+    .venv/bin/python -m benchmarks.scale --output runs/scale.json
+"""
+
+import argparse
+import json
+import os
+import platform
+import resource
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.disk import Folder
+from benchmarks.metered_round import CHUNK_ELEMENTS, BenchError
+from benchmarks.secure_sum import ROOT
+from protocol.coordinator import Checking, Ended, Freezing, Recovered, Revealing
+from protocol.ring import Ring
+from protocol.simulator import After, Federation, Vector
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cohort of a quarter colluders at most, and who of it vanishes.
+
+    Attributes:
+        members: n.
+        elements: of a vector.
+        ring_bits: b.
+        nominated: decryptors, spread over the cohort; 0 for those that the rules draw.
+        loss: members in a thousand that the cohort is sized to lose, and that do vanish: nine in ten of them before
+            they upload, the others when their upload is in.
+    """
+
+    members: int
+    elements: int
+    ring_bits: int
+    nominated: int
+    loss: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.members:,} members × {self.elements:,} elements"
+
+
+CASES = (Case(1_000, 947_940, 32, 0, 100), Case(10_000, 10_000, 32, 50, 20))
+
+
+class Meter:
+    """CPU and wall seconds and resident memory, stage by stage."""
+
+    def __init__(self) -> None:
+        self.stages: dict[str, dict[str, float]] = {}
+        self._base_bytes = resident_bytes()
+        self._began()
+
+    def _began(self) -> None:
+        self._cpu_s, self._wall_s = time.process_time(), time.monotonic()
+
+    def note(self, stage: str) -> None:
+        """End a stage."""
+        self.stages[stage] = {
+            "cpu_s": time.process_time() - self._cpu_s,
+            "wall_s": time.monotonic() - self._wall_s,
+            "resident_bytes": resident_bytes() - self._base_bytes,
+        }
+        self._began()
+
+    def total(self, figure: str) -> float:
+        return sum(stage[figure] for stage in self.stages.values())
+
+
+def resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def vector(case: Case, member: str) -> Vector:
+    """Uniform over the whole ring, the same whenever it is asked for."""
+    half = 1 << (case.ring_bits - 1)
+    rng = np.random.default_rng(int(member.removeprefix("member-")))
+    return rng.integers(-half, half, case.elements, np.int64)
+
+
+def plain_sum(case: Case, members: tuple[str, ...]) -> Vector:
+    """Mod 2^b, in the centred range."""
+    ring = Ring(case.ring_bits)
+    total = np.zeros(case.elements, ring.dtype)
+    for member in members:
+        total += ring.to_ring(vector(case, member))
+    return ring.lift(total)
+
+
+def vanishing(case: Case) -> dict[int, After]:
+    """Who is lost, drawn by a seed, and after what."""
+    lost = np.random.default_rng(1).permutation(case.members)[: case.members * case.loss // 1000]
+    late = len(lost) // 10
+    early = dict.fromkeys(lost[late:].tolist(), After.OPENING)
+    return {**early, **dict.fromkeys(lost[:late].tolist(), After.UPLOAD)}
+
+
+def run(case: Case, folder: Path, console: Console) -> dict[str, Any]:
+    """One round and its figures.
+
+    Raises:
+        BenchError: it ended without a sum, or with another one than the plain sum.
+    """
+    meter = Meter()
+    nominated = range(0, case.members, case.members // case.nominated) if case.nominated else ()
+    federation = Federation(
+        case.members,
+        drop=vanishing(case),
+        decryptors=tuple(nominated),
+        loss=case.loss,
+        storage=Folder(folder),
+    )
+
+    def note(stage: str) -> None:
+        meter.note(stage)
+        figures = meter.stages[stage]
+        console.log(f"{stage}: {figures['cpu_s']:,.0f} s, {figures['resident_bytes'] / 1e6:,.0f} MB")
+
+    note("enrol")
+    chunk_elements = min(CHUNK_ELEMENTS, -(-case.elements // 8) * 8)
+    terms = federation.terms(case.elements, ring_bits=case.ring_bits, chunk_elements=chunk_elements)
+    federation.begin(lambda member: vector(case, member), terms)
+    for stage, phase in (
+        ("upload", Checking),
+        ("receipts", Freezing),
+        ("votes", Revealing),
+        ("reveals", Ended),
+    ):
+        federation.run_until(phase)
+        note(stage)
+    outcome = federation.finish()
+    note("close and sum")
+    if not isinstance(outcome.phase, Recovered) or outcome.total is None:
+        raise BenchError(f"{case.name}: the attempt ended {outcome.phase!r}, {outcome.fault}")
+    if not np.array_equal(outcome.total, plain_sum(case, outcome.phase.summed)):
+        raise BenchError(f"{case.name}: the unmasked total is not the plain sum")
+    manifest = federation.manifest
+    return {
+        "members": case.members,
+        "elements": case.elements,
+        "ring_bits": case.ring_bits,
+        "degree": manifest.degree,
+        "window_dropped_max": manifest.window_dropped_max,
+        "decryptors": len(manifest.decryptors),
+        "threshold": manifest.threshold,
+        "lost": len(federation.drop),
+        "survivors": len(outcome.survivors),
+        "masks_taken_off": len(outcome.phase.self_seeds) + len(outcome.phase.edge_seeds),
+        "sum_is_exact": True,
+        "cpu_s": meter.total("cpu_s"),
+        "wall_s": meter.total("wall_s"),
+        "peak_resident_bytes": 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+        "resident_bytes_a_member": meter.stages["upload"]["resident_bytes"] / case.members,
+        "disk_bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        "stages": meter.stages,
+    }
+
+
+def table_of(rounds: list[dict[str, Any]]) -> Table:
+    table = Table(title="Whole rounds in one process")
+    for name in ("members", "elements", "ring", "k", "D_max", "L", "t", "lost", "survivors"):
+        table.add_column(name, justify="right")
+    for name in ("CPU s", "wall s", "peak MB", "KB a member", "disk GB"):
+        table.add_column(name, justify="right")
+    for row in rounds:
+        sizes = ("degree", "window_dropped_max", "decryptors", "threshold", "lost", "survivors")
+        table.add_row(
+            f"{row['members']:,}",
+            f"{row['elements']:,}",
+            f"{row['ring_bits']} b",
+            *(f"{row[name]:,}" for name in sizes),
+            f"{row['cpu_s']:,.0f}",
+            f"{row['wall_s']:,.0f}",
+            f"{row['peak_resident_bytes'] / 1e6:,.0f}",
+            f"{row['resident_bytes_a_member'] / 1e3:.1f}",
+            f"{row['disk_bytes'] / 1e9:.1f}",
+        )
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/scale.json")
+    parser.add_argument(
+        "--members", type=int, choices=[case.members for case in CASES], help="one case alone"
+    )
+    parser.add_argument("--folder", type=Path, help="for some 8 GB; a temporary one unless given")
+    given = parser.parse_args()
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    rounds = []
+    for case in CASES:
+        if given.members in {None, case.members}:
+            console.log(case.name, _stack_offset=2)
+            with tempfile.TemporaryDirectory(prefix="veilsum-scale-", dir=given.folder) as folder:
+                try:
+                    rounds.append(run(case, Path(folder), console))
+                except BenchError as error:
+                    sys.exit(f"scale: {error}")
+    console.print(table_of(rounds))
+    written = {
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "load": os.getloadavg(),
+        "rounds": rounds,
+    }
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(written, indent=1) + "\n", encoding="utf-8")
+    console.print(f"written to {given.output}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""A member's own ledger: which records it has used under which name, and in which rounds (protocol §8).
+
+    lineages/index          names, families, versions, and the contexts that each version was uploaded to
+    lineages/LINEAGE-VER    8 bytes a record, sorted: keyed hashes that mean nothing without the member's key
+
+A version that was uploaded counts as opened until a certificate says VOID: nobody else can tell the sums apart.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from client_sdk.errors import LineageError, StateError
+from client_sdk.files import make_private, read_sealed, remove_durably, write_sealed
+from client_sdk.offer import Offer
+from client_sdk.policy import Policy, refused
+
+Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class Version:
+    """A data set with exactly these records.
+
+    Attributes:
+        tag: ver_u, 8 bytes.
+        contexts: of the attempts that it was uploaded to and that did not end VOID.
+    """
+
+    tag: bytes
+    contexts: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """A data set under one name.
+
+    Attributes:
+        name: the member's own; nobody else sees it.
+        tag: lin_u, 8 bytes.
+        family: exact or noisy, for life.
+        versions: oldest first.
+    """
+
+    name: str
+    tag: bytes
+    family: str
+    versions: tuple[Version, ...]
+
+
+class Lineages:
+    """The ledger on disk; one writer at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def all(self) -> tuple[Lineage, ...]:
+        """Every lineage that may stand in an opened round."""
+        path = self._folder / "index"
+        if not path.exists():
+            return ()
+        try:
+            return tuple(
+                Lineage(
+                    entry["name"],
+                    bytes.fromhex(entry["tag"]),
+                    entry["family"],
+                    tuple(
+                        Version(bytes.fromhex(tag), tuple(map(bytes.fromhex, contexts)))
+                        for tag, contexts in entry["versions"].items()
+                    ),
+                )
+                for entry in json.loads(read_sealed(path))
+            )
+        except (ValueError, KeyError, TypeError) as error:
+            raise StateError(f"{path} is not of this release") from error
+
+    def check(self, offer: Offer, family: str, context: bytes, policy: Policy) -> None:
+        """Refuse records that do not go with their name, in this order.
+
+        1. a lineage is exact or noisy for life; 2. a record belongs to one lineage; 3. a version differs from each one that
+        was used before in at least `policy.changed_records_min` records, or in none.
+
+        Args:
+            offer: the records and their name.
+            family: of the round.
+            context: of the attempt; what was begun for it before does not count.
+            policy: sets the least number of changed records.
+
+        Raises:
+            LineageError: the first or the second, naming the lineages.
+            PeerFault: policy-refused for the third.
+        """
+        for lineage in self._without(context):
+            if lineage.tag != offer.lineage:
+                self._check_apart(offer, lineage)
+                continue
+            if lineage.family != family:
+                raise LineageError(
+                    f"lineage {offer.name!r} was used in {lineage.family} rounds, and this one is {family}: a lineage is one "
+                    "of them for life, and so are its records"
+                )
+            for version in lineage.versions:
+                changed = changed_records(offer.hashes, self._hashes(lineage, version))
+                if version.tag != offer.records and changed < policy.changed_records_min:
+                    raise refused(
+                        "changed_records_min",
+                        f"at least {policy.changed_records_min} records to change before lineage {offer.name!r} is used "
+                        "again, since two sums show the sum of what changed between them",
+                        f"{changed} changed",
+                        by="the statistics",
+                    )
+
+    def _check_apart(self, offer: Offer, other: Lineage) -> None:
+        for version in other.versions:
+            shared = np.intersect1d(offer.hashes, self._hashes(other, version)).size
+            if shared:
+                raise LineageError(
+                    f"{shared} of the records offered as lineage {offer.name!r} were used as lineage {other.name!r} before: "
+                    "a record belongs to one lineage; leave them out, or use that name"
+                )
+
+    def use(self, offer: Offer, family: str, context: bytes) -> None:
+        """Remember, durably and before anything of it leaves, that these records go into an attempt."""
+        lineages = self._without(context)
+        known = next((each for each in lineages if each.tag == offer.lineage), None)
+        lineage = known or Lineage(offer.name, offer.lineage, family, ())
+        version = next((v for v in lineage.versions if v.tag == offer.records), Version(offer.records, ()))
+        versions = [each for each in lineage.versions if each.tag != offer.records]
+        versions.append(replace(version, contexts=(*version.contexts, context)))
+        make_private(self._folder)
+        write_sealed(self._path(lineage, version), offer.hashes.astype("<u8").tobytes())
+        self._write([e for e in lineages if e is not known] + [replace(lineage, versions=tuple(versions))])
+
+    def release(self, context: bytes) -> None:
+        """An attempt ended VOID: what was uploaded to it was not opened."""
+        before = self.all()
+        after = self._without(context)
+        if after == before:
+            return
+        self._write(after)
+        kept = {self._path(lineage, version) for lineage in after for version in lineage.versions}
+        for path in self._folder.glob("*-*"):
+            if path not in kept:
+                remove_durably(path)
+
+    def _without(self, context: bytes) -> tuple[Lineage, ...]:
+        lineages = []
+        for lineage in self.all():
+            versions = tuple(
+                replace(version, contexts=left)
+                for version in lineage.versions
+                if (left := tuple(each for each in version.contexts if each != context))
+            )
+            if versions:
+                lineages.append(replace(lineage, versions=versions))
+        return tuple(lineages)
+
+    def _write(self, lineages: Iterable[Lineage]) -> None:
+        entries = [
+            {
+                "name": lineage.name,
+                "tag": lineage.tag.hex(),
+                "family": lineage.family,
+                "versions": {
+                    v.tag.hex(): [context.hex() for context in v.contexts] for v in lineage.versions
+                },
+            }
+            for lineage in lineages
+        ]
+        write_sealed(self._folder / "index", json.dumps(entries).encode())
+
+    def _hashes(self, lineage: Lineage, version: Version) -> Hashes:
+        return np.frombuffer(read_sealed(self._path(lineage, version)), "<u8")
+
+    def _path(self, lineage: Lineage, version: Version) -> Path:
+        return self._folder / f"{lineage.tag.hex()}-{version.tag.hex()}"
+
+
+def changed_records(one: Hashes, other: Hashes) -> int:
+    """How many records stand in one of two sets and not in the other, repeats counted."""
+    values, places = np.unique(np.concatenate([one, other]), return_inverse=True)
+    signs = np.concatenate([np.ones(len(one)), -np.ones(len(other))])
+    return int(np.abs(np.bincount(places, signs, len(values))).sum())

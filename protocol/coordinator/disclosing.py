@@ -1,0 +1,48 @@
+"""The indicator round is opened to all members, so that each recounts it for itself (protocol §9)."""
+
+from collections.abc import Callable
+
+from protocol.coordinator.ended import Recovered
+from protocol.due import due_secrets
+from protocol.errors import Misuse
+from protocol.messages import Disclosed, Disclosure, Family, Seed
+
+
+def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Disclosure:
+    """Show what the sum of an indicator round was made of.
+
+    Whoever was evicted is left out, and members must have seen `recovered.evictions` before.
+
+    Args:
+        recovered: the round.
+        chunks: a survivor's packed chunk, by its index.
+
+    Raises:
+        Misuse: of any other round this would open every member's vector.
+    """
+    attempt = recovered.attempt
+    if attempt.opening.terms.family != Family.INDICATOR:
+        raise Misuse("only an indicator round is disclosed")
+    entries = []
+    for member in recovered.summed:
+        upload, indices = recovered.uploads[member], range(attempt.chunks)
+        due = due_secrets(attempt, member, recovered.summed)
+        entries.append(
+            Disclosed(
+                header=upload.header,
+                commitments=upload.commitments,
+                path=upload.path,
+                chunk_digests=tuple(upload.chunk_digest(index) for index in indices),
+                chunks=tuple(chunks(member, index) for index in indices),
+                seeds=tuple(
+                    Seed(
+                        each.index,
+                        recovered.self_seeds[member]
+                        if each.lost is None
+                        else recovered.edge_seeds[member, each.lost],
+                    )
+                    for each in due
+                ),
+            )
+        )
+    return Disclosure(attempt.context, tuple(entries))

@@ -1,0 +1,199 @@
+"""The ledger rule: what sums of several rounds would tell together (protocol §8).
+
+Sufficient statistics are deterministic: who is in one sum and not in another is the difference of the two. Columns
+(members' lineages) that were always in the same rounds form a group, and the span of all sums is that of the groups'
+sums. A decryptor signs a set only if no group would be smaller than g.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Self
+
+from protocol.causes import Cause
+from protocol.codec import Digest, Id, Many, Nested, Struct
+from protocol.errors import PeerFault
+from protocol.messages import Family, LedgerException, Link, Past, Survivor
+from protocol.messages.base import MAX_MEMBERS
+
+Survivors = tuple[Survivor, ...]
+
+
+class Opened(Struct):
+    """A set of members whose sum is known, or has to be taken as known.
+
+    Attributes:
+        context: of its attempt.
+        family: which sums it can be combined with.
+        survivors: the set.
+    """
+
+    context: Digest
+    family: Id
+    survivors: Annotated[Survivors, Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Columns that stand in the same opened rounds and in no other.
+
+    Attributes:
+        members: whose columns they are, in order.
+        rounds: contexts of those rounds, in order of the history.
+    """
+
+    members: tuple[str, ...]
+    rounds: tuple[bytes, ...]
+
+
+class LedgerFault(PeerFault):
+    """ledger-refused, with the group that the proposed sum would expose."""
+
+    said = "the columns of {members} members, g is {floor}, would stand alone in {rounds} rounds: {names}"
+
+    def __init__(self, group: Group, floor: int) -> None:
+        self.group, self.floor = group, floor
+        detail = self.said.format(
+            members=len(group.members),
+            floor=floor,
+            rounds=len(group.rounds),
+            names=", ".join(group.members),
+        )
+        super().__init__(Cause.LEDGER_REFUSED, detail, group.members)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[Group, int]]:
+        return type(self), (self.group, self.floor)
+
+
+class ForkFault(LedgerFault):
+    """ledger-refused, with the older group that the proposed sum would split, and take too little of."""
+
+    said = "{members} members stood together in {rounds} rounds; the sum takes some of them, and no majority: {names}"
+
+
+def opened_sets(links: Sequence[Link], history: Sequence[Past]) -> tuple[Opened, ...]:
+    """Every set that the chain says was opened.
+
+    Raises:
+        PeerFault: chain-broken where the history is not that of these links.
+    """
+    if [(link.context, link.closing) for link in links] != [(past.context, past.closing) for past in history]:
+        raise PeerFault(
+            Cause.CHAIN_BROKEN, "the history shown does not follow from the opening's links", ["coordinator"]
+        )
+    return tuple(
+        Opened(past.context, link.family, opened.survivors)
+        for link, past in zip(links, history, strict=True)
+        for opened in past.sets
+    )
+
+
+def groups(opened: Sequence[Opened], column: Callable[[Survivor], object]) -> list[Group]:
+    """Sort columns by the exact set of rounds that hold them."""
+    return [_group(opened, numbers, names) for numbers, names in _partition(opened, column).items()]
+
+
+def _partition(
+    opened: Iterable[Opened], column: Callable[[Survivor], object]
+) -> dict[tuple[int, ...], set[str]]:
+    """The members of each group, by the numbers of the sets that hold it."""
+    held: dict[tuple[str, object], list[int]] = defaultdict(list)
+    for number, each in enumerate(opened):
+        for survivor in each.survivors:
+            held[survivor.member, column(survivor)].append(number)
+    members: dict[tuple[int, ...], set[str]] = defaultdict(set)
+    for (member, _), numbers in held.items():
+        members[tuple(numbers)].add(member)
+    return members
+
+
+def _group(opened: Sequence[Opened], numbers: tuple[int, ...], names: set[str]) -> Group:
+    return Group(tuple(sorted(names)), tuple(dict.fromkeys(opened[number].context for number in numbers)))
+
+
+def linked(opened: Sequence[Opened], proposal: Opened) -> list[Opened]:
+    """The opened sets that share a lineage with the proposal, directly or through one another, in their order.
+
+    The others' columns are all apart from these: no combination of sums that tells anything holds both.
+    """
+    holding: dict[tuple[str, bytes], list[int]] = defaultdict(list)
+    for number, each in enumerate(opened):
+        for survivor in each.survivors:
+            holding[survivor.member, survivor.lineage].append(number)
+    found, left = set[int](), [proposal]
+    while left:
+        for survivor in left.pop().survivors:
+            new = set(holding.pop((survivor.member, survivor.lineage), ())) - found
+            found |= new
+            left += [opened[number] for number in new]
+    return [opened[number] for number in sorted(found)]
+
+
+def by_lineage(survivor: Survivor) -> object:
+    """The first reading: a member's data set."""
+    return survivor.lineage
+
+
+def by_version(survivor: Survivor) -> object:
+    """The second reading: a data set with exactly these records."""
+    return survivor.lineage, survivor.records
+
+
+READINGS: tuple[Callable[[Survivor], object], ...] = (by_lineage, by_version)
+
+
+def check_forks(opened: Collection[Opened], proposal: Opened, colluders: int, floor: int) -> None:
+    """Refuse a sum that takes part of an older group, and too little to be the only one that does.
+
+    Two sums that each take more than (|G| + a)/2 members of a group G share an honest one, who refuses a history that leaves
+    out either: no two parts of a federation can each be shown what the other is not, under whatever rosters and cohorts.
+
+    Args:
+        opened: everything opened before.
+        proposal: the sum to be signed.
+        colluders: a.
+        floor: g.
+
+    Raises:
+        ForkFault: the older group that it takes too little of.
+    """
+    family = linked([each for each in opened if each.family == proposal.family], proposal)
+    split = _partition([*family, proposal], by_lineage)
+    for numbers, names in _partition(family, by_lineage).items():
+        taken = split.get((*numbers, len(family)), ())
+        if taken and 2 * len(taken) <= len(names) + colluders:
+            raise ForkFault(_group(family, numbers, names), floor)
+
+
+def check_ledger(
+    opened: Collection[Opened],
+    proposal: Opened,
+    floor: int,
+    exceptions: Iterable[LedgerException] = (),
+) -> None:
+    """Refuse a proposed sum that would expose a group, or mix exact sums with noisy ones.
+
+    Args:
+        opened: everything opened before.
+        proposal: the sum to be signed.
+        floor: g, the fewest members of a group.
+        exceptions: the admin's, which name members whose groups may be smaller.
+
+    Raises:
+        PeerFault: lineage-mixed where a lineage stands in exact and in noisy rounds.
+        LedgerFault: the smallest group below the floor.
+    """
+    mixed = {Family.EXACT: Family.NOISY, Family.NOISY: Family.EXACT}.get(Family(proposal.family))
+    columns = {(s.member, s.lineage) for each in opened if each.family == mixed for s in each.survivors}
+    if twice := sorted({s.member for s in proposal.survivors if (s.member, s.lineage) in columns}):
+        raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {mixed} rounds", twice)
+    family = linked([each for each in opened if each.family == proposal.family], proposal)
+    excused = [set(exception.members) for exception in exceptions]
+    exposed = [
+        group
+        for reading in READINGS
+        for group in groups([*family, proposal], reading)
+        if len(group.members) < floor and not any(names.issuperset(group.members) for names in excused)
+    ]
+    if exposed and proposal.family != Family.NOISY:
+        raise LedgerFault(min(exposed, key=lambda group: (len(group.members), group.members)), floor)

@@ -1,0 +1,104 @@
+"""An indicator round recounted by a member, and what it says of rare classes (protocol §9)."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import numpy as np
+import numpy.typing as npt
+
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.due import due_secrets, secret_commitment
+from protocol.errors import PeerFault
+from protocol.merkle import Tree, verify
+from protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Survivor
+from protocol.unmasking import Unmasking
+
+
+def recount(
+    attempt: Attempt, survivors: tuple[Survivor, ...], disclosure: Disclosure
+) -> npt.NDArray[np.int64]:
+    """The sum of an indicator round from what is disclosed of it, each survivor's part checked in this order.
+
+    1. there is one entry for each survivor, with the certified header;
+    2. commitments lead to the signed root; each seed due is there, and is the one committed to;
+    3. chunk digests lead to the signed root, and the chunks are those digested.
+
+    Args:
+        attempt: an indicator round.
+        survivors: S∖E, those of its certificate without the dealers that were proved false.
+        disclosure: what the coordinator shows.
+
+    Returns:
+        int64 of shape (C,): how many survivors hold each class.
+
+    Raises:
+        PeerFault: disclosure-invalid, naming the entry's member.
+    """
+    attempt.check_context(disclosure.context, "coordinator")
+    if tuple(Survivor.of(entry.header) for entry in disclosure.entries) != survivors:
+        raise _invalid("the entries are not the certified survivors'")
+    staying = {survivor.member for survivor in survivors}
+    self_seeds, edge_seeds = dict[str, bytes](), dict[tuple[str, str], bytes]()
+    for entry in disclosure.entries:
+        _check_seeds(attempt, entry, staying, self_seeds, edge_seeds)
+        _check_chunks(attempt, entry)
+    unmasking = Unmasking(attempt, tuple(sorted(staying)), self_seeds, edge_seeds)
+    return np.concatenate(
+        [
+            unmasking.chunk(index, ((entry.member, entry.chunks[index]) for entry in disclosure.entries))
+            for index in range(attempt.chunks)
+        ]
+    )
+
+
+def _check_seeds(
+    attempt: Attempt,
+    entry: Disclosed,
+    staying: set[str],
+    self_seeds: dict[str, bytes],
+    edge_seeds: dict[tuple[str, str], bytes],
+) -> None:
+    holders = len(attempt.decryptors)
+    if len(entry.commitments) != COMMITMENT_BYTES * (1 + attempt.neighbour_count) or not verify(
+        entry.header.commitment_root, entry.commitments, 0, 1 + holders, entry.path
+    ):
+        raise _invalid("the secrets' commitments are not those that were signed", entry)
+    due = due_secrets(attempt, entry.member, staying)
+    if [each.index for each in due] != [seed.index for seed in entry.seeds]:
+        raise _invalid("other seeds are shown than the sum needs", entry)
+    for each, shown in zip(due, entry.seeds, strict=True):
+        start = each.index * COMMITMENT_BYTES
+        if (
+            secret_commitment(attempt, entry.member, each.index, shown.seed)
+            != entry.commitments[start : start + COMMITMENT_BYTES]
+        ):
+            raise _invalid(f"seed {each.index} is not the one committed to", entry)
+        if each.lost is None:
+            self_seeds[entry.member] = shown.seed
+        else:
+            edge_seeds[entry.member, each.lost] = shown.seed
+
+
+def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
+    if (
+        len(entry.chunk_digests) != attempt.chunks
+        or Tree.of(entry.chunk_digests).root != entry.header.chunk_root
+        or tuple(sha256(chunk).digest() for chunk in entry.chunks) != entry.chunk_digests
+    ):
+        raise _invalid("the chunks are not those that were signed", entry)
+
+
+def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:
+    named = f"{entry.member}: {why}" if entry else why
+    return PeerFault(Cause.DISCLOSURE_INVALID, named, ["coordinator"])
+
+
+def class_floor(members: int, group_floor: int, margin: int | None = None) -> int:
+    """Compute m = g + r, the fewest holders a class is published with; r is ⌊n/6⌋ unless the terms say otherwise."""
+    return group_floor + (members // 6 if margin is None else margin)
+
+
+def rare_classes(holders: Sequence[int], floor: int) -> tuple[int, ...]:
+    """The classes withheld: those that fewer than `floor` members hold, be it that nobody does."""
+    return tuple(index for index, count in enumerate(holders) if count < floor)

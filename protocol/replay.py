@@ -1,0 +1,390 @@
+"""A transcript replayed by somebody who was not there: what holds, and who broke which rule (protocol §11)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from protocol.accusing import check_bad_run
+from protocol.attempt import Attempt, check_cards, check_manifest
+from protocol.causes import Cause
+from protocol.disputes import Dispute
+from protocol.errors import PeerFault
+from protocol.evicting import check_proof
+from protocol.identity import verify_signature
+from protocol.keys import PROBE
+from protocol.merkle import verify
+from protocol.messages import (
+    COMMITMENT_BYTES,
+    BadRun,
+    Cards,
+    Certificate,
+    Evictions,
+    Freeze,
+    Lost,
+    Message,
+    Opening,
+    Receipt,
+    Refusal,
+    Report,
+    RevealSummary,
+    Roster,
+    Survivor,
+    UploadSummary,
+    VoidRequest,
+    Vote,
+    parse,
+    survivors_hash,
+)
+from protocol.opening_rules import check_opening
+from protocol.proposal import check_survivors, covers, disputes_among, settle
+from protocol.shelf import Announced
+from protocol.transcript import Transcript, transcript_digest
+
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that somebody broke, or a dispute that nobody can decide.
+
+    Attributes:
+        parties: who; two of them for a dispute, one of whom is false.
+        cause: the rule.
+        detail: what was seen.
+        entry: the transcript's entry that shows it, counted from 0; None where it is the whole.
+    """
+
+    parties: tuple[str, ...]
+    cause: Cause
+    detail: str
+    entry: int | None = None
+
+    @property
+    def dispute(self) -> bool:
+        """Whether one of two parties is false, and nobody can tell which."""
+        return self.cause in {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a transcript shows.
+
+    Attributes:
+        attempt: roster, manifest and opening.
+        findings: in order; none but disputes where everybody kept the rules.
+        certificate: the outcome, if there is one.
+        lost: the admin's closing, if there is one.
+        uploads: what was announced, by member.
+        evicted: dealers proved false, in order: the sum is without them.
+    """
+
+    attempt: Attempt
+    findings: tuple[Finding, ...]
+    certificate: Certificate | None
+    lost: Lost | None
+    uploads: dict[str, Announced]
+    evicted: tuple[str, ...]
+
+    @property
+    def kept(self) -> bool:
+        """Whether nobody is named but by a dispute."""
+        return all(finding.dispute for finding in self.findings)
+
+    def counted(self, member: str) -> bool:
+        """Whether the member's upload, as it signed it, was certified and is not proved false."""
+        upload = self.uploads.get(member)
+        survivors = self.certificate.survivors if self.certificate else ()
+        return upload is not None and Survivor.of(upload.header) in survivors and member not in self.evicted
+
+
+def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
+    """Check a transcript from its first entry to its signature.
+
+    Args:
+        transcript: as read.
+        federation: the admin's key, as pinned; None takes the roster's own word for it.
+
+    Raises:
+        PeerFault: it does not begin with roster, cards and opening that hold together: there is nothing to replay.
+            It names the coordinator, whoever's signature is wrong: no honest one shows what nobody signed.
+    """
+    try:
+        run = _Replay(_begun(transcript, federation))
+    except PeerFault as fault:
+        raise PeerFault(fault.cause, fault.detail, [COORDINATOR]) from fault
+    for index, entry in enumerate(transcript.entries[3:], start=3):
+        run.take(index, entry)
+    run.close(transcript)
+    evicted = tuple(sorted(run.evicted))
+    return Verdict(run.attempt, tuple(run.findings), run.certificate, run.lost, run.uploads, evicted)
+
+
+def _begun(transcript: Transcript, federation: bytes | None) -> Attempt:
+    """Check the first three entries as a member checks them (protocol §4.1 to §4.3)."""
+    opened = tuple(map(parse, transcript.entries[:3]))
+    if tuple(map(type, opened)) != (Roster, Cards, Opening):
+        raise PeerFault(Cause.MALFORMED, "a transcript begins with roster, cards and opening")
+    roster, cards, opening = opened
+    assert isinstance(roster, Roster)
+    assert isinstance(cards, Cards)
+    assert isinstance(opening, Opening)
+    roster.verify_admin(roster.federation if federation is None else federation)
+    check_manifest(roster, cards.manifest)
+    if tuple(cards.by_member) != cards.manifest.members:
+        raise PeerFault(Cause.MANIFEST_MISMATCH, "not every member's card is shown")
+    check_cards(roster, cards)
+    for card in cards.by_member.values():
+        for key in (card.mask_key, card.box_key):
+            PROBE.agree(key, card.member)
+    check_opening(roster, cards.manifest, opening)
+    return Attempt(roster, cards.manifest, opening)
+
+
+class _Stage(Enum):
+    COLLECTING = auto()
+    CHECKING = auto()
+    FREEZING = auto()
+    VOIDING = auto()
+    REVEALING = auto()
+    LOST = auto()
+    CLOSED = auto()
+
+
+_BEFORE_THE_END = frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING})
+_STAGES: dict[type[Message], frozenset[_Stage]] = {
+    UploadSummary: frozenset({_Stage.COLLECTING}),
+    Receipt: frozenset({_Stage.COLLECTING, _Stage.CHECKING}),
+    Freeze: frozenset({_Stage.CHECKING}),
+    VoidRequest: _BEFORE_THE_END - {_Stage.VOIDING},
+    # One that was noted after a report is held against it.
+    Vote: frozenset({_Stage.FREEZING, _Stage.VOIDING, _Stage.LOST}),
+    Refusal: frozenset({_Stage.FREEZING}),
+    Certificate: frozenset({_Stage.FREEZING, _Stage.VOIDING}),
+    RevealSummary: frozenset({_Stage.REVEALING}),
+    BadRun: frozenset({_Stage.REVEALING}),
+    Evictions: frozenset({_Stage.REVEALING}),
+    Report: _BEFORE_THE_END | {_Stage.LOST},
+    Lost: _BEFORE_THE_END | {_Stage.LOST},
+}
+"""Where an honest coordinator notes each; what it refuses, or takes too late, it notes nowhere else."""
+
+
+@dataclass
+class _Replay:
+    attempt: Attempt
+    stage: _Stage = _Stage.COLLECTING
+    seen: set[bytes] = field(default_factory=set)
+    findings: list[Finding] = field(default_factory=list)
+    uploads: dict[str, Announced] = field(default_factory=dict)
+    receipts: dict[str, Receipt] = field(default_factory=dict)
+    proposal: tuple[Survivor, ...] = ()
+    reason: str = ""
+    votes: dict[str, Vote] = field(default_factory=dict)
+    reports: dict[str, tuple[int, Report]] = field(default_factory=dict)
+    certificate: Certificate | None = None
+    evicted: set[str] = field(default_factory=set)
+    lost: Lost | None = None
+
+    def take(self, index: int, entry: bytes) -> None:
+        """Replay one entry; what it breaks becomes a finding."""
+        try:
+            self._take(index, entry)
+        except PeerFault as fault:
+            # Whatever is wrong with an entry, the coordinator admitted it, or made it.
+            self._find(index, (COORDINATOR,), fault.cause, fault.detail)
+
+    def close(self, transcript: Transcript) -> None:
+        """Check what the whole shows: disputes, contradictions, an end, and the coordinator's signature."""
+        if self.receipts and not self.proposal:
+            try:
+                self._disputed()
+            except PeerFault as fault:
+                self._find(None, (COORDINATOR,), fault.cause, fault.detail)
+        self._check_reports()
+        if not self.certificate and not self.lost:
+            self._find(None, (COORDINATOR,), Cause.OUTCOME_MISSING, "it does not say how the attempt ended")
+        digest = transcript_digest(self.attempt.context, transcript.head)
+        try:
+            verify_signature(self.attempt.roster.coordinator, transcript.signature, digest, COORDINATOR)
+        except PeerFault as fault:
+            self._find(None, (COORDINATOR,), fault.cause, "the transcript is not signed as it is")
+
+    def _find(self, index: int | None, parties: tuple[str, ...], cause: Cause, detail: str) -> None:
+        self.findings.append(Finding(parties, cause, detail, index))
+
+    def _take(self, index: int, entry: bytes) -> None:
+        handlers: dict[type[Message], Callable[[int, Any], None]] = {
+            UploadSummary: self._upload,
+            Receipt: self._receipt,
+            Freeze: self._freeze,
+            VoidRequest: self._void,
+            Vote: self._vote,
+            Refusal: self._refusal,
+            Certificate: self._certificate,
+            RevealSummary: self._reveal,
+            BadRun: self._bad_run,
+            Evictions: self._evictions,
+            Report: self._report,
+            Lost: self._lost,
+        }
+        message = parse(entry)
+        form = type(message)
+        if form not in handlers:
+            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a {form.__name__} has no place in a transcript")
+        if entry in self.seen:
+            raise PeerFault(Cause.DUPLICATE, f"the {form.__name__} stands there already")
+        if self.stage not in _STAGES[form]:
+            stage = self.stage.name.lower()
+            raise PeerFault(Cause.WRONG_PHASE, f"a {form.__name__} where the attempt is {stage}")
+        self.seen.add(entry)
+        handlers[form](index, message)
+
+    def _signed_by_decryptor(self, message: Receipt | Vote | Refusal | RevealSummary | Report) -> None:
+        self.attempt.check_context(message.context, message.member)
+        self.attempt.check_decryptor(message.member)
+        message.verify(self.attempt.roster.key_of(message.member), message.member)
+
+    def _upload(self, index: int, summary: UploadSummary) -> None:
+        header, attempt = summary.header, self.attempt
+        attempt.check_header(header)
+        known = self.uploads.get(header.member)
+        if known is not None:
+            if known.header.digest == header.digest:
+                raise PeerFault(Cause.DUPLICATE, f"{header.member}'s upload stands there already")
+            self._find(index, (header.member,), Cause.UPLOAD_CONFLICT, "it signed two uploads")
+            return
+        commitments = b"".join(summary.secret_commitments)
+        if len(commitments) != COMMITMENT_BYTES * (1 + attempt.neighbour_count) or not verify(
+            header.commitment_root, commitments, 0, 1 + len(attempt.decryptors), summary.path
+        ):
+            raise PeerFault(Cause.UPLOAD_MISSHAPEN, f"{header.member}'s commitments are not those it signed")
+        self.uploads[header.member] = Announced(header, commitments, summary.path, b"")
+
+    def _receipt(self, index: int, receipt: Receipt) -> None:
+        self._signed_by_decryptor(receipt)
+        self.stage = _Stage.CHECKING
+        named = (*receipt.dealers, *receipt.complaints)
+        if len(set(named)) != len(named) or not set(named) <= self.uploads.keys() - {receipt.member}:
+            raise PeerFault(Cause.MALFORMED, f"{receipt.member}'s receipt names what it was not sent")
+        known = self.receipts.setdefault(receipt.member, receipt)
+        if known.digest != receipt.digest:
+            self._find(index, (receipt.member,), Cause.CONFLICT, "it signed two receipts")
+
+    def _freeze(self, _index: int, freeze: Freeze) -> None:
+        self.stage = _Stage.FREEZING
+        self.attempt.check_context(freeze.context, COORDINATOR)
+        self.proposal = tuple(Survivor.of(header) for header in freeze.headers)
+        uploads, disputes = self._disputed()
+        settled = settle(self.attempt, uploads, self.receipts, disputes, freeze.history)
+        expected = tuple(Survivor.of(upload.header) for upload in settled.values())
+        if self.proposal != expected:
+            named = sorted({each.member for each in {*self.proposal} ^ {*expected}})
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID,
+                f"the survivors proposed are not those that uploads and receipts give: {', '.join(named)}",
+            )
+        check_survivors(self.attempt, self.proposal, freeze.history)
+
+    def _disputed(self) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
+        """The uploads that were whole, which are those that the receipts cover, and the disputes among them."""
+        whole = {
+            member for receipt in self.receipts.values() for member in (*receipt.dealers, *receipt.complaints)
+        }
+        uploads = {member: self.uploads[member] for member in sorted(whole)}
+        for by, receipt in self.receipts.items():
+            if not covers(receipt, uploads):
+                raise PeerFault(
+                    Cause.SURVIVORS_INVALID, f"{by} was not shown the uploads that were announced"
+                )
+        disputes = disputes_among(self.attempt, uploads, self.receipts)
+        for dispute in disputes:
+            self._find(None, dispute.parties, dispute.cause, "one of the two is false")
+        return uploads, disputes
+
+    def _void(self, _index: int, request: VoidRequest) -> None:
+        self.stage, self.reason = _Stage.VOIDING, request.reason
+        self.attempt.check_context(request.context, COORDINATOR)
+
+    def _vote(self, index: int, vote: Vote) -> None:
+        self._signed_by_decryptor(vote)
+        known = self.votes.setdefault(vote.member, vote)
+        if known.outcome != vote.outcome:
+            self._find(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
+
+    def _refusal(self, _index: int, refusal: Refusal) -> None:
+        self._signed_by_decryptor(refusal)
+
+    def _certificate(self, index: int, certificate: Certificate) -> None:
+        asked = self.stage
+        self.stage = _Stage.CLOSED if certificate.void else _Stage.REVEALING
+        self.attempt.check_certificate(certificate)
+        self.certificate = certificate
+        unnoted = [vote.member for vote in certificate.votes if vote.member not in self.votes]
+        for vote in certificate.votes:
+            self._vote(index, vote)
+        wanted = _Stage.VOIDING if certificate.void else _Stage.FREEZING
+        if asked is not wanted or (certificate.void and certificate.reason != self.reason):
+            raise PeerFault(Cause.CERTIFICATE_INVALID, "the certificate is for what nobody was asked to sign")
+        if not certificate.void and certificate.survivors != self.proposal:
+            raise PeerFault(Cause.SURVIVORS_INVALID, "the certificate is for another set than was proposed")
+        if unnoted:
+            raise PeerFault(Cause.CERTIFICATE_INVALID, f"votes were not noted: {', '.join(unnoted)}")
+
+    def _certified(self) -> Certificate:
+        if self.certificate is None:
+            raise PeerFault(Cause.CERTIFICATE_INVALID, "nothing is revealed without a valid certificate")
+        return self.certificate
+
+    def _reveal(self, index: int, reveal: RevealSummary) -> None:
+        self._signed_by_decryptor(reveal)
+        if reveal.outcome != self._certified().outcome:
+            self._find(index, (reveal.member,), Cause.REVEAL_MISSHAPEN, "it revealed for another outcome")
+
+    def _bad_run(self, index: int, evidence: BadRun) -> None:
+        reveal, dealer = evidence.reveal, evidence.header.member
+        self._reveal(index, reveal)
+        if reveal.member not in self.receipts or reveal.outcome != self._certified().outcome:
+            raise PeerFault(Cause.SHARE_INVALID, f"{reveal.member} has vouched for no such share")
+        check_bad_run(self.attempt, self._certified(), self.receipts[reveal.member], evidence)
+        said = f"it revealed another share than {dealer} dealt"
+        self._find(index, (reveal.member,), Cause.SHARE_INVALID, said)
+
+    def _evictions(self, index: int, evictions: Evictions) -> None:
+        self.attempt.check_context(evictions.context, COORDINATOR)
+        if not self.evicted < {*evictions.evicted}:
+            raise PeerFault(Cause.EVICTION_INVALID, "it evicts nobody new, or lets somebody back in")
+        for proof in evictions.proofs:
+            check_proof(self.attempt, self._certified(), proof)
+            if proof.member not in self.evicted:
+                self.evicted.add(proof.member)
+                said = "its shares make no secret it committed to"
+                self._find(index, (proof.member,), Cause.DEALER_INCONSISTENT, said)
+
+    def _report(self, index: int, report: Report) -> None:
+        self._signed_by_decryptor(report)
+        self.stage = _Stage.LOST
+        _, known = self.reports.setdefault(report.member, (index, report))
+        if known.sets != report.sets:
+            self._find(index, (report.member,), Cause.CONFLICT, "it signed two reports")
+
+    def _lost(self, index: int, lost: Lost) -> None:
+        self.attempt.check_lost(lost)
+        for report in lost.reports:
+            self._report(index, report)
+        self.stage, self.lost = _Stage.CLOSED, lost
+
+    def _check_reports(self) -> None:
+        """Hold votes against reports, whichever was noted first: a decryptor tells what it signed, then signs no more."""
+        context = self.attempt.context
+        hashes = {
+            member: {survivors_hash(context, each.survivors) for each in report.sets}
+            for member, (_, report) in self.reports.items()
+        }
+        # A vote on anything else may be for VOID, for whatever reason its decryptor was given.
+        known = {survivors_hash(context, self.proposal)}.union(*hashes.values())
+        for member, reported in hashes.items():
+            vote = self.votes.get(member)
+            if vote and (vote.outcome not in reported if reported else vote.outcome in known):
+                index, _ = self.reports[member]
+                self._find(index, (member,), Cause.ALREADY_VOTED, "it reported another set than it signed")

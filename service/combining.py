@@ -1,0 +1,137 @@
+"""Periods: the sums of several finished rounds added up, and solved again (protocol §8).
+
+Each sum is public to the operator already, so adding them up opens nothing. That no two rounds hold the same lineage keeps a
+record from counting twice.
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load, save
+
+from calibration import CalibrationError, lattice_from
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Certificate
+from protocol.record import sign_record
+from protocol.rest import CombinedRecord, CombineRequest, PartView, ResultRecord
+from service.problems import not_found
+from service.rounds import Round
+from service.solving import SUMS, WEIGHTS, error_bound, solution_view, solve
+from service.storage.blobs import FileBlobs
+
+SAME = ("statistic", "layout", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
+"""Terms that the rounds of a combination share."""
+
+_RECORD = "record"
+
+
+def combination_id(request: CombineRequest) -> str:
+    """The same request has the same id, in whatever order its rounds stand."""
+    named = ",".join([*sorted(request.rounds), *(ridge.hex() for ridge in request.ridges)])
+    return hashlib.sha256(named.encode()).hexdigest()[:16]
+
+
+def combine(
+    rounds: Sequence[Round], request: CombineRequest, blobs: FileBlobs, key: SigningKey
+) -> CombinedRecord:
+    """Add up, check, solve, sign, and keep.
+
+    Raises:
+        PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or a lineage
+            stands in two of them; sum-check-failed.
+    """
+    rounds = sorted(rounds, key=lambda round_: round_.id)
+    records = [round_.result() for round_ in rounds]
+    terms = rounds[0].attempt.opening.terms
+    _check_alike(rounds)
+    _check_apart(rounds)
+    vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
+    total = _total(rounds, records)
+    try:
+        statistics, solution = solve(replace(terms, ridges=request.ridges), total, vectors)
+    except CalibrationError as error:
+        raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
+    weights, sums = save(solution.tensors), save({"sum": total})
+    name = combination_id(request)
+    record = CombinedRecord(
+        combination=name,
+        federation=records[0].federation,
+        parts=tuple(
+            PartView.model_validate({field: getattr(each, field) for field in PartView.model_fields})
+            for each in records
+        ),
+        statistic=terms.statistic,
+        extractor=terms.extractor.hex(),
+        vectors=vectors,
+        records=statistics.records,
+        weights_sha256=hashlib.sha256(weights).hexdigest(),
+        sums_sha256=hashlib.sha256(sums).hexdigest(),
+        weights_error_bound=error_bound(terms, solution, vectors),
+        solution=solution_view(solution),
+    )
+    signed = sign_record(record, key)
+    for part, data in ((WEIGHTS, weights), (SUMS, sums), (_RECORD, signed.model_dump_json().encode())):
+        blobs.put(f"combined/{name}/{part}", data)  # the record last: it stands for the whole
+    return signed
+
+
+def stored_record(name: str, blobs: FileBlobs) -> CombinedRecord:
+    """What `combine` kept; PeerFault(not-found)."""
+    return CombinedRecord.model_validate_json(_stored(name, _RECORD, blobs))
+
+
+def stored_weights(name: str, blobs: FileBlobs) -> bytes:
+    """The weights file; PeerFault(not-found)."""
+    _stored(name, _RECORD, blobs)
+    return _stored(name, WEIGHTS, blobs)
+
+
+def _stored(name: str, part: str, blobs: FileBlobs) -> bytes:
+    try:
+        return blobs.get(f"combined/{name}/{part}")
+    except FileNotFoundError:
+        raise not_found("combination") from None
+
+
+def _check_alike(rounds: Sequence[Round]) -> None:
+    first = rounds[0].attempt.opening.terms
+    for round_ in rounds[1:]:
+        other = round_.attempt.opening.terms
+        for field in SAME:
+            if getattr(other, field) != getattr(first, field):
+                raise PeerFault(
+                    Cause.TERMS_REFUSED,
+                    f"rounds {rounds[0].id} and {round_.id} differ in {field}: their sums don't add up",
+                )
+
+
+def _check_apart(rounds: Sequence[Round]) -> None:
+    columns: Counter[tuple[str, bytes]] = Counter()
+    for round_ in rounds:
+        assert isinstance(round_.closing, Certificate)
+        columns.update({(survivor.member, survivor.lineage) for survivor in round_.closing.survivors})
+    if twice := sorted({member for (member, _), times in columns.items() if times > 1}):
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            "the same lineages stand in two of these rounds, and their records would count twice: combine rounds over new "
+            "lineages only",
+            twice,
+        )
+
+
+def _total(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> npt.NDArray[np.int64]:
+    terms = rounds[0].attempt.opening.terms
+    lattice = lattice_from(terms.lattice, terms.lattice_bits)
+    vectors = sum(len(record.survivors) for record in records)
+    if lattice.bound(sum(record.records for record in records), vectors) >= 1 << 63:
+        raise PeerFault(Cause.TERMS_REFUSED, "these sums together leave 64 bits: combine fewer rounds")
+    total = np.zeros(terms.elements, np.int64)
+    for round_ in rounds:
+        total += load(round_.document(SUMS))["sum"]
+    return total

@@ -1,0 +1,48 @@
+"""Combinations: the sums of several rounds added up."""
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Response
+
+from protocol import rest
+from protocol.causes import Cause
+from service import combining
+from service.problems import declared
+from service.routes.common import Bearer, Here, Hex32Path, Operator, octets_out
+
+router = APIRouter(tags=["combinations"])
+Combination = Annotated[str, Path(pattern=rest.ROUND_PATTERN)]
+
+
+@router.post(
+    rest.COMBINATIONS,
+    status_code=201,
+    dependencies=[Bearer, Operator],
+    responses=declared(
+        Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.TERMS_REFUSED, Cause.SUM_CHECK_FAILED
+    ),
+)
+async def combine(federation: Hex32Path, request: rest.CombineRequest, here: Here) -> rest.CombinedRecord:
+    """Add up the sums of finished rounds over different lineages and solve again (operator)."""
+    return await here.combine(federation, request)
+
+
+@router.get(rest.COMBINATION, responses=declared(Cause.NOT_FOUND))
+async def combination(combination: Combination, here: Here) -> rest.CombinedRecord:
+    """The signed record of a combination."""
+    return await asyncio.to_thread(combining.stored_record, combination, here.blobs)
+
+
+@router.get(
+    rest.COMBINED_WEIGHTS,
+    response_class=Response,
+    responses={
+        **octets_out("tensors `weights` (l, C) and, with a bias, `bias` (C,)", rest.SAFETENSORS),
+        **declared(Cause.NOT_FOUND),
+    },
+)
+async def weights(combination: Combination, here: Here) -> Response:
+    """The head's weights, float64, as safetensors."""
+    content = await asyncio.to_thread(combining.stored_weights, combination, here.blobs)
+    return Response(content, media_type=rest.SAFETENSORS)

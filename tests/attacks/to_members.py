@@ -1,0 +1,429 @@
+"""A coordinator, with colluders' keys where that is said, shows an honest member something false."""
+
+from dataclasses import replace
+from typing import Any
+
+from protocol.causes import Cause
+from protocol.coordinator import Enrolling
+from protocol.messages import (
+    Cards,
+    Certificate,
+    Deliveries,
+    Disclosure,
+    Evictions,
+    Freeze,
+    KeyCard,
+    Lost,
+    Opening,
+    Past,
+    ReportRequest,
+    Shown,
+    SurvivorSet,
+    UploadHeader,
+    VoidRequest,
+    Vote,
+    cards_tree,
+    cohort_id,
+    survivors_hash,
+)
+from tests.attacks.base import ENROLMENT, Attack, Chapter, Forger, patched
+from tests.protocol.forging import unsigned
+from tests.vectors.cases import LOW_ORDER
+
+# fmt: off
+# A table reads by its rows.
+OTHER = b"\x66" * 32
+VICTIM = "member-0"
+CARDS = "other cards or roster for one victim"
+REPLAY = "replay across attempts, rounds, cohorts, federations"
+LOW = "t, a, n_min too low"
+TERMS = "terms changed mid-cohort"
+MODEL = "different model per member"
+EXCEPTIONS = "exceptions abuse"
+SHARES = "wrong, short, non-canonical shares"
+FRAMING = "a dealer framing a decryptor and the reverse"
+
+
+def bound(cards: Cards, shown: list[KeyCard]) -> Cards:
+    """These cards under a root that binds them."""
+    return Cards(
+        replace(cards.manifest, cards_root=cards_tree(shown).root), tuple(Shown(card, ()) for card in shown)
+    )
+
+
+def recarded(cards: Cards, forger: Forger, member: str, **keys: Any) -> Cards:
+    """With another card of a colluder, validly signed and bound."""
+    shown = [card.card for card in cards.shown]
+    place = cards.manifest.place[member]
+    shown[place] = forger.again(shown[place], member, **keys)
+    return bound(cards, shown)
+
+
+def shrunk(cards: Cards, forger: Forger, gone: str) -> Cards:
+    """A cohort without this member, by the rules."""
+    enrolling = Enrolling(forger.federation.roster, 0, forger.federation.cap)
+    for shown in cards.shown:
+        if shown.member != gone:
+            enrolling = enrolling.receive(shown.card, forger.federation.now_s)
+    manifest = enrolling.manifest()
+    return Cards(manifest, tuple(Shown(enrolling.cards[member], ()) for member in manifest.members))
+
+
+def keyed(point: str) -> Any:
+    """A colluder's card with this mask key."""
+    return lambda m, f: recarded(m, f, "member-5", mask_key=bytes.fromhex(point))
+
+
+def stated(**numbers: Any) -> Any:
+    """The manifest with other numbers."""
+    return lambda m, _: replace(m, manifest=replace(m.manifest, **numbers))
+
+
+def cards() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Cards, attempt=ENROLMENT)).add
+    add("another card of a colluder that the root does not bind", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH,
+        lambda m, f: replace(m, shown=(*m.shown[:5], Shown(f.again(m.shown[5].card, "member-5", nonce=OTHER), ()))), "coordinator")
+    add("a card of the victim's that it did not send", "§4.2.3", CARDS, Cause.BAD_SIGNATURE,
+        lambda m, f: bound(m, [f.again(m.shown[0].card, "coordinator", nonce=OTHER), *(s.card for s in m.shown[1:])]), VICTIM)
+    add("the victim's card from its stolen identity", "§4.2.5", CARDS, Cause.MANIFEST_MISMATCH,
+        lambda m, f: recarded(m, f, VICTIM, nonce=OTHER))
+    add("a card that another member signed", "§4.2.3", CARDS, Cause.BAD_SIGNATURE,
+        lambda m, f: bound(m, [*(s.card for s in m.shown[:5]), f.again(m.shown[5].card, "member-1")]), "member-5")
+    add("a card left out", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=m.shown[:-1]), "coordinator")
+    add("no card at all", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, lambda m, _: replace(m, shown=()))
+    add("cards under another root", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH, stated(cards_root=OTHER), "coordinator")
+    add("a card with a path where all are shown", "§4.2.3", CARDS, Cause.MANIFEST_MISMATCH,
+        lambda m, _: replace(m, shown=(replace(m.shown[0], path=(OTHER,)), *m.shown[1:])), "coordinator")
+    add("a manifest of another roster", "§4.2.1", CARDS, Cause.WRONG_COHORT, stated(roster_hash=OTHER))
+    add("a manifest under another counter", "§4.2.1", REPLAY, Cause.WRONG_COHORT, stated(counter=1))
+    add("a manifest of another cohort of the roster", "§4.2.1", REPLAY, Cause.WRONG_COHORT,
+        lambda m, f: replace(m, manifest=replace(m.manifest, counter=1, cohort=cohort_id(f.federation.roster.hash, 1))))
+    add("a card of another cohort", "§4.2.3", REPLAY, Cause.WRONG_COHORT,
+        lambda m, f: recarded(m, f, "member-5", cohort=OTHER), "coordinator")
+    add("a member whom the roster does not list", "§4.2.1", "Sybil", Cause.UNKNOWN_MEMBER,
+        lambda m, _: replace(m, manifest=replace(m.manifest, members=(*m.manifest.members, "sybil"),
+                                                 caps=(*m.manifest.caps, 1))), "sybil")
+    add("a cohort without the victim", "§4.2.5", "shrunk cohort", Cause.MANIFEST_MISMATCH, lambda m, f: shrunk(m, f, VICTIM))
+    add("a cohort without an honest member, stated as if it were whole", "§4.2.2", "shrunk cohort", Cause.WEAK_PARAMETERS,
+        lambda m, f: replace(shrunk(m, f, "member-1"), manifest=replace(shrunk(m, f, "member-1").manifest, survivors_min=3)))
+    for name, numbers in (
+        ("a threshold of shares below the rules'", {"threshold": 3}),
+        ("a threshold of shares above the rules'", {"threshold": 6}),
+        ("fewer survivors than the rules demand", {"survivors_min": 3}),
+        ("fewer colluders assumed among decryptors", {"decryptor_colluders": 0}),
+        ("fewer colluders assumed, the other numbers kept", {"colluders": 0}),
+        ("two honest members to hide among", {"honest_min": 2}),
+        ("fewer neighbours than the rules give", {"degree": 2}),
+        ("windows that may lose more", {"window_dropped_max": 3}),
+        ("more losses than can be survived", {"loss": 375}),
+    ):
+        add(name, "§4.2.2", LOW, Cause.WEAK_PARAMETERS, stated(**numbers))
+    add("a committee the coordinator chose", "§4.2.2", "grinding", Cause.WEAK_PARAMETERS,
+        stated(decryptors=("member-1", "member-2", "member-3", "member-4", "member-5")))
+    add("decryptors of whom one is no member", "§4.2.2", "Sybil", Cause.MALFORMED,
+        lambda m, _: patched(m, b"\x08member-5\x06\0\0\0", b"\x08member-9\x06\0\0\0"))
+    add("a colluder's card with the victim's mask key", "§4.2.4", "low-order points", Cause.DUPLICATE,
+        lambda m, f: recarded(m, f, "member-5", mask_key=m.shown[0].card.mask_key))
+    add("the victim's box key, encoded otherwise", "§4.2.4", "low-order points", Cause.DUPLICATE,
+        lambda m, f: recarded(m, f, "member-5",
+                              box_key=m.shown[0].card.box_key[:31] + bytes([m.shown[0].card.box_key[31] | 0x80])))
+    for point in LOW_ORDER[:5]:
+        add(f"a mask key of low order, {point[:8]}", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT, keyed(point), "member-5")
+    add("a box key of low order", "§4.2, §6.1", "low-order points", Cause.LOW_ORDER_POINT,
+        lambda m, f: recarded(m, f, "member-5", box_key=bytes.fromhex(LOW_ORDER[2])), "member-5")
+    add("members out of order", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-1\x08member-0"))
+    add("a member twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, b"\x08member-0\x08member-1", b"\x08member-0\x08member-0"))
+    add("a cap too few", "§3", "NaN, Inf, shape, norm", Cause.MALFORMED,
+        lambda m, _: replace(m, manifest=replace(m.manifest, caps=m.manifest.caps[1:])))
+    return c.attacks
+
+
+def openings() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Opening, attempt=1)).add
+
+    def signed(**changes: Any) -> Any:
+        return lambda m, f: f.again(m, "coordinator", **changes)
+
+    def terms(**changes: Any) -> Any:
+        return lambda m, f: f.again(m, "coordinator", terms=replace(m.terms, **changes))
+
+    def link(**changes: Any) -> Any:
+        return lambda m, f: f.again(m, "coordinator", links=(replace(m.links[0], **changes),))
+
+    add("an opening of another cohort", "§4.3.1", REPLAY, Cause.WRONG_COHORT, signed(cohort=OTHER))
+    add("an opening that a colluder signed", "§4.3.1", TERMS, Cause.BAD_SIGNATURE, lambda m, f: f.again(m, "member-5"), "coordinator")
+    add("terms changed after they were signed", "§4.3.1", TERMS, Cause.BAD_SIGNATURE,
+        lambda m, _: replace(m, terms=replace(m.terms, lattice="features")), "coordinator")
+    add("the first round's opening again", "§4.3.3", REPLAY, Cause.WRONG_SEQUENCE, lambda _, f: f.said(Opening, "coordinator", VICTIM, attempt=0))
+    add("an attempt behind the member", "§4.3.3", "mask or box key reuse after a rollback", Cause.WRONG_SEQUENCE, signed(sequence=0, attempt=1))
+    add("a ninth attempt", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
+        lambda m, _: patched(m, b"\1\0\0\0\0\0\0\0\0", b"\1\0\0\0\0\0\0\0\x08"))
+    add("terms that have ended", "§4.3.2", "clock skew", Cause.TERMS_EXPIRED, terms(latest_end_s=1_000_000))
+    add("a member's clock behind the end of its card", "§4.3.2", "clock skew", Cause.CARD_EXPIRED, lambda m, _: m, now_s=11_000_000.0)
+    add("a member's clock behind the latest end", "§4.3.2", "clock skew", Cause.TERMS_EXPIRED, lambda m, _: m, now_s=2_000_000.0)
+    add("a history without the round that the member knows", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, signed(links=()))
+    add("a history that ends a round otherwise", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(closing=OTHER))
+    add("a history that names another context", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(context=OTHER))
+    add("a history that counts an exact round as noisy", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(family="noisy"))
+    add("a history that counts a round as of another cohort", "§4.3.5", REPLAY, Cause.CHAIN_BROKEN, link(cohort=OTHER))
+    add("a sequence skipped", "§4.3.5", "mask or box key reuse after a rollback", Cause.CHAIN_BROKEN, signed(sequence=2), "coordinator")
+    add("an attempt skipped", "§4.3.5", "two attempts, two sets", Cause.CHAIN_BROKEN, signed(attempt=1), "coordinator")
+    add("a round of this cohort twice in the history", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
+        lambda m, f: f.again(m, "coordinator", links=(m.links[0], m.links[0])), "coordinator")
+    add("an extractor that the admin did not approve", "§4.3.6", MODEL, Cause.TERMS_REFUSED, terms(extractor=OTHER), "coordinator")
+    add("room for fewer records than the caps allow", "§4.3.6", "overflow", Cause.TERMS_REFUSED, terms(records_max=1), "coordinator")
+    add("a ring of 7 bits", "§3, §10", "overflow", Cause.TERMS_REFUSED, terms(ring_bits=7))
+    add("a ring of 65 bits", "§3, §10", "overflow", Cause.TERMS_REFUSED, terms(ring_bits=65))
+    add("a vector of no elements", "§3", "NaN, Inf, shape, norm", Cause.TERMS_REFUSED, terms(elements=0))
+    add("chunks of 12 elements", "§10", "NaN, Inf, shape, norm", Cause.TERMS_REFUSED, terms(chunk_elements=12))
+    add("more chunks than can be", "§3", "oversized anything", Cause.TERMS_REFUSED, terms(elements=1 << 32))
+    add("a ridge of nothing", "§3", "NaN, Inf, shape, norm", Cause.TERMS_REFUSED, terms(ridges=(0.0,)))
+    half = bytes.fromhex("000000000000e03f")
+    add("a ridge that is no number", "§3", "NaN, Inf, shape, norm", Cause.MALFORMED,
+        lambda m, _: patched(m, half, bytes.fromhex("000000000000f87f")))
+    add("a ridge without end", "§3", "NaN, Inf, shape, norm", Cause.MALFORMED,
+        lambda m, _: patched(m, half, bytes.fromhex("000000000000f07f")))
+    add("classes withheld without an indicator round", "§9", "indicator abuse", Cause.TERMS_REFUSED, terms(withheld=(1,)))
+    add("an indicator round that the member has not recounted", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(indicator=OTHER), "coordinator")
+
+    def excused(who: str, **changes: Any) -> Any:
+        return lambda m, f: f.again(m, "coordinator", exceptions=(f.again(m.exceptions[0], who, **changes),))
+
+    add("an exception for another sequence", "§4.3.7", EXCEPTIONS, Cause.EXCEPTION_REFUSED, excused("admin", sequence=2), "coordinator")
+    add("an exception for another cohort", "§4.3.7", EXCEPTIONS, Cause.EXCEPTION_REFUSED, excused("admin", cohort=OTHER), "coordinator")
+    add("an exception of another federation", "§4.3.7", EXCEPTIONS, Cause.EXCEPTION_REFUSED, excused("admin", federation=OTHER), "coordinator")
+    add("an exception that the coordinator signed", "§4.3.7", EXCEPTIONS, Cause.BAD_SIGNATURE, excused("coordinator"), "admin")
+    add("an exception that names the victim since", "§4.3.7", EXCEPTIONS, Cause.BAD_SIGNATURE,
+        lambda m, f: f.again(m, "coordinator", exceptions=(replace(m.exceptions[0], members=(VICTIM,)),)), "admin")
+    add("an exception with a line break in its reason", "§3", EXCEPTIONS, Cause.MALFORMED,
+        lambda m, _: patched(m, b"member-4 knows", b"member-4\nknows"))
+    main = {"round": "indicator", "attempt": 1}
+    add("a rare class that is not withheld", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=()), "coordinator", **main)
+    add("a class withheld that nobody counted", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=(99,)), "coordinator", **main)
+    add("no indicator round where the admin demands one", "§9", "indicator abuse", Cause.TERMS_REFUSED,
+        terms(indicator=bytes(32), withheld=()), "coordinator", **main)
+    add("another opening before the last one has ended", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
+        signed(attempt=1), "coordinator", after=True)
+    return c.attacks
+
+
+def deliveries() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-1", Deliveries)).add
+
+    def first(**changes: Any) -> Any:
+        return lambda m, _: replace(m, deliveries=(replace(m.deliveries[0], **changes), *m.deliveries[1:]))
+
+    def header(**changes: Any) -> Any:
+        return lambda m, _: first(header=replace(m.deliveries[0].header, **changes))(m, _)
+
+    def swapped(m: Any, _: Forger) -> Any:
+        one, two = m.deliveries[:2]
+        return replace(m, deliveries=(replace(one, box=two.box, box_path=two.box_path), *m.deliveries[1:]))
+
+    order = "share order chosen by the coordinator"
+    add("boxes of another context", "§4.5.1", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("the first round's boxes again", "§4.5.1", REPLAY, Cause.WRONG_CONTEXT,
+        lambda _, f: f.said(Deliveries, "coordinator", "member-1", attempt=0), "coordinator", attempt=1)
+    add("an upload of the first round among this one's", "§4.5.2", REPLAY, Cause.WRONG_CONTEXT,
+        lambda m, f: replace(m, deliveries=(f.said(Deliveries, "coordinator", "member-1", attempt=0).deliveries[0], *m.deliveries[1:])),
+        VICTIM, attempt=1)
+    add("boxes for a member that holds no shares", "§4.5.1", "Sybil", Cause.NOT_A_DECRYPTOR,
+        lambda _, f: f.said(Deliveries, "coordinator", "member-1"), "member-4", round="nominated", to="member-4", form=Certificate)
+    add("a box of a stranger", "§4.5.2", "Sybil", Cause.UNKNOWN_MEMBER, header(member="a-sybil"), "a-sybil")
+    add("a box under a header that nobody signed", "§4.5.2", "digest mismatch", Cause.BAD_SIGNATURE, header(salt=OTHER), VICTIM)
+    add("a member's own box", "§4.5.2", order, Cause.MALFORMED,
+        lambda m, f: replace(m, deliveries=(m.deliveries[0], *f.said(Deliveries, "coordinator", VICTIM).deliveries[:1], *m.deliveries[1:])),
+        "coordinator")
+    add("the box for another decryptor", "§4.5.3", order, Cause.CHUNK_MISMATCH,
+        lambda m, f: replace(m, deliveries=(*m.deliveries[:1], f.said(Deliveries, "coordinator", VICTIM).deliveries[1], *m.deliveries[2:])),
+        "coordinator")
+    add("one dealer's box for another's", "§4.5.3", order, Cause.CHUNK_MISMATCH, swapped, "coordinator")
+    add("a box cut short", "§4.5.3", SHARES, Cause.CHUNK_MISMATCH, lambda m, _: first(box=m.deliveries[0].box[:-1])(m, _), "coordinator")
+    add("a row that the dealer did not sign", "§4.5.3", FRAMING, Cause.CHUNK_MISMATCH,
+        lambda m, _: first(row=bytes(len(m.deliveries[0].row)))(m, _), "coordinator")
+    add("a box without its path", "§4.5.3", "digest mismatch", Cause.CHUNK_MISMATCH, first(box_path=()), "coordinator")
+    add("a row without its path", "§4.5.3", "digest mismatch", Cause.CHUNK_MISMATCH, first(row_path=()), "coordinator")
+    add("a dealer twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: m.to_bytes()[:38] + m.deliveries[0].encode_fields() * 5)
+    return c.attacks
+
+
+def proposals() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-1", Freeze)).add
+
+    def headers(change: Any) -> Any:
+        return lambda m, f: replace(m, headers=tuple(change(m.headers, f)))
+
+    def forged(m: UploadHeader, f: Forger, who: str, **changes: Any) -> UploadHeader:
+        return UploadHeader.make(f.key(who), **{**unsigned(m), **changes})
+
+    padded, split = "padded S", "split survivors"
+    add("a proposal of another context", "§4.6.1", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("a survivor that sent nothing, signed by a colluder", "§4.6.6", padded, Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h[:4], forged(h[4], f, "member-4", member="member-4"), h[4]]))
+    add("a survivor whom nobody knows", "§4.6.1", padded, Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h, forged(h[0], f, "coordinator", member="sybil")]))
+    add("a survivor twice", "§4.6.1", padded, Cause.SURVIVORS_INVALID, headers(lambda h, _: [h[0], *h]))
+    add("survivors out of order", "§4.6.1", split, Cause.SURVIVORS_INVALID, headers(lambda h, _: h[::-1]))
+    add("fewer survivors than n_min", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW, headers(lambda h, _: h[:3]))
+    add("as many survivors as shares recover a secret, and fewer than n_min", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW,
+        headers(lambda h, _: h[:3]), round="nominated")
+    add("no survivor at all", "§4.6.1", LOW, Cause.SURVIVORS_TOO_FEW, headers(lambda _h, _f: []))
+    add("the decryptor's own upload with other records", "§4.6.5", split, Cause.OWN_UPLOAD_CHANGED,
+        headers(lambda h, f: [h[0], forged(h[1], f, "member-1", records=b"\x66" * 8), *h[2:]]))
+    add("a second upload of a colluder, which this decryptor was not shown", "§4.6.6", split, Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h[:4], forged(h[4], f, "member-5", salt=OTHER)]))
+    add("a colluder's upload under another lineage", "§4.6.6", "overlapping rounds, three rounds", Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h[:4], forged(h[4], f, "member-5", lineage=b"\x66" * 8)]))
+    add("survivors before any box was shown", "§4.6", split, Cause.WRONG_PHASE,
+        lambda _, f: f.said(Freeze, "coordinator", "member-1"), form=Deliveries)
+    add("a history left out", "§4.6.3", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
+        lambda m, _: replace(m, history=()), attempt=1)
+    add("a history whose set lacks a member", "§4.6.3", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
+        lambda m, _: replace(m, history=(Past(m.history[0].context, "none", (SurvivorSet(m.history[0].sets[0].survivors[1:]),)),)),
+        attempt=1)
+    add("a history that says VOID of a sum", "§4.6.3", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN,
+        lambda m, _: replace(m, history=(Past(m.history[0].context, "cancelled", ()),)), attempt=1)
+    add("the same records without the victim", "§4.6.4", "overlapping rounds, three rounds", Cause.LEDGER_REFUSED,
+        headers(lambda h, _: h[1:]), VICTIM, attempt=1)
+    add("more members excused than the exception names", "§4.6.4", EXCEPTIONS, Cause.LEDGER_REFUSED,
+        headers(lambda h, _: [h[0], *h[2:]]), "member-1", attempt=1, to="member-2")
+    add("survivors who were not in the indicator round with these records", "§4.6.7", "indicator abuse", Cause.SURVIVORS_INVALID,
+        headers(lambda h, f: [*h[:3], forged(h[3], f, "member-3", records=b"\x66" * 8)]), round="indicator", attempt=1)
+    add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
+    add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
+        lambda m, _: VoidRequest(m.context, "cancelled"), after=True)
+    add("a report that is asked for in another context", "§4.9", "LOST abuse", Cause.WRONG_CONTEXT,
+        lambda _m, _f: ReportRequest(OTHER), "coordinator")
+    add("VOID of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda _m, _f: VoidRequest(OTHER, "cancelled"), "coordinator")
+    add("VOID for no reason", "§3", "two attempts, two sets", Cause.MALFORMED,
+        lambda m, _: patched(VoidRequest(m.context, "nobody"), b"\x06nobody", b"\x04none"))
+    add("VOID because it is lost", "§3", "LOST abuse", Cause.MALFORMED,
+        lambda m, _: patched(VoidRequest(m.context, "nobody"), b"\x06nobody", b"\x04lost"))
+    add("VOID of a member that holds no shares", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR,
+        lambda m, _: VoidRequest(m.context, "cancelled"), "member-4", round="nominated", to="member-4", form=Certificate)
+    add("survivors after VOID was signed", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
+        lambda m, f: Freeze(m.context, (), ()), round="voided", form=VoidRequest, after=True)
+    add("another reason for VOID after it was signed", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
+        lambda m, _: VoidRequest(m.context, "cancelled"), round="voided", form=VoidRequest, after=True)
+    add("VOID after the report", "§4.9", "LOST abuse", Cause.ALREADY_VOTED,
+        lambda m, _: VoidRequest(m.context, "cancelled"), round="lost", to="member-2", form=ReportRequest, after=True)
+    add("survivors after the latest end", "§4.6", "clock skew", Cause.TERMS_EXPIRED, lambda m, _: m, now_s=1_086_400.0)
+    return c.attacks
+
+
+def certificates() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-1", Certificate)).add
+
+    def resigned(m: Certificate, f: Forger, survivors: Any, voters: tuple[str, ...]) -> Certificate:
+        outcome = survivors_hash(m.context, tuple(survivors))
+        votes = tuple(Vote.make(f.key(v), context=m.context, member=v, outcome=outcome) for v in voters)
+        return Certificate(m.context, tuple(survivors), "none", votes)
+
+    everyone = tuple(f"member-{i}" for i in range(6))
+    add("a certificate of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("a vote too few", "§4.6", LOW, Cause.CERTIFICATE_INVALID, lambda m, _: replace(m, votes=m.votes[1:]))
+    add("a vote twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.votes[1].encode_fields(), m.votes[0].encode_fields()))
+    add("a colluder's vote on another set", "§4.6", "split survivors", Cause.CERTIFICATE_INVALID,
+        lambda m, f: replace(m, votes=(*m.votes[:-1], f.again(m.votes[-1], m.votes[-1].member, outcome=OTHER))))
+    add("a certificate with a vote that its decryptor did not sign", "§4.6", "both secrets of one member", Cause.BAD_SIGNATURE,
+        lambda m, f: replace(m, votes=(f.again(m.votes[0], "member-5"), *m.votes[1:])), VICTIM)
+    add("a certificate with a vote of a member that holds no shares", "§4.6", "Sybil", Cause.NOT_A_DECRYPTOR,
+        lambda m, f: replace(m, votes=tuple(sorted((*m.votes[1:], f.again(m.votes[0], "member-4", member="member-4")), key=lambda v: v.member))),
+        "member-4", round="nominated")
+    add("fewer survivors than n_min, signed by all", "§4.6", "both secrets of one member", Cause.SURVIVORS_TOO_FEW,
+        lambda m, f: resigned(m, f, m.survivors[:3], everyone))
+    add("a stranger among the survivors, signed by all", "§4.6", padded := "padded S", Cause.SURVIVORS_INVALID,
+        lambda m, f: resigned(m, f, (*m.survivors, replace(m.survivors[0], member="sybil")), everyone))
+    add("another upload of this member, signed by all", "§4.7", padded, Cause.OWN_UPLOAD_CHANGED,
+        lambda m, f: resigned(m, f, (m.survivors[0], replace(m.survivors[1], digest=OTHER), *m.survivors[2:]), everyone))
+    add("survivors and a reason for VOID", "§3", "both secrets of one member", Cause.MALFORMED, lambda m, _: patched(m, b"\x04none", b"\x04nope"))
+    add("a certificate of the first round in the second", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
+        lambda _, f: f.said(Certificate, "coordinator", "member-1", attempt=0), "coordinator", attempt=1)
+    add("disclosure of a round that is none of the indicator", "§9", "indicator abuse", Cause.WRONG_PHASE,
+        lambda m, _: Disclosure(m.context, ()), after=True)
+    add("an opening in the place of the certificate", "§4.3", REPLAY, Cause.WRONG_PHASE, lambda _, f: f.said(Opening, "coordinator", "member-1"))
+    return c.attacks
+
+
+def evictions() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Evictions, "evicted")).add
+
+    def proof(change: Any) -> Any:
+        return lambda m, f: replace(m, proofs=(change(m.proofs[0], f),))
+
+    def holder(**changes: Any) -> Any:
+        return proof(lambda p, _: replace(p, holders=(replace(p.holders[0], **changes), *p.holders[1:])))
+
+    def add_false(name: str, make: Any, survives: str = FRAMING) -> None:
+        add(name, "§4.7", survives, Cause.EVICTION_INVALID, make, "coordinator")
+
+    add("evictions of another context", "§4.7", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add_false("an upload that its dealer did not sign", proof(lambda p, _: replace(p, header=replace(p.header, salt=OTHER))))
+    add_false("an upload that the certificate does not name", proof(lambda p, f: replace(p, header=UploadHeader.make(f.key("member-4"), **{**unsigned(p.header), "salt": OTHER}))))
+    add_false("commitments that the dealer did not sign", proof(lambda p, _: replace(p, commitments=bytes(len(p.commitments)))))
+    add_false("a secret that the dealer does not have", proof(lambda p, _: replace(p, index=5)))
+    add_false("another secret than the one that is false", proof(lambda p, _: replace(p, index=1)))
+    add_false("a share that the dealer did not deal", holder(share=bytes(36)), SHARES)
+    add_false("a holder's row that the dealer did not sign", holder(row=bytes(80)))
+    add_false("a holder's row without its path", holder(path=()))
+    add_false("a holder too few", proof(lambda p, _: replace(p, holders=p.holders[1:])), LOW)
+    add_false("a holder who is none", holder(member="a-sybil"), "Sybil")
+    add("a holder twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.proofs[0].holders[1].encode_fields(), m.proofs[0].holders[0].encode_fields()))
+    add_false("a dealer let back in", lambda m, _: replace(m, proofs=()))
+    c.attacks[-1] = replace(c.attacks[-1], after=True)  # type: ignore[call-arg]  # it is shown
+    return c.attacks
+
+
+def losses() -> list[Attack]:
+    add = (c := Chapter("coordinator", "member-2", Lost, "lost")).add
+
+    def reports(change: Any) -> Any:
+        return lambda m, f: f.again(m, "admin", reports=(change(m.reports[0], f), *m.reports[1:]))
+
+    lost = "LOST abuse"
+    add("LOST of another context", "§4.9", lost, Cause.WRONG_CONTEXT, lambda m, f: f.again(m, "admin", context=OTHER), "admin")
+    add("LOST that the coordinator signed", "§4.9", lost, Cause.BAD_SIGNATURE, lambda m, f: f.again(m, "coordinator"), "admin")
+    add("LOST with a report left out since", "§4.9", lost, Cause.BAD_SIGNATURE, lambda m, _: replace(m, reports=m.reports[1:]), "admin")
+    add("a report that its decryptor did not sign", "§4.9", lost, Cause.BAD_SIGNATURE,
+        reports(lambda r, _: replace(r, sets=())), "member-2")
+    add("a report of another context", "§4.9", lost, Cause.WRONG_CONTEXT,
+        reports(lambda r, f: f.again(r, "member-2", context=OTHER)), "member-2")
+    add("a report of a stranger", "§4.9", lost, Cause.NOT_A_DECRYPTOR,
+        reports(lambda r, f: f.again(r, "member-2", member="a-sybil")), "a-sybil")
+    add("a report twice", "§3", "duplicate indices", Cause.MALFORMED,
+        lambda m, _: patched(m, m.reports[1].encode_fields(), m.reports[0].encode_fields()))
+    return c.attacks
+
+
+def disclosures() -> list[Attack]:
+    add = (c := Chapter("coordinator", VICTIM, Disclosure, "indicator")).add
+
+    def entry(**changes: Any) -> Any:
+        return lambda m, _: replace(m, entries=(replace(m.entries[0], **changes), *m.entries[1:]))
+
+    def add_false(name: str, make: Any, survives: str = "indicator abuse") -> None:
+        add(name, "§9", survives, Cause.DISCLOSURE_INVALID, make, "coordinator")
+
+    add("a disclosure of another context", "§9", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add_false("a survivor left out", lambda m, _: replace(m, entries=m.entries[1:]))
+    add_false("another header", lambda m, _: entry(header=replace(m.entries[0].header, salt=OTHER))(m, _))
+    add_false("commitments that lead nowhere", entry(commitments=bytes(64)))
+    add_false("a seed left out", entry(seeds=()))
+    add_false("another seed", lambda m, _: entry(seeds=(replace(m.entries[0].seeds[0], seed=OTHER),))(m, _))
+    add_false("a seed too many", lambda m, _: entry(seeds=(*m.entries[0].seeds, replace(m.entries[0].seeds[0], index=1)))(m, _))
+    add_false("a chunk of other bytes", lambda m, _: entry(chunks=(bytes(len(m.entries[0].chunks[0])),))(m, _), "digest mismatch")
+    add_false("a disclosed chunk too many", lambda m, _: entry(chunks=m.entries[0].chunks * 2)(m, _), "truncated or extra chunk")
+    add_false("a chunk left out", entry(chunks=()), "truncated or extra chunk")
+    add_false("other digests", entry(chunk_digests=(OTHER,)), "digest mismatch")
+    return c.attacks
+
+
+def attacks() -> list[Attack]:
+    """All of them."""
+    groups = (cards, openings, deliveries, proposals, certificates, evictions, losses, disclosures)
+    return [each for group in groups for each in group()]

@@ -1,0 +1,258 @@
+"""Simulated rounds in which every message is first mutated many times, and now and then replaced by what was accepted.
+
+Every `receive` of a party in `protocol` passes through here, whatever its phase: mutants of the message are put into the phase first
+(a phase is a value: the round does not notice), then the message itself, or one of those mutants that were
+taken. So the round goes on from states that no honest run reaches, and must end in the exact sum or a clean fault.
+"""
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import numpy as np
+
+import protocol
+from protocol import rest
+from protocol.coordinator import Ended
+from protocol.errors import PeerFault
+from protocol.messages import Message, Opening
+from protocol.shelf import MemoryShelf
+from protocol.simulator import After, Federation, Outcome
+from tests.fuzz.mutator import Mutator, Pool, encode, inflated
+from tests.fuzz.oracle import Stage, Tally, deliver, place_of
+from tests.fuzz.signing import Signers
+
+ELEMENTS, CHUNK_ELEMENTS = 20, 8
+RESIGNED_SHARE = 0.8
+"""Of the mutants that have a signature to make again."""
+REPLACED_SHARE = 0.02
+"""Of the messages with a mutant that was taken: few, so that rounds come far."""
+
+Deliver = Callable[[Any, Message, tuple[Any, ...]], Any]
+
+
+def parties() -> list[type]:
+    """Every class in `protocol` that receives messages."""
+    return [form for form in forms() if "receive" in vars(form)]
+
+
+def forms() -> list[type]:
+    """Every class in `protocol`, by module and name."""
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(protocol.__path__, "protocol.")]
+    return [
+        form
+        for module in modules
+        for form in vars(module).values()
+        if isinstance(form, type) and form.__module__ == module.__name__
+    ]
+
+
+@contextmanager
+def interposed(deliver_: Deliver) -> Iterator[dict[type, Any]]:
+    """Let `deliver_` stand before every `receive`; what it calls itself goes straight through."""
+    originals = {form: vars(form)["receive"] for form in parties()}
+    inside = False
+
+    def before(original: Callable[..., Any]) -> Callable[..., Any]:
+        def receive(phase: Any, message: Message, *rest: Any) -> Any:
+            nonlocal inside
+            if inside:
+                return original(phase, message, *rest)
+            inside = True
+            try:
+                return deliver_(phase, message, rest)
+            finally:
+                inside = False
+
+        return receive
+
+    for form, original in originals.items():
+        form.receive = before(original)  # type: ignore[attr-defined]  # it is in its __dict__
+    try:
+        yield originals
+    finally:
+        for form, original in originals.items():
+            form.receive = original  # type: ignore[attr-defined]  # as above
+
+
+class Watched(Federation):
+    """A federation that a recorder knows before the first card is sent."""
+
+    def __init__(self, recorder: "Recorder", **values: Any) -> None:
+        recorder.signers = Signers(self)
+        super().__init__(**values)
+
+
+class Recorder:
+    """Runs scenarios and keeps each message with the phase it was for; `Live` also mutates them.
+
+    Attributes:
+        pool: values of every message seen.
+        stages: as they were met.
+    """
+
+    def __init__(self) -> None:
+        self.pool = Pool()
+        self.stages: list[Stage] = []
+        self.signers: Signers
+
+    def deliver(self, phase: Any, message: Message, rest: tuple[Any, ...]) -> Any:
+        """Note the message, then let it through."""
+        self.pool.add(message)
+        self.signers.learn(message)
+        try:
+            after = phase.receive(message, *rest)
+        except PeerFault:
+            self.stages.append(Stage(phase, message, rest, None, self.signers))
+            raise
+        self.stages.append(Stage(phase, message, rest, after, self.signers))
+        return after
+
+    def run(self, scenario: dict[str, Any], rounds: int) -> list[tuple[Federation, Outcome]]:
+        """Run rounds of a scenario; a fault that stops even the enrolment ends it."""
+        outcomes: list[tuple[Federation, Outcome]] = []
+        with interposed(self.deliver):
+            try:
+                federation = Watched(self, **scenario)
+                for _ in range(rounds):
+                    terms = federation.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS)
+                    outcome = federation.run_round(terms=terms)
+                    outcomes.append((federation, outcome))
+            except PeerFault:
+                pass
+        return outcomes
+
+
+def scenario_of(seed: int) -> tuple[dict[str, Any], int]:
+    """Members, losses and restarts drawn from a seed, and how many rounds."""
+    random = Random(seed)
+    members = random.choice((3, 4, 5, 5, 6, 6))
+    lost = random.choice((0, 0, 1, 2))
+    drop = {member: random.choice(list(After)[1:]) for member in random.sample(range(members), lost)}
+    decryptors = random.choice(((), (), tuple(range(members - 1)))) if members > 4 else ()
+    restart = random.random() < 0.3
+    scenario = {"members": members, "drop": drop, "seed": seed, "restart": restart, "decryptors": decryptors}
+    return scenario, random.choice((1, 2, 3))
+
+
+def apart(stage: Stage) -> Stage:
+    """The stage with a shelf of its own: a mutant that is taken lies on no other's."""
+    setting: Any = getattr(stage.phase, "setting", None)
+    if not isinstance(getattr(setting, "shelf", None), MemoryShelf):
+        return stage
+    shelf = copy(setting.shelf)
+    vars(shelf).update({name: dict(kept) for name, kept in vars(shelf).items()})
+    return replace(stage, phase=replace(stage.phase, setting=replace(setting, shelf=shelf)))
+
+
+class Live(Recorder):
+    """Mutates on the way.
+
+    Args:
+        seed: fixes every scenario and every mutation.
+        mutants: of each message.
+    """
+
+    def __init__(self, seed: int, mutants: int) -> None:
+        super().__init__()
+        self.random = Random(seed)
+        self.mutator = Mutator(self.random, self.pool)
+        self.mutants, self.tally = mutants, Tally()
+        self.replaced = False
+        self.signed: dict[tuple[object, ...], object] = {}
+
+    def deliver(self, phase: Any, message: Message, rest: tuple[Any, ...]) -> Any:
+        """Fire the mutants; go on with the message, or rarely with a mutant that was taken."""
+        self._check_vote(message)
+        try:
+            return super().deliver(phase, message, rest)
+        finally:
+            taken = self._fire(self.stages.pop())
+            # another opening is another vector to seal, which the simulator does not have
+            if taken and not isinstance(message, Opening) and self.random.random() < REPLACED_SHARE:
+                self.replaced = True
+                return self.random.choice(taken)  # noqa: B012 - the mutant takes the message's place, fault or not
+
+    def _fire(self, stage: Stage) -> list[Any]:
+        taken = []
+        for _ in range(self.mutants):
+            data, resigned = mutated(stage, stage.message, self.mutator)
+            if data != stage.message.to_bytes():
+                result = deliver(apart(stage), data, self.tally, resigned=resigned)
+                if result is not None:
+                    taken.append(result)
+        return taken
+
+    def campaign(self, messages: int) -> Tally:
+        """Run seeded scenarios until that many mutants were delivered."""
+        seed = self.random.randrange(1 << 30)
+        while self.tally.delivered < messages:
+            seed += 1
+            scenario, rounds = scenario_of(seed)
+            self.replaced = False
+            try:
+                outcomes = self.run(scenario, rounds)
+                for federation, outcome in outcomes:
+                    self._check(federation, outcome)
+                if len(outcomes) < rounds:
+                    self.tally.rounds["stopped at enrolment"] += 1
+            except Exception as error:  # noqa: BLE001 - the round itself fell over
+                place = place_of(error)
+                self.tally.violation(
+                    f"a round of seed {seed}: {place}: {error}", b"", key=f"a round: {place}"
+                )
+        return self.tally
+
+    def _check_vote(self, message: Any) -> None:
+        """Whoever signs an outcome of a context signs no other."""
+        if hasattr(message, "signature") and hasattr(message, "outcome"):
+            place = (type(message), message.context, message.member)
+            if self.signed.setdefault(place, message.outcome) != message.outcome:
+                self.tally.violation(
+                    f"{message.member} signed two outcomes of one context", message.to_bytes()
+                )
+
+    def _check(self, federation: Federation, outcome: Outcome) -> None:
+        self.tally.rounds[f"{outcome.phase.name}{' after a mutant' if self.replaced else ''}"] += 1
+        if not isinstance(outcome.phase, Ended):
+            self.tally.violation(f"a round ended {outcome.phase}", b"")
+        if outcome.total is None:
+            if not isinstance(outcome.fault, PeerFault):
+                self.tally.violation(f"a round ended {outcome.phase} without a fault", b"")
+            return
+        exact = np.sum([federation.vectors(ELEMENTS)[member] for member in outcome.survivors], axis=0)
+        if not np.array_equal(outcome.total, exact):
+            self.tally.violation(f"the sum over {outcome.survivors} is not exact", b"")
+
+
+def mutated(stage: Stage, message: Message, mutator: Mutator) -> tuple[bytes, bool]:
+    """A mutant of a message for this stage, and whether a signature in it was made again."""
+    changed, data = mutator.message(message)
+    if changed is not None and mutator.random.random() < RESIGNED_SHARE:
+        resigned = stage.signers.resign(changed, stage.message)
+        if resigned is not None:
+            return encode(resigned), True
+    return data, False
+
+
+def largest(seed: int, top: int = rest.MAX_MESSAGE_BYTES - (1 << 12)) -> Tally:
+    """Every form at every kind of phase with each of its lists and byte strings as long as they may be, signed and not."""
+    recorder, tally, kept = Recorder(), Tally(), dict[str, Stage]()
+    for number in range(8):
+        scenario, rounds = scenario_of(seed + number)
+        recorder.run(scenario, rounds)
+        kept |= {stage.name: stage for stage in recorder.stages}
+        recorder.stages.clear()
+    for stage in kept.values():
+        for value in inflated(stage.message, top):
+            assert isinstance(value, Message)
+            deliver(stage, encode(value), tally, resigned=False)
+            resigned = stage.signers.resign(value, stage.message)
+            if isinstance(resigned, Message):
+                deliver(stage, encode(resigned), tally, resigned=True)
+    return tally

@@ -1,0 +1,323 @@
+"""A coordinator that does as it likes, with `a` colluders, against honest members, over attempts, rounds and cohorts."""
+
+from collections.abc import Iterable
+from functools import cache
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from protocol.attempt import Attempt
+from protocol.member import Checked, Closed, Opened, Ready, Uploaded
+from protocol.messages import (
+    Deliveries,
+    Evictions,
+    Holder,
+    Lost,
+    Proof,
+    ReportRequest,
+    Upload,
+    VoidRequest,
+    void_hash,
+)
+from tests.machines.cast import COHORTS, SHAPES, Shape, cast, fork
+from tests.machines.tally import TALLY
+from tests.machines.world import LIFE_S, Scene, World
+
+WHO = st.integers(0, 11)
+"""A member; from half on, all of them."""
+WHICH = st.sampled_from((0, 0, 0, 0, 1, 1, 2, 3))
+"""An attempt, a chain or a document: 0 is the newest."""
+MOSTLY_ALL = st.sampled_from((11, 11, 11, 0, 1, 2, 3, 4))
+LINEAGE = st.sampled_from((0, 0, 0, 1, 2))
+"""Which of two lineages, and which of two versions of its records."""
+ALL = (1 << 8) - 1
+SUBSET = st.sampled_from(
+    (*[ALL] * 8, *(ALL ^ 1 << one for one in range(7)), *(ALL ^ 5 << one for one in range(5)), 3)
+)
+"""Members, a bit each: mostly all, or all but one or two."""
+OPENED = precondition(lambda self: self.world.scenes)
+STAGES = 6
+REASONS = ("survivors-too-few", "cancelled")
+
+
+@cache
+def prologue(shape: Shape, liars: frozenset[str], stage: int, kind: int) -> World:
+    """What has gone without malice before: nothing, an upload each, their receipts, their votes, a round, a second opening.
+
+    And last: both cohorts open at once, and nobody has uploaded yet. `kind` is how the colluders' first uploads are dealt.
+    """
+    world = World(shape, liars, kind)
+    for _ in range(stage % STAGES):
+        go_on(world, world.honest, ALL, 0)
+    if stage == STAGES:
+        for cohort in range(COHORTS):
+            scene = world.open(cohort, world.chains[0], 0)
+            for liar in sorted(liars):
+                world.scheme(liar, scene, world.kind, 0, 0)
+            for member in world.honest:
+                world.tell(member, cohort, scene.attempt.opening)
+    return world
+
+
+def go_on(world: World, members: Iterable[str], subset: int, lineage: int, which: int = 0) -> None:
+    """Ask of members what is next in one of the attempts, as an honest coordinator would."""
+    scene = world.scenes[-1 - which % len(world.scenes)] if world.scenes else None
+    if not scene or any(world.closes(each) for each in scene.documents):
+        scene = world.open(scene.cohort if scene else 0, world.chains[-1], 0)
+        for liar in sorted(world.ghost.liars):
+            world.scheme(liar, scene, world.kind, 0, 0)
+    for member in members:
+        _serve(world, scene, member, subset, lineage)
+
+
+def _serve(world: World, scene: Scene, member: str, subset: int, lineage: int) -> None:
+    """Ask one member."""
+    phase = world.disks[member].phase(scene.cohort)
+    if isinstance(phase, Ready | Closed):
+        world.tell(member, scene.cohort, scene.attempt.opening)
+        world.upload(member, scene.cohort, lineage // 2, lineage % 2)
+    elif isinstance(phase, Opened) and lineage < 2:
+        world.upload(member, scene.cohort, lineage // 2, lineage % 2)
+    elif isinstance(phase, Opened | Uploaded):
+        world.tell(member, scene.cohort, deliveries(scene, member, ALL, 0))
+    elif isinstance(phase, Checked):
+        world.tell(member, scene.cohort, world.propose(scene, chosen(scene, subset, 0), scene.chain[1]))
+    else:
+        for outcome in scene.outcomes:
+            made = world.certificate(scene, outcome)
+            if world.closes(made):
+                world.close(scene, made)
+                world.tell(member, scene.cohort, made)
+
+
+class Hostile(RuleBasedStateMachine):
+    """Every rule is something that the coordinator, a colluder, the admin, a clock or a crash does."""
+
+    @initialize(
+        shape=st.sampled_from(SHAPES),
+        stage=st.integers(0, STAGES),
+        first=st.booleans(),
+        kind=st.sampled_from((0, 0, 1, 2)),
+    )
+    def begin(self, shape: Shape, stage: int, first: bool, kind: int) -> None:  # noqa: FBT001 - drawn
+        ids = cast(shape).ids
+        liars = ids[: shape.colluders] if first else ids[-shape.colluders :]
+        self.world: World = fork(prologue(shape, frozenset(liars), stage, kind))
+
+    def _some(self, who: int) -> tuple[str, ...]:
+        honest = self.world.honest
+        return (honest[who],) if who < len(honest) else honest
+
+    def _scene(self, which: int) -> Scene:
+        return self.world.scenes[-1 - which % len(self.world.scenes)]
+
+    @invariant()
+    def count(self) -> None:
+        """A step was made."""
+        TALLY.steps += 1
+
+    @rule(cohort=st.integers(0, 3), which=WHICH, variant=st.integers(0, 5))
+    def open(self, cohort: int, which: int, variant: int) -> None:
+        """Open another attempt, after any history that it can show."""
+        world = self.world
+        if len(world.scenes) < 8:
+            world.open(int(cohort == 3), world.chains[-1 - which % len(world.chains)], max(0, variant - 3))
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, lineage=LINEAGE, silent=st.integers(0, 7))
+    def enter(self, who: int, which: int, lineage: int, silent: int) -> None:
+        """Show an opening; members upload, or wait."""
+        world, scene = self.world, self._scene(which)
+        for member in self._some(who):
+            world.tell(member, scene.cohort, scene.attempt.opening)
+            if silent:
+                world.upload(member, scene.cohort, lineage // 2, lineage % 2)
+
+    @rule(who=MOSTLY_ALL, which=WHICH, subset=SUBSET, lineage=LINEAGE)
+    def nudge(self, who: int, which: int, subset: int, lineage: int) -> None:
+        """Go on as an honest coordinator would: runs that only deviate do not come far."""
+        go_on(self.world, self._some(who), subset, lineage, which)
+
+    @rule(who=MOSTLY_ALL, which=WHICH)
+    def nudge_again(self, who: int, which: int) -> None:
+        """The same, so that it happens more often."""
+        go_on(self.world, self._some(who), ALL, 0, which)
+
+    @rule(who=WHO, cohort=st.integers(0, COHORTS - 1), lineage=LINEAGE)
+    def upload(self, who: int, cohort: int, lineage: int) -> None:
+        """A member that waited uploads now."""
+        for member in self._some(who):
+            self.world.upload(member, cohort, lineage // 2, lineage % 2)
+
+    @OPENED
+    @rule(liar=st.integers(0, 1), which=WHICH, kind=st.integers(0, 3), lineage=LINEAGE)
+    def scheme(self, liar: int, which: int, kind: int, lineage: int) -> None:
+        """A colluder uploads, truly or not, and not for the first time perhaps."""
+        scene, liars = self._scene(which), sorted(self.world.ghost.liars)
+        if sum(len(scene.uploads.get(each, ())) for each in liars) < 4:
+            self.world.scheme(liars[liar % len(liars)], scene, kind, lineage // 2, lineage % 2)
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, subset=SUBSET, variant=st.integers(0, 3))
+    def deliver(self, who: int, which: int, subset: int, variant: int) -> None:
+        """Show boxes: of some dealers, of the colluders' one upload or the other."""
+        scene = self._scene(which)
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, deliveries(scene, member, subset, variant))
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, subset=SUBSET, variant=st.integers(0, 3), other=st.integers(0, 7))
+    def freeze(self, who: int, which: int, subset: int, variant: int, other: int) -> None:
+        """Propose a set, with the attempt's history or another."""
+        scene = self._scene(which)
+        history = scene.chain[1] if other else self.world.chains[-1 - which % len(self.world.chains)][1]
+        proposal = self.world.propose(scene, chosen(scene, subset, variant), history)
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, proposal)
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, reason=st.sampled_from(REASONS))
+    def void(self, who: int, which: int, reason: str) -> None:
+        """Ask for VOID."""
+        scene = self._scene(which)
+        scene.outcomes[void_hash(scene.context, reason)] = (), reason
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, VoidRequest(scene.context, reason))
+
+    @OPENED
+    @rule(who=WHO, which=WHICH)
+    def ask(self, who: int, which: int) -> None:
+        """Ask for reports."""
+        scene = self._scene(which)
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, ReportRequest(scene.context))
+
+    @OPENED
+    @rule(which=WHICH, outcome=WHICH, twist=st.integers(0, 8))
+    def certify(self, which: int, outcome: int, twist: int) -> None:
+        """Assemble a certificate on something that was put to the vote, from whatever votes there are."""
+        scene = self._scene(which)
+        outcomes = list(scene.outcomes)
+        if outcomes:
+            self.world.close(
+                scene, self.world.certificate(scene, outcomes[-1 - outcome % len(outcomes)], twist)
+            )
+
+    @OPENED
+    @rule(which=WHICH, subset=SUBSET, told=st.integers(0, 3))
+    def lose(self, which: int, subset: int, told: int) -> None:
+        """Have the admin close an attempt, over as many of its reports as the coordinator passes on, and the colluders' own."""
+        world, scene = self.world, self._scene(which)
+        if scene.context not in world.ghost.losts:
+            reports = world.reports(scene, told)
+            passed = [
+                m for place, m in enumerate(scene.attempt.members) if subset >> place & 1 and m in reports
+            ]
+            lost = Lost.make(
+                cast(world.shape).federation.admin,
+                context=scene.context,
+                reports=tuple(reports[member] for member in passed),
+            )
+            world.ghost.losts[scene.context] = lost
+            world.ghost.check_closed(scene.context)
+            world.close(scene, lost)
+
+    @OPENED
+    @rule(who=WHO, which=WHICH, document=WHICH, across=st.integers(0, 7))
+    def show(self, who: int, which: int, document: int, across: int) -> None:
+        """Show a certificate or Lost, in its own cohort or in the other."""
+        scene = self._scene(which)
+        if scene.documents:
+            shown = scene.documents[-1 - document % len(scene.documents)]
+            for member in self._some(who):
+                self.world.tell(member, scene.cohort if across else 1 - scene.cohort, shown)
+
+    @OPENED
+    @rule(
+        who=MOSTLY_ALL,
+        which=WHICH,
+        dealer=st.sampled_from((0, 0, 0, 0, 1, 2, 3)),
+        index=st.sampled_from((0, 0, 1, 2)),
+        more=st.sampled_from((False, False, True)),
+    )
+    def evict(self, who: int, which: int, dealer: int, index: int, more: bool) -> None:  # noqa: FBT001 - drawn
+        """Show proofs that one dealer, or two, are false: of a false one, or forged."""
+        scene = self._scene(which)
+        names = sorted(scene.uploads, key=lambda name: (name not in self.world.ghost.liars, name))
+        accused = {names[(dealer + each) % len(names)] for each in range(1 + more)} if names else set()
+        proofs = tuple(
+            proof(scene, upload, index) for name in sorted(accused) for upload in scene.uploads[name][-1:]
+        )
+        for member in self._some(who):
+            self.world.tell(member, scene.cohort, Evictions(scene.context, proofs))
+
+    @rule(who=WHO, number=st.integers(0, 255), across=st.booleans())
+    def replay(self, who: int, number: int, across: bool) -> None:  # noqa: FBT001 - drawn
+        """Show anybody anything that anybody was shown before, in either cohort."""
+        if self.world.sent:
+            cohort, message = self.world.sent[-1 - number % len(self.world.sent)]
+            for member in self._some(who):
+                self.world.tell(member, cohort ^ across, message)
+
+    @rule(who=WHO, cohort=st.integers(0, COHORTS - 1))
+    def crash(self, who: int, cohort: int) -> None:
+        """A member restarts."""
+        for member in self._some(who):
+            self.world.crash(member, cohort)
+
+    @rule(who=WHO, cohort=st.integers(0, COHORTS - 1), settle=st.booleans())
+    def look(self, who: int, cohort: int, settle: bool) -> None:  # noqa: FBT001 - drawn
+        """A member looks at its clock, or learns that the result is out."""
+        for member in self._some(who):
+            phase = self.world.disks[member].phase(cohort)
+            if settle and isinstance(phase, Closed):
+                self.world.settle(member, cohort)
+            else:
+                self.world.lapse(member, cohort)
+
+    @rule(eighths=st.integers(0, 2))
+    def wait(self, eighths: int) -> None:
+        """Time passes, up to a quarter of a round's."""
+        self.world.now_s += eighths * LIFE_S // 8
+
+    def teardown(self) -> None:
+        """Count what was reached."""
+        if hasattr(self, "world"):
+            TALLY.reached += self.world.ghost.reached
+            TALLY.reached["stored bytes searched"] += sum(d.searched for d in self.world.disks.values())
+            TALLY.receives += self.world.receives
+
+
+def chosen(scene: Scene, subset: int, variant: int) -> list[Upload]:
+    """One upload of each member in the subset, in order of member: of a colluder's any."""
+    return [
+        uploads[-1 - variant % len(uploads)]
+        for place, member in enumerate(scene.attempt.members)
+        if subset >> place & 1 and (uploads := scene.uploads.get(member))
+    ]
+
+
+def deliveries(scene: Scene, member: str, subset: int, variant: int) -> Deliveries:
+    """The boxes for a member; a stranger to decrypting is shown somebody's."""
+    place = scene.attempt.decryptor_place.get(member, 0)
+    return Deliveries(
+        scene.context,
+        tuple(
+            scene.trees[upload.header.digest].delivery(upload, place)
+            for upload in chosen(scene, subset, variant)
+            if upload.header.member != member
+        ),
+    )
+
+
+def proof(scene: Scene, upload: Upload, index: int) -> Proof:
+    """That the dealer is false, from its own dealing where the coordinator knows it."""
+    attempt: Attempt = scene.attempt
+    trees, dealt = scene.trees[upload.header.digest], scene.dealt[upload.header.digest]
+    holders = []
+    for place, holder in enumerate(attempt.decryptors[: attempt.quorum.threshold]):
+        share = dealt[place][36 * index : 36 * index + 36] if dealt else bytes([1, 0, 0, 0] * 9)
+        path = tuple(trees.commitments.path(1 + place))
+        holders.append(Holder(holder, share, upload.share_rows[place], path))
+    commitments = b"".join(upload.secret_commitments)
+    return Proof(upload.header, commitments, tuple(trees.commitments.path(0)), index, tuple(holders))

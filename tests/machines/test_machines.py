@@ -1,0 +1,149 @@
+"""The quick part of `make slow`, that its rules see what is broken on purpose, and what it has found."""
+
+from dataclasses import replace
+
+import pytest
+
+from protocol.attempt import Attempt
+from protocol.due import Due, due_secrets
+from protocol.identity import SigningKey
+from protocol.keys import PairKey
+from protocol.member import Closed, Opened, Reported, Voted
+from protocol.member.attempting import Attempting
+from protocol.messages import Report, ReportRequest, VoidRequest
+from protocol.unmasking import Unmasking
+from tests.machines import hostile
+from tests.machines.campaign import ROUNDS, run_batch
+from tests.machines.cast import COHORTS, SHAPES, fork
+
+BATCHES_MAX = 8
+
+
+def seen(what: str, part: str = "hostile") -> bool:
+    """Whether one of some batches breaks a rule in these words."""
+    hostile.prologue.cache_clear()
+    try:
+        batches = (run_batch(part, number, 25) for number in range(BATCHES_MAX))
+        return any(what in violation for batch in batches for violation in batch.violations)
+    finally:
+        hostile.prologue.cache_clear()
+
+
+def test_a_hostile_coordinator() -> None:
+    batch = run_batch("hostile", 0, 60)
+    assert batch.violations == ()
+    assert batch.steps > 3_000
+    for reached in ("set certified", "VOID certified", "reveal", "sum", "stored bytes searched"):
+        assert batch.reached[reached] > 0, reached
+
+
+def test_an_honest_coordinator() -> None:
+    batch = run_batch("loyal", 0, 25)
+    assert batch.violations == ()
+    assert batch.steps > 1_000
+    assert batch.reached["recovered"] > 5
+
+
+def test_rounds_with_faults() -> None:
+    batch = run_batch(ROUNDS, 0, 60)
+    assert batch.violations == ()
+    assert batch.steps >= 60
+    assert len(batch.reached) > 20
+
+
+# What is broken on purpose is seen
+
+
+def test_a_second_vote_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Voted, "vote", Attempting.vote)
+    assert seen("signed two outcomes")
+
+
+def test_a_vote_after_a_report_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reported, "vote", Attempting.vote)
+    assert seen("voted after its report")
+
+
+def test_a_certificate_that_is_not_checked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Attempt, "check_certificate", lambda *_: None)
+    assert seen("took a certificate that nobody signed")
+
+
+def test_keys_that_stay_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PairKey, "ratcheted", lambda key, *_: key)
+    assert seen("stores a key or share of a round that is over")
+
+
+def test_shares_that_are_not_due_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def generous(attempt: Attempt, dealer: str, staying: set[str]) -> tuple[Due, ...]:
+        return due_secrets(attempt, dealer, staying - {max(staying)})
+
+    monkeypatch.setattr("protocol.member.closed.due_secrets", generous)
+    assert seen("than are due")
+
+
+def test_an_eviction_without_proof_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protocol.member.closed.check_proof", lambda *_: None)
+    assert seen("were evicted")
+
+
+def test_a_report_that_hides_its_vote_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def secretive(phase: Attempting, request: ReportRequest, key: SigningKey, _now_s: float) -> object:
+        attempting = (phase.ready, phase.opening, phase.uploads, phase.own_shares)
+        report = Report.make(key, context=request.context, member=phase.member, sets=())
+        return Reported(*attempting, phase.held(), phase._refused(), report), (report,)
+
+    monkeypatch.setattr(Attempting, "_report", secretive)
+    assert seen("reported another set than it signed")
+
+
+def test_an_old_phase_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Closed, "lapse", lambda phase, _now_s: replace(phase.ready, sequence=0))
+    assert seen("went back")
+
+
+def test_a_sum_that_is_not_exact_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    chunk = Unmasking.chunk
+    monkeypatch.setattr(Unmasking, "chunk", lambda *arguments: chunk(*arguments) + 1)
+    assert seen("is not exact", "loyal")
+    assert seen("is not exact", ROUNDS)
+
+
+# What was found
+
+
+def test_regression_two_cohorts_open_at_once() -> None:
+    """A member that has two openings before it uploads to either refuses the second upload.
+
+    The links of neither hold the other, so both sums were certified, over sets a member apart, and their difference was its vector:
+    no colluder was needed.
+    """
+    world = fork(hostile.prologue(SHAPES[0], frozenset({"member-4"}), hostile.STAGES, 0))
+    first, second = world.scenes
+    for member in world.honest:
+        world.upload(member, first.cohort, 0, 0)
+        world.upload(member, second.cohort, 0, 0)
+    assert world.ghost.uploads[first.context].keys() == set(world.honest)
+    assert not world.ghost.uploads[second.context]
+    assert world.ghost.reached["refused outcome-missing"] == len(world.honest)
+    for _ in range(3):
+        hostile.go_on(world, world.honest, hostile.ALL, 0, which=1)
+    assert world.ghost.sums.keys() == {first.context}
+    for member in world.honest:
+        world.upload(member, second.cohort, 0, 0)
+        assert isinstance(world.disks[member].phase(second.cohort), Opened)
+    assert world.ghost.reached["refused chain-broken"] == len(world.honest)
+    assert len(world.scenes) >= COHORTS
+
+
+def test_regression_a_report_from_the_other_cohort() -> None:
+    """What a member knows of an attempt that is open in one cohort is not reported from another, where it is between rounds.
+
+    It reported no set there and signed one here: a set could be certified that a Lost with all its reports did not name.
+    """
+    world = fork(hostile.prologue(SHAPES[0], frozenset({"member-4"}), 1, 0))
+    (scene,) = world.scenes
+    (member, *_) = world.honest
+    assert world.tell(member, 1 - scene.cohort, ReportRequest(scene.context)) == ()
+    assert world.tell(member, scene.cohort, VoidRequest(scene.context, "cancelled"))
+    assert world.tell(member, scene.cohort, ReportRequest(scene.context))

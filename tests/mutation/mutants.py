@@ -1,0 +1,190 @@
+"""Mutants of a module: each a small change to its syntax tree that some test should notice."""
+
+import ast
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
+    ast.Add: ast.Sub,
+    ast.Sub: ast.Add,
+    ast.Mult: ast.FloorDiv,
+    ast.FloorDiv: ast.Mult,
+    ast.Mod: ast.FloorDiv,
+    ast.Pow: ast.Mult,
+    ast.LShift: ast.RShift,
+    ast.RShift: ast.LShift,
+    ast.BitAnd: ast.BitOr,
+    ast.BitOr: ast.BitAnd,
+    ast.BitXor: ast.BitAnd,
+}
+FAULTS = {
+    "PeerFault",
+    "Misuse",
+    "ShareError",
+    "PackingError",
+    "TruncatedError",
+    "LeftOverBytesError",
+    "PaddingError",
+}
+"""Exceptions whose words are for people: the cause and the parties are mutated, the sentence is not."""
+LEFT_OUT = {"tags.py", "causes.py", "errors.py", "rest.py", "simulator.py"}
+"""Tables of names, texts and JSON models, where changing an entry changes the spec and not the code; and a tool of the tests."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change.
+
+    Attributes:
+        path: of the module, from the root of the project.
+        line: where, from 1.
+        operator: what kind of change.
+        before: the source line, stripped; `after`: the same line changed.
+        node: the place in the order of `ast.walk`; `variant`: which of the operator's changes there.
+    """
+
+    path: str
+    line: int
+    operator: str
+    before: str
+    after: str
+    node: int
+    variant: int
+
+
+def mutants_of(root: Path, path: Path) -> list[Mutant]:
+    """All mutants of one module, in order."""
+    if path.name in LEFT_OUT:
+        return []
+    source = path.read_text("utf-8")
+    tree, lines, found = ast.parse(source), source.splitlines(), []
+    spared = _spared(tree)
+    for place, node in enumerate(ast.walk(tree)):
+        if node in spared or not hasattr(node, "lineno"):
+            continue
+        for variant, (operator, changed) in enumerate(_changes(node)):
+            before = lines[node.lineno - 1].strip()
+            old, new = ast.get_source_segment(source, node) or "", ast.unparse(changed).splitlines()[0]
+            after = before.replace(old, new, 1) if "\n" not in old and old in before else new
+            if after != before:
+                name = str(path.relative_to(root))
+                found.append(Mutant(name, node.lineno, operator, before, after, place, variant))
+    return found
+
+
+def apply(root: Path, mutant: Mutant) -> ast.Module:
+    """The module's tree with the mutant in it."""
+    tree = ast.parse((root / mutant.path).read_text("utf-8"))
+    target = next(node for place, node in enumerate(ast.walk(tree)) if place == mutant.node)
+    _, changed = list(_changes(target))[mutant.variant]
+
+    class Replace(ast.NodeTransformer):
+        def visit(self, node: ast.AST) -> ast.AST:
+            return ast.copy_location(changed, node) if node is target else self.generic_visit(node)
+
+    replaced = Replace().visit(tree)
+    assert isinstance(replaced, ast.Module)
+    return ast.fix_missing_locations(replaced)
+
+
+def _spared(tree: ast.Module) -> set[ast.AST]:
+    """What no test can or should see: docstrings, words in errors, imports, types that are not read at run time."""
+    spared: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import() | ast.ImportFrom() | ast.JoinedStr() | ast.Expr(value=ast.Constant()):
+                spared.update(ast.walk(node))
+            case ast.If(test=ast.Name(id="TYPE_CHECKING")):
+                spared.update(ast.walk(node))
+            case ast.arg(annotation=ast.AST() as types) | ast.FunctionDef(returns=ast.AST() as types):
+                spared.update(ast.walk(types))
+            case ast.Call(func=ast.Name(id=name), args=words) if name in FAULTS:
+                # the order of a fault's parts is its constructor's, its sentence is for people
+                spared.add(node)
+                spared.update(
+                    one for word in words if not isinstance(word, ast.List) for one in ast.walk(word)
+                )
+            case ast.Call(func=ast.Name(id="dataclass")):
+                spared.update(ast.walk(node))
+            case ast.AnnAssign(annotation=ast.Subscript(value=ast.Name(id="ClassVar")) as types):
+                spared.update(ast.walk(types))
+            case _:
+                pass
+    return spared
+
+
+def _changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.Compare(ops=operators):
+            for place, one in enumerate(operators):
+                swapped = [*operators[:place], COMPARISONS[type(one)](), *operators[place + 1 :]]
+                yield "comparison", ast.Compare(node.left, swapped, node.comparators)
+        case ast.BoolOp(op=joined):
+            yield "boolean", ast.BoolOp(ast.And() if isinstance(joined, ast.Or) else ast.Or(), node.values)
+        case ast.UnaryOp(op=ast.Not()):
+            yield "boolean", node.operand
+        case ast.IfExp():
+            yield "boolean", ast.IfExp(node.test, node.orelse, node.body)
+        case ast.BinOp(op=operator) if type(operator) in ARITHMETIC:
+            yield "arithmetic", ast.BinOp(node.left, ARITHMETIC[type(operator)](), node.right)
+        case ast.Constant(value=value):
+            for other in _constants(value):
+                yield "constant", ast.Constant(other)
+        case _:
+            yield from _arrangements(node)
+            yield from _statements(node)
+
+
+def _arrangements(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.Slice(lower=lower, upper=upper):
+            if lower:
+                yield "slice", ast.Slice(None, upper, node.step)
+            if upper:
+                yield "slice", ast.Slice(lower, None, node.step)
+        case ast.Call(args=[first, second, *rest]) if not isinstance(first, ast.Starred | ast.GeneratorExp):
+            if ast.dump(first) != ast.dump(second):
+                yield "arguments", ast.Call(node.func, [second, first, *rest], node.keywords)
+        case _:
+            pass
+
+
+def _constants(value: object) -> tuple[bytes | int, ...]:
+    match value:
+        case bool():
+            return (not value,)
+        case int():
+            return value + 1, value - 1
+        case bytes():
+            return (value + b"\0",)
+        case _:
+            return ()
+
+
+def _statements(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    match node:
+        case ast.If(test=test) | ast.While(test=test):
+            changed = copy.copy(node)
+            changed.test = ast.UnaryOp(ast.Not(), test)
+            if not isinstance(test, ast.Compare | ast.BoolOp | ast.UnaryOp):
+                yield "boolean", changed
+        case ast.Raise() | ast.Expr(value=ast.Call()) | ast.AugAssign():
+            yield "statement", ast.Pass()
+        case ast.Return(value=ast.AST() as value) if not isinstance(value, ast.Constant):
+            yield "return", ast.Return(ast.Constant(None))
+        case _:
+            pass

@@ -1,0 +1,210 @@
+"""What a coordinator can do to a transcript before it signs it, and what an auditor finds."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from protocol.causes import Cause
+from protocol.messages import (
+    Cards,
+    Certificate,
+    Evictions,
+    Freeze,
+    Message,
+    Receipt,
+    RevealSummary,
+    Shown,
+    UploadSummary,
+    VoidRequest,
+    Vote,
+    cards_tree,
+    parse,
+)
+from protocol.simulator import Federation
+from tests.protocol.forging import again
+from tests.protocol.transcripts import Entries, find, rewritten
+
+
+def without_a_card(message: Cards) -> Cards:
+    return replace(message, shown=message.shown[1:])
+
+
+def with_other_key(federation: Federation, **keys: bytes) -> Callable[[Cards], Cards]:
+    """member-0's card with another key, under a root that binds it."""
+
+    def change(cards: Cards) -> Cards:
+        card = again(cards.shown[0].card, federation.keys["member-0"], **keys)
+        shown = (Shown(card, ()), *cards.shown[1:])
+        manifest = replace(cards.manifest, cards_root=cards_tree(each.card for each in shown).root)
+        return Cards(manifest, shown)
+
+    return change
+
+
+BEGINNINGS: dict[str, tuple[int, Callable[[Federation, Any], Message], Cause]] = {
+    "a roster the admin did not sign": (
+        0,
+        lambda f, m: again(m, f.coordinator, version_number=2),
+        Cause.BAD_SIGNATURE,
+    ),
+    "a roster of another federation": (
+        0,
+        lambda f, m: again(m, f.coordinator, federation=f.coordinator.public),
+        Cause.WRONG_FEDERATION,
+    ),
+    "a manifest of another roster": (
+        1,
+        lambda _, m: replace(m, manifest=replace(m.manifest, roster_hash=bytes(32))),
+        Cause.WRONG_COHORT,
+    ),
+    "fewer colluders": (
+        1,
+        lambda _, m: replace(m, manifest=replace(m.manifest, threshold=2)),
+        Cause.WEAK_PARAMETERS,
+    ),
+    "a card left out": (1, lambda _, m: without_a_card(m), Cause.MANIFEST_MISMATCH),
+    "a card its member did not sign": (
+        1,
+        lambda f, m: replace(m, shown=(Shown(again(m.shown[0].card, f.admin), ()), *m.shown[1:])),
+        Cause.BAD_SIGNATURE,
+    ),
+    "a card the root does not bind": (
+        1,
+        lambda f, m: replace(
+            m, shown=(Shown(again(m.shown[0].card, f.keys["member-0"], nonce=bytes(32)), ()), *m.shown[1:])
+        ),
+        Cause.MANIFEST_MISMATCH,
+    ),
+    "a key of low order": (1, lambda f, m: with_other_key(f, mask_key=bytes(32))(m), Cause.LOW_ORDER_POINT),
+    "an opening of another cohort": (
+        2,
+        lambda f, m: again(m, f.coordinator, cohort=bytes(32)),
+        Cause.WRONG_COHORT,
+    ),
+    "an opening the coordinator did not sign": (2, lambda f, m: again(m, f.admin), Cause.BAD_SIGNATURE),
+    "a place skipped": (2, lambda f, m: again(m, f.coordinator, sequence=1), Cause.CHAIN_BROKEN),
+    "an extractor the admin did not list": (
+        2,
+        lambda f, m: again(m, f.coordinator, terms=replace(m.terms, extractor=bytes(32))),
+        Cause.TERMS_REFUSED,
+    ),
+    "more records than the terms allow for": (
+        2,
+        lambda f, m: again(m, f.coordinator, terms=replace(m.terms, records_max=1)),
+        Cause.TERMS_REFUSED,
+    ),
+    "an exception for another round": (
+        2,
+        lambda f, m: again(
+            m, f.coordinator, exceptions=(again(f.excepting(()), f.admin, sequence=f.place[0] + 7),)
+        ),
+        Cause.EXCEPTION_REFUSED,
+    ),
+    "an exception the admin did not sign": (
+        2,
+        lambda f, m: again(
+            m, f.coordinator, exceptions=(again(f.excepting(()), f.coordinator, sequence=m.sequence),)
+        ),
+        Cause.BAD_SIGNATURE,
+    ),
+}
+
+
+def move(first: type[Message], behind: type[Message]) -> Callable[[Entries], None]:
+    def edit(entries: Entries) -> None:
+        entry = entries.pop(find(entries, first))
+        entries.insert(find(entries, behind) + 1, entry)
+
+    return edit
+
+
+def drop_entry(form: type[Message], member: str = "") -> Callable[[Entries], object]:
+    return lambda entries: entries.pop(find(entries, form, member))
+
+
+def repeat(form: type[Message]) -> Callable[[Entries], None]:
+    def edit(entries: Entries) -> None:
+        at = find(entries, form)
+        entries.insert(at, entries[at])
+
+    return edit
+
+
+def change(form: type[Message], **fields: Any) -> Callable[[Entries], None]:
+    return lambda entries: rewritten(entries, find(entries, form), **fields)
+
+
+DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
+    "an upload moved behind the receipts": (move(UploadSummary, Receipt), Cause.WRONG_PHASE),
+    "a receipt moved behind the proposal": (move(Receipt, Freeze), Cause.WRONG_PHASE),
+    "a vote moved behind the certificate": (move(Vote, Certificate), Cause.WRONG_PHASE),
+    "a proposal moved behind the votes": (move(Freeze, Vote), Cause.WRONG_PHASE),
+    "a reveal before the certificate": (move(RevealSummary, Freeze), Cause.WRONG_PHASE),
+    "an upload left out": (drop_entry(UploadSummary), Cause.MALFORMED),
+    "all receipts left out": (lambda e: [e.pop(find(e, Receipt)) for _ in range(5)], Cause.WRONG_PHASE),
+    "the proposal left out": (drop_entry(Freeze), Cause.WRONG_PHASE),
+    "a vote left out": (drop_entry(Vote), Cause.CERTIFICATE_INVALID),
+    "the certificate left out": (drop_entry(Certificate), Cause.OUTCOME_MISSING),
+    "the end cut off": (lambda e: e.__delitem__(slice(find(e, Certificate), None)), Cause.OUTCOME_MISSING),
+    "an upload twice": (repeat(UploadSummary), Cause.DUPLICATE),
+    "an upload twice, with another path": (
+        lambda e: e.insert(4, replace(parse(e[3]), path=()).to_bytes()),  # type: ignore[call-arg]  # an upload
+        Cause.DUPLICATE,
+    ),
+    "a certificate twice": (repeat(Certificate), Cause.DUPLICATE),
+    "a message that belongs nowhere": (lambda e: e.append(e[0]), Cause.UNKNOWN_MESSAGE),
+    "bytes that are no message": (lambda e: e.append(b"\x02\xff"), Cause.UNKNOWN_MESSAGE),
+    "an upload of a stranger": (
+        lambda e: rewritten(
+            e,
+            3,
+            header=replace(parse(e[3]).header, member="stranger"),  # type: ignore[attr-defined]  # an upload
+        ),
+        Cause.UNKNOWN_MEMBER,
+    ),
+    "an upload its member did not sign": (
+        lambda e: rewritten(
+            e,
+            3,
+            header=replace(parse(e[3]).header, salt=bytes(32)),  # type: ignore[attr-defined]  # an upload
+        ),
+        Cause.BAD_SIGNATURE,
+    ),
+    "an upload with other commitments": (
+        change(UploadSummary, secret_commitments=(bytes(16),) * 5),
+        Cause.UPLOAD_MISSHAPEN,
+    ),
+    "an upload with too few commitments": (
+        change(UploadSummary, secret_commitments=()),
+        Cause.UPLOAD_MISSHAPEN,
+    ),
+    "a receipt its decryptor did not sign": (change(Receipt, dealers=()), Cause.BAD_SIGNATURE),
+    "a vote of another context": (change(Vote, context=bytes(32)), Cause.WRONG_CONTEXT),
+    "a vote of no decryptor": (change(Vote, member="stranger"), Cause.NOT_A_DECRYPTOR),
+    "a proposal of another context": (change(Freeze, context=bytes(32)), Cause.WRONG_CONTEXT),
+    "a proposal without a survivor": (
+        lambda e: rewritten(
+            e,
+            find(e, Freeze),
+            headers=parse(e[find(e, Freeze)]).headers[1:],  # type: ignore[attr-defined]  # a proposal
+        ),
+        Cause.SURVIVORS_INVALID,
+    ),
+    "a certificate of another context": (change(Certificate, context=bytes(32)), Cause.WRONG_CONTEXT),
+    "a certificate with too few votes": (
+        lambda e: rewritten(
+            e,
+            find(e, Certificate),
+            votes=parse(e[find(e, Certificate)]).votes[1:],  # type: ignore[attr-defined]  # a certificate
+        ),
+        Cause.CERTIFICATE_INVALID,
+    ),
+    "a void request after the certificate": (
+        lambda e: e.append(VoidRequest(parse(e[-1]).context, "cancelled").to_bytes()),  # type: ignore[attr-defined]  # a reveal
+        Cause.WRONG_PHASE,
+    ),
+    "evictions of nobody": (
+        lambda e: e.append(Evictions(parse(e[-1]).context, ()).to_bytes()),  # type: ignore[attr-defined]  # a reveal
+        Cause.EVICTION_INVALID,
+    ),
+}

@@ -1,0 +1,140 @@
+"""What a cheat can make: messages changed and signed again, uploads dealt otherwise."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from protocol.attempt import Attempt
+from protocol.boxes import seal, unseal
+from protocol.codec import SecretBytes, Struct
+from protocol.identity import SigningKey
+from protocol.member import Uploaded
+from protocol.merkle import Tree
+from protocol.messages import (
+    Certificate,
+    Lost,
+    Message,
+    Report,
+    Survivor,
+    SurvivorSet,
+    Upload,
+    UploadHeader,
+    Vote,
+)
+from protocol.messages.base import Signed
+from protocol.sealing import commit_row, commitment_tree
+from protocol.shamir import share_secrets
+from protocol.simulator import Federation, SeededRandom
+
+SignedMessage = TypeVar("SignedMessage", bound=Signed)
+Edit = Callable[[str, bytes], bytes]
+"""What a false dealer deals a decryptor instead of its shares."""
+
+
+def unsigned(message: Struct) -> dict[str, Any]:
+    """The fields without the signature."""
+    return {name: getattr(message, name) for name, _ in message.codecs() if name != "signature"}
+
+
+def again(message: SignedMessage, key: SigningKey, **changes: Any) -> SignedMessage:
+    """The message with some fields changed, signed by `key`."""
+    return type(message).make(key, **{**unsigned(message), **changes})
+
+
+def resign(federation: Federation, upload: Upload, **changes: Any) -> Upload:
+    """A cheating member's upload: with some fields changed, its roots computed anew, and signed by it again."""
+    upload = replace(upload, **{name: value for name, value in changes.items() if name in vars(upload)})
+    values = unsigned(upload.header) | {
+        "chunk_root": Tree.of(upload.chunk_digests).root,
+        "commitment_root": commitment_tree(upload.secret_commitments, upload.share_rows).root,
+        "box_root": Tree.of(upload.boxes).root,
+    }
+    values |= {name: value for name, value in changes.items() if name in values}
+    return replace(upload, header=UploadHeader.make(federation.keys[upload.header.member], **values))
+
+
+def reupload(federation: Federation, upload: Upload, **changes: Any) -> Upload:
+    """The same, and the member itself goes by that upload."""
+    other = resign(federation, upload, **changes)
+    phase = federation.phases[upload.header.member]
+    assert isinstance(phase, Uploaded)
+    federation.phases[upload.header.member] = replace(phase, uploads=(other,))
+    return other
+
+
+def redeal(federation: Federation, upload: Upload, edit: Edit, *, commit: bool = True) -> Upload:
+    """A cheating dealer's upload: `edit(decryptor, shares)` says what each decryptor is dealt.
+
+    Its commitments are to those shares, or with `commit=False` to the true ones. The dealer keeps it as its own.
+    """
+    dealer, header = upload.header.member, upload.header
+    phase = federation.phases[dealer]
+    assert isinstance(phase, Uploaded)
+    attempt, pairs = phase.attempt, {pair.peer: pair for pair in phase.ready.boxes}
+    rows, boxes, own = list(upload.share_rows), list(upload.boxes), bytes(phase.own_shares)
+    for place, decryptor in enumerate(attempt.decryptors):
+        if decryptor == dealer:
+            shares = own = edit(decryptor, own)
+        else:
+            key = pairs[decryptor].box_key(dealer, decryptor, attempt.context, header.salt)
+            shares = edit(decryptor, unseal(key, boxes[place], attempt.context, dealer))
+            boxes[place] = seal(key, shares, attempt.context)
+        if commit:
+            rows[place] = commit_row(attempt.context, dealer, decryptor, shares)
+    dealt = resign(federation, upload, share_rows=tuple(rows), boxes=tuple(boxes))
+    federation.phases[dealer] = replace(phase, uploads=(dealt,), own_shares=SecretBytes(own))
+    return dealt
+
+
+def other_secrets(attempt: Attempt, *indices: int) -> Edit:
+    """Deal some secrets, or all, as shares of others: consistent, canonical, and not what is committed to."""
+    secrets = 1 + attempt.neighbour_count
+    dealt = share_secrets(
+        [b"\x01" * 32] * secrets, attempt.quorum.threshold, len(attempt.decryptors), SeededRandom(7)
+    )
+
+    def edit(decryptor: str, shares: bytes) -> bytes:
+        false = dealt[attempt.decryptor_place[decryptor]].tobytes()
+        return b"".join(
+            (false if not indices or index in indices else shares)[36 * index : 36 * index + 36]
+            for index in range(secrets)
+        )
+
+    return edit
+
+
+def false_dealers(federation: Federation, edits: Mapping[str, Callable[[Attempt], Edit]]) -> None:
+    """Have these members deal falsely from now on, each in its own way."""
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender in edits and isinstance(message, Upload):
+            return redeal(federation, message, edits[sender](federation.phase.attempt))
+        return message
+
+    federation.tamper = tamper
+
+
+def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Certificate:
+    """What all decryptors would have to sign together."""
+    attempt = federation.phase.attempt
+    unvoted = Certificate(attempt.context, survivors, "none", ())
+    votes = tuple(
+        Vote.make(federation.keys[m], context=attempt.context, member=m, outcome=unvoted.outcome)
+        for m in attempt.decryptors
+    )
+    return replace(unvoted, votes=votes)
+
+
+def lost(federation: Federation, reports: dict[str, tuple[Survivor, ...]], /, **changes: Any) -> Lost:
+    """The admin's Lost over reports by these members of these sets; an empty set for none."""
+    context = federation.phase.attempt.context
+    made = tuple(
+        Report.make(
+            federation.keys[member],
+            context=context,
+            member=member,
+            sets=(SurvivorSet(survivors),) if survivors else (),
+        )
+        for member, survivors in sorted(reports.items())
+    )
+    return Lost.make(federation.admin, **{"context": context, "reports": made, **changes})

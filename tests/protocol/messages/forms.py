@@ -1,0 +1,101 @@
+"""Messages by their codecs: how the page writes each, one of each, and where its lengths stand."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from protocol.codec import Bytes, Codec, Fixed, Float, Many, Name, Nested, Struct, Text, UInt
+from protocol.messages import Certificate, Link, Past, Terms
+from protocol.messages.parse import MESSAGES
+
+NEEDED: dict[tuple[type[Struct], str], Any] = {
+    (Certificate, "reason"): "none",
+    (Link, "family"): "exact",
+    (Past, "reason"): "none",
+    (Terms, "chunk_elements"): 8,
+    (Terms, "ring_bits"): 8,
+}
+"""Fields whose domain the codec alone does not show."""
+
+PAGE_NAMES = {"LedgerException": "Exception", "UploadHeader": "Header"}
+
+
+def named(form: type[Struct]) -> str:
+    """What docs/protocol.md calls the message or struct."""
+    return PAGE_NAMES.get(form.__name__, form.__name__)
+
+
+def shown(codec: Codec) -> str:
+    """The codec as docs/protocol.md writes it."""
+    match codec:
+        case UInt(size=size):
+            return f"u{8 * size}"
+        case Float():
+            return "f64"
+        case Name():
+            return "id"
+        case Fixed(size=size):
+            return f"B{size}"
+        case Bytes(limit=limit):
+            return f"bytes≤{limit:,}"
+        case Text(limit=limit):
+            return f"text≤{limit:,}"
+        case Many(item=item, limit=limit, ascending=ascending):
+            return f"list≤{limit:,} {shown(item)}{'↑' if ascending else ''}"
+        case Nested(struct=struct):
+            return named(struct)
+    raise TypeError(codec)
+
+
+def structs() -> set[type[Struct]]:
+    """Every struct and message inside another message."""
+    found: set[type[Struct]] = set()
+    new: set[type[Struct]] = set(MESSAGES.values())
+    while new:
+        codecs = [codec for form in new for _, codec in form.codecs()]
+        inner = [codec.item if isinstance(codec, Many) else codec for codec in codecs]
+        new = {codec.struct for codec in inner if isinstance(codec, Nested)} - found
+        found |= new
+    return found
+
+
+def sample(form: type[Struct]) -> Any:
+    """One that decodes, with one item in every list."""
+    return form(**{name: NEEDED.get((form, name), _value(codec)) for name, codec in form.codecs()})
+
+
+def _value(codec: Codec) -> Any:
+    match codec:
+        case UInt():
+            return 1
+        case Float():
+            return 0.5
+        case Name() | Text():
+            return "a"
+        case Fixed(size=size):
+            return bytes(range(1, size + 1))
+        case Bytes():
+            return b"a"
+        case Many(item=item):
+            return (_value(item),)
+        case Nested(struct=struct):
+            return sample(struct)
+    raise TypeError(codec)
+
+
+def lengths(value: Struct, at: int = 2) -> Iterator[tuple[int, Many | Bytes | Text, Any]]:
+    """Every 4-byte length or count in the struct's bytes: its place, codec and value; of a list's items the first's."""
+    for name, codec in value.codecs():
+        held = getattr(value, name)
+        yield from _lengths(codec, held, at)
+        at += len(codec.encode(held))
+
+
+def _lengths(codec: Codec, held: Any, at: int) -> Iterator[tuple[int, Many | Bytes | Text, Any]]:
+    match codec:
+        case Nested():
+            yield from lengths(held, at)
+        case Many(item=item):
+            yield at, codec, held
+            yield from _lengths(item, held[0], at + 4)
+        case Bytes() | Text():
+            yield at, codec, held

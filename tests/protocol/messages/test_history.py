@@ -1,0 +1,43 @@
+from collections.abc import Callable
+
+from protocol.messages import Ledger, Link, Message, Past
+from tests.protocol.messages.wire import CONTEXT
+
+LEDGER = Ledger(
+    federation=b"\xf0" * 32,
+    links=(
+        Link(
+            cohort=b"\xcc" * 32,
+            sequence=1,
+            attempt=2,
+            family="noisy",
+            context=CONTEXT,
+            closing=b"\x0c" * 32,
+        ),
+    ),
+    history=(Past(context=CONTEXT, reason="cancelled", sets=()),),
+)
+WIRE = bytes.fromhex(
+    "".join(
+        (
+            "02",  # version
+            "17",  # kind: ledger
+            "f0" * 32,  # federation
+            "01000000",  # links: one
+            "cc" * 32,  # its cohort
+            "0100000000000000",  # sequence
+            "02",  # attempt
+            "05" + "6e6f697379",  # family: "noisy"
+            "c7" * 32,  # context
+            "0c" * 32,  # closing
+            "01000000",  # history: one
+            "c7" * 32,  # its context
+            "09" + "63616e63656c6c6564",  # reason: "cancelled"
+            "00000000",  # sets: none, it is VOID
+        )
+    )
+)
+
+
+def test_on_the_wire(strict: Callable[[Message, bytes], None]) -> None:
+    strict(LEDGER, WIRE)

@@ -1,0 +1,197 @@
+"""Who leaves the sum where two members contradict each other (protocol §4.5)."""
+
+import random
+from collections.abc import Collection, Sequence
+from itertools import combinations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol import disputes
+from protocol.causes import Cause
+from protocol.disputes import Dispute, vertex_cover
+from protocol.tags import Tag, hash_fields
+
+CONTEXT = b"\x07" * 32
+MEMBERS = tuple(f"m-{index}" for index in range(9))
+
+
+def rank(member: str, context: bytes = CONTEXT) -> bytes:
+    return hash_fields(Tag.PRIORITY, context, member.encode())
+
+
+BY_RANK = tuple(sorted(MEMBERS, key=rank))
+
+
+def edge(one: str, other: str) -> Dispute:
+    return Dispute(Cause.EDGE_DISAGREEMENT, min(one, other), max(one, other))
+
+
+def complaint(dealer: str, decryptor: str) -> Dispute:
+    return Dispute(Cause.BOX_REFUSED, dealer, decryptor)
+
+
+def covers(dropped: Collection[str], disputed: Collection[Dispute]) -> bool:
+    return all(set(dispute.parties) & set(dropped) for dispute in disputed)
+
+
+def least(disputed: Collection[Dispute]) -> int:
+    """How few members cover all disputes, by trying all sets."""
+    named = sorted({party for dispute in disputed for party in dispute.parties})
+    return next(
+        size for size in range(len(named) + 1) for some in combinations(named, size) if covers(some, disputed)
+    )
+
+
+pairs = st.tuples(st.sampled_from(MEMBERS), st.sampled_from(MEMBERS)).filter(lambda pair: pair[0] != pair[1])
+disputed_by_anybody = st.lists(
+    st.tuples(pairs, st.booleans()).map(lambda it: complaint(*it[0]) if it[1] else edge(*it[0])),
+    unique=True,
+    max_size=24,
+)
+
+
+@given(disputed=disputed_by_anybody)
+def test_the_cover_leaves_no_dispute_and_is_least(disputed: list[Dispute]) -> None:
+    dropped = vertex_cover(CONTEXT, disputed)
+    assert covers(dropped, disputed)
+    assert len(dropped) == least(disputed)
+
+
+@given(disputed=disputed_by_anybody, order=st.randoms(use_true_random=False))
+def test_whoever_computes_it_drops_the_same(disputed: list[Dispute], order: random.Random) -> None:
+    shuffled = list(disputed)
+    order.shuffle(shuffled)
+    assert vertex_cover(CONTEXT, shuffled) == vertex_cover(CONTEXT, disputed)
+
+
+@given(
+    liars=st.lists(st.sampled_from(MEMBERS), unique=True, max_size=4),
+    lies=st.lists(st.tuples(st.integers(0, 3), st.sampled_from(MEMBERS), st.integers(0, 2)), max_size=24),
+)
+def test_no_more_are_dropped_than_lie(liars: list[str], lies: list[tuple[int, str, int]]) -> None:
+    """An honest pair never disputes: each liar costs one member at most, itself or another."""
+    disputed = set()
+    for which, other, how in lies:
+        if which < len(liars) and other != liars[which]:
+            liar = liars[which]
+            disputed.add((edge(liar, other), complaint(liar, other), complaint(other, liar))[how])
+    dropped = vertex_cover(CONTEXT, disputed)
+    assert covers(dropped, disputed)
+    assert len(dropped) <= len(liars)
+
+
+def test_without_a_dispute_nobody_is_dropped() -> None:
+    assert vertex_cover(CONTEXT, ()) == frozenset()
+
+
+@pytest.mark.parametrize(("dealer", "decryptor"), [(BY_RANK[0], BY_RANK[1]), (BY_RANK[1], BY_RANK[0])])
+def test_a_single_complaint_drops_its_dealer_whatever_the_ranks(dealer: str, decryptor: str) -> None:
+    assert vertex_cover(CONTEXT, [complaint(dealer, decryptor)]) == {dealer}
+
+
+def test_two_that_complain_of_each_other_are_a_component_of_two_disputes() -> None:
+    first, second = BY_RANK[:2]
+    assert vertex_cover(CONTEXT, [complaint(first, second), complaint(second, first)]) == {second}
+    assert vertex_cover(CONTEXT, [complaint(first, second), edge(first, second)]) == {second}
+
+
+def test_the_neighbour_of_the_first_with_one_neighbour_is_dropped() -> None:
+    first, second, third = BY_RANK[0], BY_RANK[4], BY_RANK[8]
+    assert vertex_cover(CONTEXT, [edge(first, second)]) == {second}
+    # a path: both its ends have one neighbour, the same
+    assert vertex_cover(CONTEXT, [edge(first, third), edge(third, second)]) == {third}
+    # a path of four: the first end's neighbour goes, then of the pair that is left the later one
+    ends = [edge(BY_RANK[3], BY_RANK[0]), edge(BY_RANK[0], BY_RANK[1]), edge(BY_RANK[1], BY_RANK[2])]
+    assert vertex_cover(CONTEXT, ends) == {BY_RANK[1], BY_RANK[3]}
+
+
+def test_a_cycle_is_cut_at_its_first_member() -> None:
+    ring = [edge(BY_RANK[i], BY_RANK[(i + 1) % 5]) for i in range(5)]
+    # the first is dropped; of the path 1-2-3-4 the neighbour of 1, then that of 3
+    assert vertex_cover(CONTEXT, ring) == {BY_RANK[0], BY_RANK[2], BY_RANK[4]}
+
+
+def test_of_two_results_alike_the_one_that_drops_the_widest_stands() -> None:
+    square = [edge(BY_RANK[i], BY_RANK[(i + 1) % 4]) for i in range(4)]
+    assert vertex_cover(CONTEXT, square) == {BY_RANK[0], BY_RANK[2]}
+
+
+def test_components_are_settled_each_by_itself() -> None:
+    disputed = [
+        complaint(BY_RANK[0], BY_RANK[1]),
+        edge(BY_RANK[2], BY_RANK[3]),
+        complaint(BY_RANK[5], BY_RANK[4]),
+    ]
+    assert vertex_cover(CONTEXT, disputed) == {BY_RANK[0], BY_RANK[3], BY_RANK[5]}
+
+
+def test_ranks_are_drawn_by_the_context() -> None:
+    one, other = MEMBERS[:2]
+    dropped = {vertex_cover(bytes([byte]) * 32, [edge(one, other)]) for byte in range(16)}
+    assert dropped == {frozenset({one}), frozenset({other})}
+    for byte in range(16):
+        context = bytes([byte]) * 32
+        assert vertex_cover(context, [edge(one, other)]) == {max(one, other, key=lambda m: rank(m, context))}
+
+
+def bipartite(members: int, degree: int) -> list[Dispute]:
+    """As many liars as honest members, each liar against so many of those: nothing is left to be reduced."""
+    rng = random.Random(1)
+    honest = [f"h-{index}" for index in range(members)]
+    found = set()
+    for _ in range(degree):
+        order = rng.sample(honest, members)
+        found |= {edge(f"c-{index}", other) for index, other in enumerate(order)}
+    return sorted(found, key=lambda dispute: dispute.parties)
+
+
+def test_a_quarter_of_two_hundred_that_lie_at_their_worst_cost_a_quarter() -> None:
+    disputed = bipartite(50, 4)
+    dropped = vertex_cover(CONTEXT, disputed)
+    assert covers(dropped, disputed)
+    assert len(dropped) == 50
+
+
+@pytest.mark.parametrize("limit", [0, 199])
+def test_what_takes_too_many_branchings_drops_both_ends_of_a_matching(
+    limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disputes, "WORK_MAX", limit)
+    disputed = bipartite(50, 4)
+    dropped = vertex_cover(CONTEXT, disputed)
+    assert covers(dropped, disputed)
+    assert dropped == matching(disputed)
+    # both ends of disjoint pairs, in each of which one lies
+    assert len(dropped) % 2 == 0
+    assert len({m for m in dropped if m.startswith("h-")}) <= 50
+
+
+def matching(disputed: Sequence[Dispute]) -> set[str]:
+    """Each member, first to last, with the first of its neighbours left."""
+    named = sorted({party for dispute in disputed for party in dispute.parties}, key=rank)
+    joined = {frozenset(dispute.parties) for dispute in disputed}
+    taken: set[str] = set()
+    for member in named:
+        free = [other for other in named if frozenset({member, other}) in joined and other not in taken]
+        if member not in taken and free:
+            taken |= {member, free[0]}
+    return taken
+
+
+def test_a_component_is_allowed_fewer_branchings_the_more_disputes_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ring = [edge(BY_RANK[i], BY_RANK[(i + 1) % 5]) for i in range(5)]
+    for limit, dropped in ((5, 3), (4, 4)):
+        monkeypatch.setattr(disputes, "WORK_MAX", limit)
+        assert len(vertex_cover(CONTEXT, ring)) == dropped
+
+
+def test_hundreds_of_liars_do_not_keep_the_coordinator_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disputes, "WORK_MAX", 100_000)  # a tenth of it, as quick a machine
+    disputed = bipartite(600, 4)
+    dropped = vertex_cover(CONTEXT, disputed)
+    assert covers(dropped, disputed)
+    assert len({m for m in dropped if m.startswith("h-")}) <= 600

@@ -1,0 +1,83 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol.errors import Misuse
+from protocol.estimate import estimate
+from protocol.parameters import Quorum
+
+ELEMENTS = 947_940  # packed V and U at l = 1280, C = 100
+
+
+@pytest.mark.parametrize(
+    ("members", "lost", "ring_bits", "member_ms", "upload_mb", "coordinator_ms"),
+    [
+        (10, 1, 32, 18, 3.8, 51),
+        (10, 1, 48, 30, 5.7, 86),
+        (100, 10, 32, 134, 4.4, 1_452),
+        (100, 10, 48, 203, 6.3, 2_223),
+    ],
+)
+def test_measured_rounds_cost_once_to_twice_the_estimate(
+    members: int, lost: int, ring_bits: int, member_ms: int, upload_mb: float, coordinator_ms: int
+) -> None:
+    """The README's table; all decrypt, on the complete graph."""
+    cost = estimate(Quorum.derive(members, members), members - 1, lost, ELEMENTS, ring_bits)
+    assert 1 < member_ms / (cost.decryptor_cpu_ns / 1e6) < 2
+    assert 1 < coordinator_ms / (cost.coordinator_cpu_ns / 1e6) < 2
+    assert cost.upload_bytes / 1e6 == pytest.approx(upload_mb, abs=0.1)
+    assert cost.stored_bytes == members * cost.upload_bytes
+
+
+def test_the_complete_graph_of_a_thousand_takes_over_a_second_and_megabytes_of_boxes() -> None:
+    quorum = Quorum.derive(1_000, 86, decryptor_colluders=28)
+    complete = estimate(quorum, 999, 100, ELEMENTS, 48)
+    assert 1.2e9 < complete.member_cpu_ns < 1.5e9
+    vector_bytes = ELEMENTS * 6
+    shares_bytes, commitments_bytes, tags_bytes = 86 * 36_000, 87 * 16_000, 86 * 16
+    assert complete.upload_bytes == vector_bytes + shares_bytes + commitments_bytes + tags_bytes
+    sparse = estimate(quorum, 222, 100, ELEMENTS, 48)
+    assert 3.5 < complete.member_cpu_ns / sparse.member_cpu_ns < 4.5
+    assert 3.5 < complete.coordinator_cpu_ns / sparse.coordinator_cpu_ns < 4.5
+
+
+@given(n=st.integers(4, 300), elements=st.integers(1, 10**7), ring_bits=st.integers(8, 63), data=st.data())
+def test_more_of_anything_costs_no_less(n: int, elements: int, ring_bits: int, data: st.DataObject) -> None:
+    quorum = Quorum.derive(n, n)
+    degree = data.draw(st.integers(1, n - 2))
+    base = estimate(quorum, degree, 0, elements, ring_bits)
+    assert base.member_cpu_ns < base.decryptor_cpu_ns
+    for more in (
+        estimate(quorum, degree + 1, 0, elements, ring_bits),
+        estimate(quorum, degree, 0, elements + 1, ring_bits),
+        estimate(quorum, degree, 0, elements, ring_bits + 1),
+    ):
+        assert more.member_cpu_ns >= base.member_cpu_ns
+        assert more.decryptor_cpu_ns >= base.decryptor_cpu_ns
+        assert more.upload_bytes >= base.upload_bytes
+        assert more.coordinator_cpu_ns >= base.coordinator_cpu_ns
+
+
+def test_the_lost_cost_the_coordinator_and_nobody_else() -> None:
+    quorum = Quorum.derive(100, 100)
+    none, some = (estimate(quorum, 99, lost, ELEMENTS, 32) for lost in (0, 10))
+    assert some.coordinator_cpu_ns > 2 * none.coordinator_cpu_ns
+    assert (some.member_cpu_ns, some.stored_bytes) == (none.member_cpu_ns, none.stored_bytes)
+    assert (none.lost, some.lost) == (0, 10)
+
+
+@pytest.mark.parametrize(
+    ("degree", "lost", "elements", "ring_bits"),
+    [
+        (0, 0, 1, 32),
+        (9, 0, 1, 32),
+        (8, -1, 1, 32),
+        (8, 10, 1, 32),
+        (8, 0, 0, 32),
+        (8, 0, 1, 7),
+        (8, 0, 1, 65),
+    ],
+)
+def test_impossible_rounds_are_a_misuse(degree: int, lost: int, elements: int, ring_bits: int) -> None:
+    with pytest.raises(Misuse):
+        estimate(Quorum.derive(9, 9), degree, lost, elements, ring_bits)

@@ -1,0 +1,208 @@
+from hashlib import sha256
+from itertools import pairwise
+from random import Random
+
+import networkx as nx  # type: ignore[import-untyped]
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import Misuse
+from protocol.graph import Graph, draw_committee
+from protocol.tails import size_graph
+
+BEACON = bytes(range(32))
+
+
+def ids(count: int) -> tuple[str, ...]:
+    return tuple(f"m-{i:05}" for i in range(count))
+
+
+def digest(name: str, beacon: bytes, member: str) -> bytes:
+    """H(tag, beacon, id), written out."""
+    fields = (beacon, member.encode())
+    return sha256(
+        f"veilsum/2/{name}\0".encode() + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+    ).digest()
+
+
+def edges(graph: Graph) -> nx.Graph:
+    joined: nx.Graph = nx.Graph()
+    joined.add_nodes_from(graph.members)
+    joined.add_edges_from((u, v) for u in graph.members for v in graph.neighbours(u))
+    return joined
+
+
+def windows(graph: Graph) -> list[tuple[str, ...]]:
+    closed = graph.ring * 2
+    return [closed[start : start + graph.window] for start in range(len(graph.members))]
+
+
+@st.composite
+def sparse_graphs(draw: st.DrawFn, most: int = 40) -> Graph:
+    members = ids(draw(st.integers(4, most)))
+    degree = 2 * draw(st.integers(1, (len(members) - 2) // 2))
+    return Graph(members, degree, draw(st.binary(min_size=32, max_size=32)))
+
+
+# --- Who is joined to whom ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degree", [4, 5, 100])
+def test_the_complete_graph_joins_everybody_and_has_no_ring(degree: int) -> None:
+    graph = Graph(ids(5), degree)
+    assert (graph.degree, graph.complete, graph.ring) == (4, True, ())
+    assert graph.neighbours("m-00002") == ("m-00000", "m-00001", "m-00003", "m-00004")
+    assert graph.window_excess(graph.members, 0) is None
+
+
+def test_the_ring_is_the_order_of_the_hashes() -> None:
+    graph = Graph(ids(20), 4, BEACON)
+    assert graph.ring == tuple(sorted(graph.members, key=lambda member: digest("ring", BEACON, member)))
+    assert graph.ring != Graph(ids(20), 4, bytes(32)).ring
+    assert (graph.degree, graph.window, graph.complete) == (4, 2, False)
+    around = (graph.ring[-2], graph.ring[-1], graph.ring[1], graph.ring[2])
+    assert graph.neighbours(graph.ring[0]) == tuple(sorted(around))
+
+
+@given(graph=sparse_graphs())
+def test_a_sparse_graph_joins_those_near_on_the_ring(graph: Graph) -> None:
+    n = len(graph.members)
+    assert sorted(graph.ring) == list(graph.members)
+    for here, member in enumerate(graph.ring):
+        away = {other: min((here - there) % n, (there - here) % n) for there, other in enumerate(graph.ring)}
+        near = [other for other in graph.members if 1 <= away[other] <= graph.window]
+        assert graph.neighbours(member) == tuple(near)
+        assert len(near) == graph.degree
+
+
+@given(graph=st.one_of(sparse_graphs(12), st.builds(lambda n: Graph(ids(n), n - 1), st.integers(1, 8))))
+def test_a_secrets_index_is_its_neighbours_place_behind_the_self_seed(graph: Graph) -> None:
+    for member in graph.members:
+        joined = graph.neighbours(member)
+        assert [graph.secret_index(member, other) for other in joined] == list(range(1, graph.degree + 1))
+        for other in set(graph.members) - set(joined):
+            with pytest.raises(Misuse, match=f"^{member} and {other} share no mask$"):
+                graph.secret_index(member, other)
+
+
+@pytest.mark.parametrize("graph", [Graph(ids(9), 8), Graph(ids(9), 4, BEACON)])
+def test_strangers_are_a_misuse(graph: Graph) -> None:
+    for ask in (
+        lambda: graph.neighbours("eve"),
+        lambda: graph.secret_index("m-00000", "eve"),
+        lambda: graph.secret_index("eve", "m-00000"),
+        lambda: graph.window_excess(["eve"], 9),
+    ):
+        with pytest.raises(Misuse, match=r"^eve is not in the graph$"):
+            ask()
+
+
+@pytest.mark.parametrize("degree", [-2, 0, 1, 3, 7])
+def test_a_degree_that_no_ring_has_is_a_misuse(degree: int) -> None:
+    with pytest.raises(Misuse, match=f"of 9 members has an even degree, not {degree}$"):
+        Graph(ids(9), degree, BEACON)
+
+
+@pytest.mark.parametrize("beacon", [None, b"", bytes(31), bytes(33)])
+def test_a_ring_takes_a_whole_beacon(beacon: bytes | None) -> None:
+    with pytest.raises(Misuse, match=r"^a beacon is 32 bytes$"):
+        Graph(ids(9), 4, beacon)
+
+
+@pytest.mark.parametrize("members", [(), ("b", "a"), ("a", "a")])
+def test_members_stand_in_order_each_once(members: tuple[str, ...]) -> None:
+    with pytest.raises(Misuse, match="ascending order"):
+        Graph(members, 2, BEACON)
+    with pytest.raises(Misuse, match="ascending order"):
+        draw_committee(BEACON, members, 1)
+
+
+# --- The window rule ---------------------------------------------------------------------------------------
+
+
+@given(graph=sparse_graphs(), dropped_max=st.integers(0, 6), data=st.data())
+def test_the_first_window_that_lost_too_many_is_found(
+    graph: Graph, dropped_max: int, data: st.DataObject
+) -> None:
+    dropped = data.draw(st.sets(st.sampled_from(graph.members)))
+    lost = [dropped.intersection(window) for window in windows(graph)]
+    first = next((tuple(sorted(missing)) for missing in lost if len(missing) > dropped_max), None)
+    assert graph.window_excess(dropped, dropped_max) == first
+
+
+def test_a_window_closes_over_the_end_of_the_ring() -> None:
+    graph = Graph(ids(20), 8, BEACON)
+    lost = (*graph.ring[-2:], *graph.ring[:2])
+    assert graph.window_excess(lost, 3) == tuple(sorted(lost))
+    assert graph.window_excess(lost, 4) is None
+    assert graph.window_excess([], 0) is None
+
+
+def test_naming_a_victims_neighbours_as_dropped_is_found() -> None:
+    sized = size_graph(200, 20, 20, 40, 20)
+    assert sized is not None
+    graph = Graph(ids(200), sized[0], BEACON)
+    victim = graph.members[77]
+    lost = graph.neighbours(victim)
+    survivors = edges(graph).subgraph(set(graph.members) - set(lost))
+    assert victim in nx.isolates(survivors)
+    assert graph.window_excess(lost, sized[1]) is not None
+
+
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 2**64), fractions=st.sampled_from([(50, 50), (100, 100), (200, 100), (330, 100)]))
+def test_honest_survivors_that_the_rule_lets_pass_hang_together(
+    seed: int, fractions: tuple[int, int]
+) -> None:
+    """Colluders stand where they may but for a chance of 2^−40; the coordinator drops as many as the rule lets it."""
+    random, n = Random(seed), 120
+    colluders, dropped = (n * fraction // 1000 for fraction in fractions)
+    sized = size_graph(n, colluders, dropped, 40, 20)
+    assert sized is not None
+    graph, dropped_max = Graph(ids(n), sized[0], random.randbytes(32)), sized[1]
+    honest = set(graph.members) - set(random.sample(graph.members, colluders))
+    # around a victim first, then anywhere
+    victim = random.choice(sorted(honest))
+    targets = [*graph.neighbours(victim), *random.sample(graph.members, n)]
+    lost: set[str] = set()
+    for target in targets:
+        if target in honest - {victim} and graph.window_excess(lost | {target}, dropped_max) is None:
+            lost.add(target)
+    assert len(lost) >= dropped_max
+    assert nx.is_connected(edges(graph).subgraph(honest - lost))
+
+
+@settings(deadline=None)
+@given(graph=sparse_graphs(), data=st.data())
+def test_one_honest_survivor_in_every_window_is_enough(graph: Graph, data: st.DataObject) -> None:
+    gone = data.draw(st.sets(st.sampled_from(graph.members)))
+    there = set(graph.members) - gone
+    if graph.window_excess(gone, graph.window - 1) is None:
+        assert nx.is_connected(edges(graph).subgraph(there))
+        kept = [place for place, member in enumerate(graph.ring) if member in there]
+        assert all(high - low <= graph.window for low, high in pairwise(kept))
+
+
+# --- Drawn committees --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("size", [1, 7, 30])
+def test_a_committee_is_those_with_the_least_hashes_in_order(size: int) -> None:
+    least = sorted(ids(30), key=lambda member: digest("committee", BEACON, member))[:size]
+    assert draw_committee(BEACON, ids(30), size) == tuple(sorted(least))
+
+
+def test_another_beacon_draws_others() -> None:
+    assert draw_committee(BEACON, ids(30), 7) != draw_committee(bytes(32), ids(30), 7)
+
+
+@pytest.mark.parametrize("size", [-1, 0, 31])
+def test_a_committee_of_nobody_or_of_more_than_all_is_a_misuse(size: int) -> None:
+    with pytest.raises(Misuse, match=f"^no {size} of 30 members can be drawn$"):
+        draw_committee(BEACON, ids(30), size)
+
+
+def test_a_committee_takes_a_whole_beacon() -> None:
+    with pytest.raises(Misuse, match=r"^a beacon is 32 bytes$"):
+        draw_committee(bytes(31), ids(30), 7)

@@ -1,0 +1,245 @@
+"""Which survivors are proposed, and in which order anybody checks them."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.coordinator import Checking, Freezing
+from protocol.disputes import Dispute, vertex_cover
+from protocol.errors import PeerFault
+from protocol.graph import Graph
+from protocol.ledger import Opened
+from protocol.messages import Link, Past, Receipt, Survivor, SurvivorSet
+from protocol.messages.upload import deliveries_hash
+from protocol.proposal import check_survivors, covers, disputes_among, settle
+from protocol.shelf import Announced
+from protocol.simulator import After, Federation
+from tests.protocol.forging import again
+
+
+def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:
+    federation = Federation(members, **settings)  # type: ignore[arg-type]  # the fields are Federation's own
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    return federation, phase
+
+
+def changed(upload: Announced, index: int) -> Announced:
+    """The upload with another commitment to one secret."""
+    at = 16 * index
+    return replace(upload, commitments=upload.commitments[:at] + b"\x66" * 16 + upload.commitments[at + 16 :])
+
+
+def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:
+    _, phase = frozen()
+    assert disputes_among(phase.attempt, phase.uploads, phase.receipts) == ()
+    assert settle(phase.attempt, phase.uploads, phase.receipts, (), ()) == phase.uploads
+
+
+@pytest.mark.parametrize("one", range(6))
+@pytest.mark.parametrize("other", range(6))
+def test_an_edge_is_disputed_whichever_end_is_false(one: int, other: int) -> None:
+    federation, phase = frozen()
+    if one == other:
+        # b_u is nobody else's
+        uploads = {m: changed(upload, 0) for m, upload in phase.uploads.items()}
+        assert disputes_among(phase.attempt, uploads, phase.receipts) == ()
+        return
+    mine, theirs = federation.ids[one], federation.ids[other]
+    index = phase.attempt.secret_index(mine, theirs)
+    uploads = {**phase.uploads, mine: changed(phase.uploads[mine], index)}
+    assert disputes_among(phase.attempt, uploads, phase.receipts) == (
+        Dispute(Cause.EDGE_DISAGREEMENT, min(mine, theirs), max(mine, theirs)),
+    )
+    # with whoever has not uploaded nobody disagrees
+    del uploads[theirs]
+    assert disputes_among(phase.attempt, uploads, phase.receipts) == ()
+
+
+def test_complaints_follow_the_edges() -> None:
+    federation, phase = frozen()
+    receipts = dict(phase.receipts)
+    receipts["member-4"] = again(
+        receipts["member-4"],
+        federation.keys["member-4"],
+        dealers=("member-1", "member-2"),
+        complaints=("member-0", "member-3"),
+    )
+    uploads = {**phase.uploads, "member-0": changed(phase.uploads["member-0"], 1)}
+    assert disputes_among(phase.attempt, uploads, receipts) == (
+        Dispute(Cause.EDGE_DISAGREEMENT, "member-0", "member-1"),
+        Dispute(Cause.BOX_REFUSED, "member-0", "member-4"),
+        Dispute(Cause.BOX_REFUSED, "member-3", "member-4"),
+    )
+
+
+def test_survivors_are_without_the_cover_and_hold_a_threshold_of_clean_receipts() -> None:
+    federation, phase = frozen()
+    attempt, uploads = phase.attempt, phase.uploads
+    dispute = Dispute(Cause.EDGE_DISAGREEMENT, "member-1", "member-2")
+    (gone,) = vertex_cover(attempt.context, [dispute])
+    assert settle(attempt, uploads, phase.receipts, [dispute], ()).keys() == uploads.keys() - {gone}
+    # the fewest receipts: each dealer has as many as there are, its own among them
+    few = dict(list(phase.receipts.items())[: attempt.quorum.threshold])
+    assert settle(attempt, uploads, few, (), ()).keys() == uploads.keys()
+    # one of them complains of member-5, which sent no receipt itself
+    one = next(iter(few))
+    receipt = few[one]
+    dealers = tuple(dealer for dealer in receipt.dealers if dealer != "member-5")
+    few[one] = again(receipt, federation.keys[one], dealers=dealers, complaints=("member-5",))
+    assert settle(attempt, uploads, few, (), ()).keys() == uploads.keys() - {"member-5"}
+    few.pop(one)
+    assert settle(attempt, uploads, few, (), ()) == {}
+
+
+def test_a_receipt_counts_as_its_decryptors_own() -> None:
+    federation = Federation(6, drop={0: After.RECEIPT})
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Checking)
+    assert isinstance(phase, Checking)
+    attempt, members = phase.attempt, federation.ids
+
+    def receipt(member: str) -> Receipt:
+        dealers = tuple(other for other in members if other != member)
+        key = federation.keys[member]
+        delivered = (phase.uploads[dealer].header.digest for dealer in dealers)
+        return Receipt.make(
+            key,
+            context=attempt.context,
+            member=member,
+            uploads=deliveries_hash(attempt.context, delivered),
+            dealers=dealers,
+            complaints=(),
+        )
+
+    receipts = {member: receipt(member) for member in members[: attempt.quorum.threshold]}
+    assert settle(attempt, phase.uploads, receipts, (), ()).keys() == phase.uploads.keys()
+
+
+def test_a_receipt_covers_what_was_delivered_and_nothing_else() -> None:
+    federation, phase = frozen()
+    receipt, key = phase.receipts["member-1"], federation.keys["member-1"]
+    assert covers(receipt, phase.uploads)
+    complaining = again(receipt, key, dealers=receipt.dealers[1:], complaints=receipt.dealers[:1])
+    assert covers(complaining, phase.uploads)
+    assert not covers(again(receipt, key, dealers=receipt.dealers[1:]), phase.uploads)
+    assert not covers(again(receipt, key, complaints=receipt.dealers[:1]), phase.uploads)
+    assert not covers(again(receipt, key, uploads=bytes(32)), phase.uploads)
+    # the same names, and a second upload of one of them
+    other = replace(
+        phase.uploads["member-0"], header=replace(phase.uploads["member-0"].header, salt=bytes(32))
+    )
+    assert not covers(receipt, {**phase.uploads, "member-0": other})
+    assert not covers(receipt, {m: upload for m, upload in phase.uploads.items() if m != "member-0"})
+
+
+def settled(
+    phase: Freezing,
+    opened: Iterable[Survivor],
+    *,
+    family: str = "exact",
+    gone: tuple[str, ...] = (),
+    **terms: Any,
+) -> set[str]:
+    """Who is proposed after a round over these columns."""
+    past = Past(b"\x01" * 32, "none", (SurvivorSet(tuple(opened)),))
+    opening = phase.attempt.opening
+    link = Link(opening.cohort, 0, 0, family, past.context, past.closing)
+    opening = replace(opening, links=(link,), sequence=1, terms=replace(opening.terms, **terms))
+    attempt = replace(phase.attempt, opening=opening)
+    uploads = {m: upload for m, upload in phase.uploads.items() if m not in gone}
+    return set(settle(attempt, uploads, phase.receipts, (), (past,)))
+
+
+def test_whoever_is_new_to_a_lineages_rounds_is_dropped() -> None:
+    federation, phase = frozen()
+    everyone = set(federation.ids)
+    assert settled(phase, phase.survivors) == everyone
+    assert settled(phase, phase.survivors[:5]) == everyone - {"member-5"}
+    # and not whoever changes its records alone: what it brought before would be left alone as well
+    changed_records = replace(phase.survivors[0], records=b"\x66" * 8)
+    assert settled(phase, (changed_records, *phase.survivors[1:])) == everyone
+
+
+def test_whom_the_sum_leaves_out_cannot_be_dropped_from_it() -> None:
+    federation, phase = frozen()
+    everyone = set(federation.ids)
+    assert settled(phase, phase.survivors, gone=("member-0",)) == everyone - {"member-0"}
+    # member-5 was there under another lineage, which this sum does not hold
+    other = replace(phase.survivors[5], lineage=b"\x66" * 8)
+    assert settled(phase, (*phase.survivors[:5], other)) == everyone
+
+
+def test_mixed_lineages_are_dropped_if_it_is_all_of_them() -> None:
+    federation, phase = frozen()
+    everyone = set(federation.ids)
+    assert settled(phase, phase.survivors[1:2], family="noisy") == everyone - {"member-1"}
+    assert settled(phase, phase.survivors, family="noisy") == set()
+
+
+def test_noise_hides_who_is_new() -> None:
+    federation, phase = frozen()
+    everyone = set(federation.ids)
+    assert settled(phase, phase.survivors[:5], family="noisy", noise=b"some") == everyone
+    assert settled(phase, phase.survivors, family="noisy", gone=("member-0",), noise=b"some") == everyone - {
+        "member-0"
+    }
+
+
+def test_whom_the_indicator_round_did_not_count_is_dropped() -> None:
+    federation, phase = frozen()
+    everyone, counting = set(federation.ids), b"\x01" * 32
+    assert settled(phase, phase.survivors, family="indicator", indicator=counting) == everyone
+    less = settled(phase, phase.survivors[1:], family="indicator", indicator=counting)
+    assert less == everyone - {"member-0"}
+    changed_records = (replace(phase.survivors[0], records=b"\x66" * 8), *phase.survivors[1:])
+    assert settled(phase, changed_records, family="indicator", indicator=counting) == everyone - {"member-0"}
+    # the counts of any other round are none
+    assert settled(phase, phase.survivors, family="indicator", indicator=b"\x02" * 32) == set()
+
+
+# What anybody can check
+
+
+def refusal(attempt: Attempt, survivors: tuple[Survivor, ...], *signed: Opened) -> Cause | None:
+    try:
+        check_survivors(attempt, survivors, (), signed)
+    except PeerFault as fault:
+        return fault.cause
+    return None
+
+
+def test_survivors_are_checked_for_order_and_number_then_by_the_ledger() -> None:
+    _, phase = frozen()
+    attempt, survivors = phase.attempt, phase.survivors
+    assert refusal(attempt, survivors) is None
+    assert refusal(attempt, survivors[::-1]) is Cause.SURVIVORS_INVALID
+    assert refusal(attempt, (*survivors[:1], *survivors)) is Cause.SURVIVORS_INVALID
+    assert refusal(attempt, survivors[:3]) is Cause.SURVIVORS_TOO_FEW
+    assert refusal(attempt, survivors[:4]) is None
+    other = Opened(bytes(32), "exact", survivors)
+    assert refusal(attempt, survivors[:5], other) is Cause.LEDGER_REFUSED
+    assert refusal(attempt, survivors, other) is None
+    assert refusal(attempt, survivors, replace(other, family="noisy")) is Cause.LINEAGE_MIXED
+
+
+def test_a_history_that_is_not_the_openings_breaks_the_chain() -> None:
+    federation, phase = frozen()
+    federation.run_until()
+    federation.finish()
+    with pytest.raises(PeerFault, match=r"^chain-broken:"):
+        check_survivors(phase.attempt, phase.survivors, federation.history)
+
+
+def test_windows_come_before_the_history() -> None:
+    """On a ring whose windows may lose nobody, one lost member is too many."""
+    _, phase = frozen()
+    attempt = phase.attempt
+    vars(attempt)["graph"] = Graph(attempt.members, 2, attempt.manifest.beacon)
+    assert refusal(attempt, phase.survivors[1:]) is Cause.WINDOW_EXCEEDED
+    assert refusal(attempt, phase.survivors) is None

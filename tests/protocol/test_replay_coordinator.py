@@ -1,0 +1,272 @@
+"""A coordinator is named for what it admits into a transcript, leaves out of it or makes up (protocol §11)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.causes import Cause
+from protocol.coordinator import Voided
+from protocol.errors import PeerFault
+from protocol.messages import (
+    Certificate,
+    Freeze,
+    Opening,
+    Receipt,
+    Report,
+    Survivor,
+    Upload,
+    UploadSummary,
+    VoidRequest,
+    Vote,
+    parse,
+    survivors_hash,
+)
+from protocol.replay import replay
+from protocol.simulator import After, Federation
+from protocol.transcript import Transcript
+from tests.protocol.doctoring import BEGINNINGS, DOCTORED, change, drop_entry
+from tests.protocol.forging import again, lost
+from tests.protocol.transcripts import (
+    Entries,
+    doctored,
+    false_edge,
+    find,
+    named,
+    verdict,
+)
+
+COORDINATOR = ("coordinator",)
+
+
+def played(members: int = 5, **settings_: Any) -> Federation:
+    federation = Federation(members, **settings_)
+    federation.run_round(terms=federation.terms(8))
+    return federation
+
+
+ABANDONED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
+
+
+def test_nothing_is_replayed_without_a_beginning() -> None:
+    federation = played(4)
+    entries = federation.transcript.entries
+    for broken in ((), entries[:2], (entries[0], entries[2], entries[1]), (b"", b"", b"")):
+        with pytest.raises(PeerFault) as caught:
+            replay(Transcript(broken))
+        assert caught.value.parties == COORDINATOR
+        assert caught.value.cause in {Cause.MALFORMED, Cause.TRUNCATED}
+
+
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_a_beginning_that_does_not_hold_names_the_coordinator(name: str) -> None:
+    federation = played(4)
+    index, change, cause = BEGINNINGS[name]
+
+    def edit(entries: Entries) -> None:
+        entries[index] = change(federation, parse(entries[index])).to_bytes()
+
+    with pytest.raises(PeerFault) as caught:
+        doctored(federation, edit)
+    assert (caught.value.cause, caught.value.parties) == (cause, COORDINATOR)
+
+
+def test_terms_without_the_indicator_that_the_admin_demands_name_the_coordinator() -> None:
+    federation = Federation(4, withhold=True)
+    federation.begin(terms=federation.terms(8, statistic="indicator"))
+    federation.run_until()
+    federation.finish()
+    assert verdict(federation).findings == ()
+
+    def edit(entries: Entries) -> None:
+        opening = parse(entries[2])
+        assert isinstance(opening, Opening)
+        terms = replace(opening.terms, statistic="test")
+        entries[2] = again(opening, federation.coordinator, terms=terms).to_bytes()
+
+    with pytest.raises(PeerFault, match=r"^terms-refused: .*\[coordinator\]$"):
+        doctored(federation, edit)
+
+
+@pytest.mark.parametrize("name", DOCTORED)
+def test_a_doctored_transcript_names_the_coordinator_and_nobody_else(name: str) -> None:
+    federation = played(5)
+    edit, cause = DOCTORED[name]
+    found = doctored(federation, edit)
+    assert {finding.parties for finding in found.findings} == {COORDINATOR}
+    assert cause in {finding.cause for finding in found.findings}
+    assert not found.kept
+
+
+@pytest.mark.parametrize("how", ["removed", "added", "swapped", "changed"])
+def test_a_transcript_changed_by_others_is_not_signed_as_it_is(how: str) -> None:
+    federation = played(5)
+    entries = list(federation.transcript.entries)
+    if how == "removed":
+        entries.pop()
+    elif how == "added":
+        entries.append(entries[-1])
+    elif how == "swapped":
+        entries[-1], entries[-2] = entries[-2], entries[-1]
+    else:
+        entries[-1] = entries[-1][:-1] + bytes([entries[-1][-1] ^ 1])
+    changed = Transcript(tuple(entries), federation.transcript.signature)
+    assert (COORDINATOR, "bad-signature") in named(replay(changed))
+    stranger = Transcript(tuple(entries)).signed(federation.admin, federation.phase.attempt.context)
+    assert (COORDINATOR, "bad-signature") in named(replay(stranger))
+
+
+def test_swapped_reveals_tell_nothing_else() -> None:
+    """The order of answers is the coordinator's to tell, where nothing follows from it."""
+    federation = played(5)
+
+    def edit(entries: Entries) -> None:
+        entries[-1], entries[-2] = entries[-2], entries[-1]
+
+    assert doctored(federation, edit).findings == ()
+
+
+def test_the_roster_may_speak_for_itself() -> None:
+    federation = played(4)
+    assert replay(federation.transcript).kept
+    with pytest.raises(PeerFault, match=r"^wrong-federation: .*\[coordinator\]$"):
+        replay(federation.transcript, federation.coordinator.public)
+
+
+def test_receipts_that_cover_different_uploads_name_the_coordinator() -> None:
+    federation = played(5)
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, Receipt, "member-1")
+        receipt = parse(entries[at])
+        assert isinstance(receipt, Receipt)
+        entries[at] = again(receipt, federation.keys["member-1"], dealers=receipt.dealers[1:]).to_bytes()
+
+    found = doctored(federation, edit)
+    assert named(found) == {(COORDINATOR, "survivors-invalid")}
+
+
+def test_receipts_that_cover_different_uploads_are_found_without_a_proposal() -> None:
+    federation = Federation(4)
+    federation.tamper = false_edge(federation, "member-2")
+    assert isinstance(federation.run_round().phase, Voided)
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, Receipt, "member-1")
+        receipt = parse(entries[at])
+        assert isinstance(receipt, Receipt)
+        entries[at] = again(receipt, federation.keys["member-1"], dealers=receipt.dealers[1:]).to_bytes()
+
+    assert named(doctored(federation, edit)) == {(COORDINATOR, "survivors-invalid")}
+
+
+def test_a_proposal_that_the_ledger_refuses_names_the_coordinator_that_certifies_it() -> None:
+    """The decryptors that sign it collude: an honest one refuses."""
+    federation = Federation(6, lineage=b"\x11" * 8)
+    federation.run_round(terms=federation.terms(8))
+    federation.drop = {5: After.OPENING}
+    federation.run_round(terms=federation.terms(8))
+    assert isinstance(federation.phase, Voided)
+    assert verdict(federation).findings == ()
+
+    def edit(entries: Entries) -> None:
+        del entries[find(entries, VoidRequest) :]
+        messages = [parse(entry) for entry in entries]
+        headers = tuple(m.header for m in messages if isinstance(m, UploadSummary))
+        survivors, context = tuple(map(Survivor.of, headers)), headers[0].context
+        outcome = survivors_hash(context, survivors)
+        votes = tuple(
+            Vote.make(federation.keys[m], context=context, member=m, outcome=outcome)
+            for m in federation.ids[:5]
+        )
+        said = (
+            Freeze(context, headers, federation.history[:1]),
+            *votes,
+            Certificate(context, survivors, "none", votes),
+        )
+        entries.extend(message.to_bytes() for message in said)
+
+    assert named(doctored(federation, edit)) == {(COORDINATOR, "ledger-refused")}
+
+
+def voided() -> Federation:
+    federation = Federation(5)
+    federation.tamper = lambda _sender, message: None if isinstance(message, Upload) else message
+    federation.run_round()
+    assert isinstance(federation.phase, Voided)
+    return federation
+
+
+@pytest.mark.parametrize(
+    ("edit", "cause"),
+    [
+        (change(VoidRequest, reason="cancelled"), Cause.CERTIFICATE_INVALID),
+        (change(VoidRequest, context=bytes(32)), Cause.WRONG_CONTEXT),
+        (drop_entry(VoidRequest), Cause.WRONG_PHASE),
+    ],
+)
+def test_a_void_that_was_not_asked_for_names_the_coordinator(
+    edit: Callable[[Entries], object], cause: Cause
+) -> None:
+    found = doctored(voided(), edit)
+    assert {finding.parties for finding in found.findings} == {COORDINATOR}
+    assert cause in {finding.cause for finding in found.findings}
+
+
+def test_a_void_where_survivors_were_asked_for_names_the_coordinator() -> None:
+    federation = voided()
+    certificate = federation.phase.request_for("member-0")
+    assert isinstance(certificate, Certificate)
+    other = Federation(5)
+    other.run_round()
+    attempt = other.phase.attempt
+    unvoted = Certificate(attempt.context, (), "cancelled", ())
+    votes = tuple(
+        Vote.make(other.keys[m], context=attempt.context, member=m, outcome=unvoted.outcome)
+        for m in other.ids
+    )
+
+    def edit(entries: Entries) -> None:
+        del entries[find(entries, Vote) :]
+        entries.extend(vote.to_bytes() for vote in votes)
+        entries.append(replace(unvoted, votes=votes).to_bytes())
+
+    assert (COORDINATOR, "certificate-invalid") in named(doctored(other, edit))
+
+
+def test_a_second_certificate_names_the_coordinator_and_who_signed_both() -> None:
+    federation = played(5)
+    attempt = federation.phase.attempt
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, Certificate)
+        certificate = parse(entries[at])
+        assert isinstance(certificate, Certificate)
+        less = certificate.survivors[1:]
+        outcome = survivors_hash(attempt.context, less)
+        votes = tuple(
+            Vote.make(federation.keys[v.member], context=attempt.context, member=v.member, outcome=outcome)
+            for v in certificate.votes
+        )
+        entries[at] = Certificate(attempt.context, less, "none", votes).to_bytes()
+
+    found = doctored(federation, edit)
+    assert (COORDINATOR, "survivors-invalid") in named(found)
+    assert (("member-1",), "already-voted") in named(found)
+
+
+def test_a_lost_that_is_not_valid_names_the_coordinator() -> None:
+    federation = played(**ABANDONED)
+    closed = lost(federation, {})
+
+    def edit(entries: Entries) -> None:
+        entries[-1] = again(closed, federation.coordinator).to_bytes()
+
+    assert (COORDINATOR, "bad-signature") in named(doctored(federation, edit))
+    # with reports that nobody noted it is valid all the same
+    assert doctored(federation, lambda entries: entries.pop(find(entries, Report))).findings == ()
+    # and nothing follows it
+    assert named(doctored(federation, lambda e: e.append(closed.to_bytes()))) == {
+        (COORDINATOR, "wrong-phase")
+    }

@@ -1,0 +1,366 @@
+"""An auditor replays a transcript: who kept the rules is not named, and who broke one is (protocol §11)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.causes import Cause
+from protocol.coordinator import Abandoned, Failed, Recovered, Voided
+from protocol.messages import (
+    Evictions,
+    Freeze,
+    Lost,
+    Message,
+    Receipt,
+    Refusal,
+    Report,
+    Reveal,
+    Roster,
+    Upload,
+    Vote,
+    parse,
+)
+from protocol.replay import Finding
+from protocol.simulator import After, Federation
+from tests.protocol.forging import again, false_dealers, other_secrets, redeal, resign
+from tests.protocol.transcripts import (
+    Entries,
+    bad_share,
+    doctored,
+    equivocating,
+    false_edge,
+    find,
+    named,
+    verdict,
+)
+
+COORDINATOR = ("coordinator",)
+
+
+def played(members: int = 5, **settings_: Any) -> Federation:
+    federation = Federation(members, **settings_)
+    federation.run_round(terms=federation.terms(8))
+    return federation
+
+
+# Everybody kept the rules
+
+
+@pytest.mark.parametrize(
+    ("settings_", "ending"),
+    [
+        ({}, Recovered),
+        ({"drop": {1: After.ANNOUNCEMENT, 3: After.UPLOAD}}, Recovered),
+        ({"drop": {0: After.RECEIPT}}, Recovered),
+        ({"decryptors": (0, 1, 2, 3)}, Recovered),
+        ({"drop": {0: After.VOTE, 1: After.VOTE, 2: After.VOTE}}, Failed),
+        ({"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}}, Abandoned),
+        ({"drop": {0: After.OPENING, 1: After.OPENING, 2: After.OPENING}}, Abandoned),
+    ],
+)
+def test_an_honest_round_is_kept_however_it_ends(settings_: dict[str, Any], ending: type) -> None:
+    federation = played(8, **settings_)
+    assert isinstance(federation.phase, ending)
+    found = verdict(federation)
+    assert found.kept
+    assert found.findings == ()
+    assert found.lost is not None or ending is not Abandoned
+    assert found.certificate is not None or ending is Abandoned
+
+
+def test_an_honest_void_and_its_retry_are_kept() -> None:
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        None if sender in {"member-3", "member-4"} and isinstance(message, Upload) else message
+    )
+    assert isinstance(federation.run_round().phase, Voided)
+    found = verdict(federation)
+    assert found.findings == ()
+    assert found.certificate is not None
+    assert found.certificate.void
+    federation.tamper = lambda _sender, message: message
+    assert isinstance(federation.run_round().phase, Recovered)
+    assert verdict(federation).findings == ()
+    assert len(verdict(federation).attempt.opening.links) == 1
+
+
+def test_a_proposal_that_some_refuse_ends_void_and_is_kept() -> None:
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        replace(message, headers=message.headers[2:])
+        if isinstance(message, Freeze) and sender in {"coordinator>member-0", "coordinator>member-1"}
+        else message
+    )
+    federation.run_round()
+    assert verdict(federation).findings == ()
+    assert any(isinstance(message, Refusal) for message in federation.transcript.messages())
+
+
+def test_who_is_counted() -> None:
+    federation = played(6, drop={2: After.ANNOUNCEMENT})
+    found = verdict(federation)
+    assert [found.counted(member) for member in federation.ids] == [True, True, False, True, True, True]
+    assert not found.counted("nobody")
+    gone = played(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
+    assert not verdict(gone).counted("member-3")
+
+
+# A liar is named, and nobody else
+
+
+def test_disputes_over_an_edge_name_both() -> None:
+    federation = Federation(6)
+    federation.tamper = false_edge(federation, "member-2")
+    federation.run_round()
+    found = verdict(federation)
+    assert named(found) == {
+        (("member-2", "member-5"), "edge-disagreement"),
+        # the cover left member-2 in, and the seed that it had not committed to became due
+        (("member-2",), "dealer-inconsistent"),
+    }
+    federation = Federation(6, seed=2)
+    federation.tamper = false_edge(federation, "member-2")
+    outcome = federation.run_round()
+    assert "member-2" not in outcome.survivors
+    assert verdict(federation).kept
+    assert [finding.dispute for finding in verdict(federation).findings] == [True]
+
+
+def test_disputes_that_leave_too_few_are_found_without_a_proposal() -> None:
+    federation = Federation(4)
+    federation.tamper = false_edge(federation, "member-2")
+    assert isinstance(federation.run_round().phase, Voided)
+    assert named(verdict(federation)) == {(("member-2", "member-3"), "edge-disagreement")}
+
+
+def test_a_complaint_names_both() -> None:
+    federation = Federation(6)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-1" and isinstance(message, Receipt):
+            rest, first = message.dealers[1:], message.dealers[:1]
+            return again(message, federation.keys[sender], dealers=rest, complaints=first)
+        return message
+
+    federation.tamper = tamper
+    federation.run_round()
+    assert named(verdict(federation)) == {(("member-0", "member-1"), "box-refused")}
+    assert verdict(federation).kept
+
+
+def test_a_bad_run_names_its_decryptor() -> None:
+    federation = Federation(5)
+    federation.tamper = bad_share(federation, "member-1")
+    assert isinstance(federation.run_round().phase, Recovered)
+    found = verdict(federation)
+    assert named(found) == {(("member-1",), "share-invalid")}
+    assert not found.kept
+
+
+def test_evictions_name_their_dealers_once_each() -> None:
+    federation = Federation(9)
+    deal = {
+        "member-7": lambda attempt: other_secrets(attempt, 0),
+        "member-8": lambda attempt: other_secrets(attempt, 1),
+    }
+    false_dealers(federation, deal)
+    federation.drop = {0: After.ANNOUNCEMENT}
+    assert isinstance(federation.run_round().phase, Recovered)
+    found = verdict(federation)
+    assert named(found) == {
+        (("member-7",), "dealer-inconsistent"),
+        (("member-8",), "dealer-inconsistent"),
+    }
+    assert len(found.findings) == 2
+    assert found.evicted == ("member-7", "member-8")
+    assert not found.counted("member-8")
+    assert found.counted("member-1")
+
+
+def test_evictions_in_two_steps_name_each_dealer_once() -> None:
+    """The second dealer is false only in a secret that the first one's eviction makes due."""
+    federation = Federation(9)
+    deal = {
+        "member-7": lambda attempt: other_secrets(attempt, 0),
+        "member-8": lambda attempt: other_secrets(attempt, 8),  # its edge with member-7
+    }
+    false_dealers(federation, deal)
+    assert isinstance(federation.run_round().phase, Recovered)
+    assert [type(m) for m in federation.transcript.messages()].count(Evictions) == 2
+    found = verdict(federation)
+    assert [finding.parties for finding in found.findings] == [("member-7",), ("member-8",)]
+
+
+def test_more_false_dealers_than_may_collude_are_all_named() -> None:
+    federation = Federation(5)
+    false_dealers(
+        federation,
+        {member: lambda attempt: other_secrets(attempt, 0) for member in ("member-0", "member-1")},
+    )
+    assert isinstance(federation.run_round().phase, Failed)
+    assert named(verdict(federation)) == {
+        (("member-0",), "dealer-inconsistent"),
+        (("member-1",), "dealer-inconsistent"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "cause"),
+    [
+        (Upload, {"salt": bytes(32)}, "upload-conflict"),
+        (Vote, {"outcome": bytes(32)}, "already-voted"),
+        (Receipt, {"dealers": ("member-0", "member-2"), "complaints": ("member-3", "member-4")}, "conflict"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_who_signs_two_of_what_may_be_signed_once_is_named(
+    form: type[Message], changes: dict[str, Any], cause: str
+) -> None:
+    federation = equivocating("member-1", form, **changes)
+    assert isinstance(federation.run_round().phase, Recovered)
+    assert named(verdict(federation)) == {(("member-1",), cause)}
+
+
+def test_a_reveal_for_another_outcome_names_its_decryptor() -> None:
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        again(message, federation.keys["member-1"], outcome=bytes(32))
+        if sender == "member-1" and isinstance(message, Reveal)
+        else message
+    )
+    assert isinstance(federation.run_round().phase, Recovered)
+    assert named(verdict(federation)) == {(("member-1",), "reveal-misshapen")}
+
+
+def test_a_misshapen_reveal_proves_nothing_to_others() -> None:
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        again(message, federation.keys["member-1"], evicted=("member-2",))
+        if sender == "member-1" and isinstance(message, Reveal)
+        else message
+    )
+    federation.run_round()
+    assert verdict(federation).findings == ()
+
+
+ABANDONED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
+
+
+def test_a_report_of_another_set_names_its_decryptor() -> None:
+    federation = Federation(5, **ABANDONED)
+    federation.tamper = lambda sender, message: (
+        again(message, federation.keys["member-2"], sets=())
+        if sender == "member-2" and isinstance(message, Report)
+        else message
+    )
+    federation.run_round()
+    assert isinstance(federation.phase, Abandoned)
+    assert named(verdict(federation)) == {(("member-2",), "already-voted")}
+
+
+def test_two_reports_name_their_decryptor() -> None:
+    federation = equivocating("member-2", Report, sets=())
+    federation.drop = ABANDONED["drop"]
+    federation.run_round()
+    assert named(verdict(federation)) == {(("member-2",), "conflict")}
+
+
+def voted_after_reporting(federation: Federation, outcome: bytes | None = None) -> Callable[[Entries], None]:
+    """member-2's vote moves behind its report, or is of this outcome there."""
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, Vote, "member-2")
+        vote = parse(entries.pop(at))
+        assert isinstance(vote, Vote)
+        if outcome:
+            vote = again(vote, federation.keys["member-2"], outcome=outcome)
+        entries.insert(find(entries, Report, "member-2") + 1, vote.to_bytes())
+
+    return edit
+
+
+def test_a_vote_after_a_report_names_its_decryptor_only_where_the_report_does_not_tell_of_it() -> None:
+    federation = played(**ABANDONED)
+    # the order is the coordinator's word alone
+    assert doctored(federation, voted_after_reporting(federation)).findings == ()
+    other = doctored(federation, voted_after_reporting(federation, b"\x66" * 32))
+    assert named(other) == {(("member-2",), "already-voted")}
+
+
+def test_a_report_of_nothing_goes_with_a_vote_for_void_and_with_no_other() -> None:
+    federation = Federation(5)
+    silent = {"member-0", "member-1"}
+    federation.tamper = lambda sender, message: (
+        None if isinstance(message, Upload) or (sender in silent and isinstance(message, Vote)) else message
+    )
+    federation.run_round()
+    assert isinstance(federation.phase, Abandoned)
+    assert verdict(federation).findings == ()
+    assert all(report.sets == () for report in federation.phase.lost.reports)
+
+
+# Nobody honest is ever named
+
+
+Lie = Callable[[Federation, Any], Message | None]
+LIES: dict[str, tuple[type[Message], Lie]] = {
+    "a false edge": (Upload, lambda f, m: false_edge(f, m.header.member)(m.header.member, m)),
+    "a box that misses its row": (
+        Upload,
+        lambda f, m: redeal(f, m, other_secrets(f.phase.attempt, 0), commit=False),
+    ),
+    "a false secret": (Upload, lambda f, m: redeal(f, m, other_secrets(f.phase.attempt, 0))),
+    "boxes out of order": (Upload, lambda f, m: resign(f, m, boxes=m.boxes[::-1])),
+    "a complaint": (
+        Receipt,
+        lambda f, m: again(m, f.keys[m.member], dealers=m.dealers[1:], complaints=m.dealers[:1]),
+    ),
+    "another vote": (Vote, lambda f, m: again(m, f.keys[m.member], outcome=b"\x66" * 32)),
+    "another share": (Reveal, lambda f, m: bad_share(f, m.member)(m.member, m)),
+    "another report": (Report, lambda f, m: again(m, f.keys[m.member], sets=())),
+    "silence": (Message, lambda _federation, _message: None),
+}
+
+
+def lying(federation: Federation, liar: str, how: str) -> None:
+    """From now on this member lies in this way."""
+    form, lie = LIES[how]
+    federation.tamper = lambda sender, message: (
+        lie(federation, message) if sender == liar and isinstance(message, form) else message
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    members=st.integers(4, 8),
+    liar=st.integers(0, 3),
+    how=st.sampled_from(sorted(LIES)),
+    drop=st.dictionaries(st.integers(4, 7), st.sampled_from(After), max_size=4),
+)
+def test_nobody_honest_is_ever_named(
+    seed: int, members: int, liar: int, how: str, drop: dict[int, After]
+) -> None:
+    drop = {index: after for index, after in drop.items() if index < members}
+    federation = Federation(members, drop=drop, seed=seed)
+    false = federation.ids[liar]
+    lying(federation, false, how)
+    for _ in range(2):
+        federation.run_round(terms=federation.terms(8))
+        for finding in verdict(federation).findings:
+            assert false in finding.parties
+            assert len(finding.parties) == 1 + finding.dispute
+        if isinstance(federation.phase, Abandoned):
+            break
+
+
+def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
+    assert Finding(("a", "b"), Cause.EDGE_DISAGREEMENT, "").dispute
+    assert Finding(("a", "b"), Cause.BOX_REFUSED, "", 7).dispute
+    assert not Finding(("a",), Cause.SHARE_INVALID, "").dispute
+    assert isinstance(played(3).transcript.messages()[0], Roster)
+    assert not any(isinstance(message, Lost) for message in played(3).transcript.messages())

@@ -1,0 +1,67 @@
+"""Where announcements are kept, and what is read of them again."""
+
+import pytest
+
+from protocol.coordinator import Checking
+from protocol.merkle import verify
+from protocol.messages import Deliveries, Upload
+from protocol.shelf import Announced, MemoryShelf, Trees
+from protocol.simulator import Federation
+
+
+@pytest.fixture(scope="module")
+def uploads() -> dict[str, Upload]:
+    """What four members have announced, vectors of three chunks."""
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(20, chunk_elements=8))
+    federation.run_until(Checking)
+    found = {}
+    for member, phase in federation.phases.items():
+        (upload,) = phase.outbox()
+        assert isinstance(upload, Upload)
+        found[member] = upload
+    return found
+
+
+def test_a_shelf_gives_each_decryptor_its_part_with_paths_to_what_was_signed(
+    uploads: dict[str, Upload],
+) -> None:
+    shelf = MemoryShelf()
+    for upload in uploads.values():
+        shelf.put(upload, Trees.of(upload))
+    for member, upload in uploads.items():
+        for place in range(4):
+            delivery = shelf.delivery(member, place)
+            assert delivery.header == upload.header
+            assert (delivery.box, delivery.row) == (upload.boxes[place], upload.share_rows[place])
+            assert verify(upload.header.box_root, delivery.box, place, 4, delivery.box_path)
+            assert verify(upload.header.commitment_root, delivery.row, 1 + place, 5, delivery.row_path)
+            assert shelf.row(member, place) == delivery.row
+            assert delivery == Trees.of(upload).delivery(upload, place)
+
+
+def test_the_same_announcement_again_changes_nothing(uploads: dict[str, Upload]) -> None:
+    shelf, upload = MemoryShelf(), uploads["member-1"]
+    for _ in range(2):
+        shelf.put(upload, Trees.of(upload))
+        assert shelf.delivery("member-1", 2).box == upload.boxes[2]
+
+
+def test_a_coordinator_keeps_commitments_and_digests_in_memory(uploads: dict[str, Upload]) -> None:
+    upload = uploads["member-2"]
+    announced = Announced.of(upload, Trees.of(upload).commitments)
+    assert announced.header == upload.header
+    assert [announced.commitment(index) for index in range(4)] == list(upload.secret_commitments)
+    assert [announced.chunk_digest(index) for index in range(3)] == list(upload.chunk_digests)
+    assert verify(upload.header.commitment_root, announced.commitments, 0, 5, announced.path)
+
+
+def test_a_decryptor_is_offered_what_lies_on_the_shelf() -> None:
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Checking)
+    request = phase.request_for("member-1")
+    assert isinstance(request, Deliveries)
+    assert request.deliveries == tuple(
+        phase.setting.shelf.delivery(dealer, 1) for dealer in ("member-0", "member-2", "member-3")
+    )

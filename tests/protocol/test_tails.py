@@ -1,0 +1,172 @@
+import math
+from fractions import Fraction
+from functools import cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import hypergeom  # type: ignore[import-untyped]
+
+from protocol.errors import Misuse
+from protocol.tails import quantile, size_committee, size_graph
+
+FRACTIONS = [(50, 50), (100, 100), (200, 100), (200, 200), (330, 100)]  # per mille: collude, drop out
+SPARSE = {
+    100: [(22, 5), (42, 10), (62, 10), (78, 18), (82, 10)],
+    200: [(38, 8), (64, 14), (92, 16), (124, 28), (128, 18)],
+    1_000: [(58, 12), (90, 19), (132, 24), (196, 44), (202, 30)],
+    10_000: [(66, 14), (106, 23), (154, 28), (238, 54), (244, 37)],
+}
+CELLS = [(n, *of, cell) for n, row in SPARSE.items() for of, cell in zip(FRACTIONS, row, strict=True)]
+
+
+@cache
+def exceeding(population: int, marked: int, drawn: int, x: int) -> Fraction:
+    """P[Hypergeometric > x], by its definition."""
+    ways = sum(
+        math.comb(marked, y) * math.comb(population - marked, drawn - y)
+        for y in range(x + 1, min(marked, drawn) + 1)
+    )
+    return Fraction(ways, math.comb(population, drawn))
+
+
+@st.composite
+def samples(draw: st.DrawFn, most: int = 60) -> tuple[int, int, int]:
+    population = draw(st.integers(0, most))
+    return population, draw(st.integers(0, population)), draw(st.integers(0, population))
+
+
+# --- Quantiles ---------------------------------------------------------------------------------------------
+
+
+@given(sample=samples(), bits=st.integers(1, 80), draws=st.integers(1, 1000))
+def test_a_quantile_is_the_least_that_the_exact_tail_allows(
+    sample: tuple[int, int, int], bits: int, draws: int
+) -> None:
+    x = quantile(*sample, bits=bits, draws=draws)
+    assert draws * exceeding(*sample, x) <= Fraction(1, 2**bits)
+    assert draws * exceeding(*sample, x - 1) > Fraction(1, 2**bits)
+
+
+@pytest.mark.parametrize("bits", [10, 20, 40, 80])
+@pytest.mark.parametrize(
+    ("population", "marked", "drawn"), [(1_000, 100, 90), (10_000, 2_500, 136), (10_000, 3_300, 5_000)]
+)
+def test_it_is_where_scipy_puts_it(population: int, marked: int, drawn: int, bits: int) -> None:
+    x = quantile(population, marked, drawn, bits=bits)
+    above, at = (hypergeom.logsf(y, population, marked, drawn) / math.log(2) for y in (x, x - 1))
+    assert above <= -bits + 1e-6
+    assert at > -bits - 1e-6
+
+
+def test_chances_that_are_met_exactly_are_met() -> None:
+    assert exceeding(4, 1, 1, 0) == Fraction(1, 4)
+    assert (quantile(4, 1, 1, bits=2), quantile(4, 1, 1, bits=3)) == (0, 1)
+    assert (quantile(8, 1, 1, bits=2, draws=2), quantile(8, 1, 1, bits=2, draws=3)) == (0, 1)
+
+
+@given(sample=samples(), bits=st.integers(1, 80))
+def test_it_falls_neither_with_the_sample_nor_with_the_bits(sample: tuple[int, int, int], bits: int) -> None:
+    population, marked, drawn = sample
+    x = quantile(population, marked, drawn, bits=bits)
+    assert x <= quantile(population, marked, drawn, bits=bits + 1)
+    assert x <= quantile(population, marked, min(drawn + 1, population), bits=bits)
+    assert x <= quantile(population, min(marked + 1, population), drawn, bits=bits)
+
+
+@pytest.mark.parametrize(
+    ("population", "marked", "drawn", "bits", "draws"),
+    [(5, 6, 1, 1, 1), (5, -1, 1, 1, 1), (5, 1, 6, 1, 1), (5, 1, -1, 1, 1), (5, 1, 1, 0, 1), (5, 1, 1, 1, 0)],
+)
+def test_impossible_samples_are_a_misuse(
+    population: int, marked: int, drawn: int, bits: int, draws: int
+) -> None:
+    with pytest.raises(Misuse, match=rf"no tail for N=5, K={marked}, w={drawn}, {bits} bits and {draws} dr"):
+        quantile(population, marked, drawn, bits=bits, draws=draws)
+
+
+# --- Sparse graphs -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("n", "gamma", "delta", "cell"), CELLS)
+def test_the_table_of_sparse_graphs(n: int, gamma: int, delta: int, cell: tuple[int, int]) -> None:
+    assert size_graph(n, n * gamma // 1000, n * delta // 1000, 40, 20) == cell
+
+
+def test_what_forty_bits_of_grinding_cost() -> None:
+    assert [size_graph(1_000, 100, 100, bits, 20) for bits in (40, 80)] == [(90, 19), (126, 23)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(sample=samples(40), security=st.integers(1, 12), liveness=st.integers(1, 8))
+def test_a_sized_graph_is_the_least_and_its_bound_the_only_one(
+    sample: tuple[int, int, int], security: int, liveness: int
+) -> None:
+    n, colluders, dropped = sample[0], sample[1] // 4, sample[2] // 4
+
+    def holds(w: int, dropped_max: int) -> bool:
+        unsafe = n * exceeding(n, colluders, w, w - dropped_max - 1)
+        stuck = n * exceeding(n, dropped, w, dropped_max)
+        return unsafe <= Fraction(1, 2**security) and stuck <= Fraction(1, 2**liveness)
+
+    holding = [(2 * w, d) for w in range(1, n) if 2 * w < n - 1 for d in range(w + 1) if holds(w, d)]
+    sized = size_graph(n, colluders, dropped, security, liveness)
+    assert [cell for cell in holding if cell[0] == min(holding)[0]] == ([sized] if sized else [])
+
+
+@given(n=st.integers(5, 400), gamma=st.integers(0, 400), delta=st.integers(0, 250), bits=st.integers(1, 80))
+def test_graphs_grow_with_the_bits(n: int, gamma: int, delta: int, bits: int) -> None:
+    a, dropped = n * gamma // 1000, n * delta // 1000
+    degrees = [
+        (size_graph(n, a, dropped, security, liveness) or (math.inf, 0))[0]
+        for security, liveness in ((bits, 20), (bits + 1, 20), (bits + 1, 21))
+    ]
+    assert degrees == sorted(degrees)
+
+
+# --- Drawn committees --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("gamma", "delta", "decryptors", "threshold"),
+    [(50, 50, 61, 45), (100, 100, 114, 82), (200, 100, 167, 127)],
+)
+def test_the_list_of_drawn_committees(gamma: int, delta: int, decryptors: int, threshold: int) -> None:
+    # 2^−30 for the one committee; a union bound over n, 2^−20 / n, would give the same three
+    drawn = size_committee(1_000, gamma, delta, 80, 30)
+    assert drawn is not None
+    assert (drawn[0], (drawn[0] + drawn[1]) // 2 + 1) == (decryptors, threshold)
+
+
+@settings(deadline=None, max_examples=60)
+@given(sample=samples(40), security=st.integers(1, 30), liveness=st.integers(1, 20))
+def test_a_sized_committee_is_the_least_that_keeps_its_threshold(
+    sample: tuple[int, int, int], security: int, liveness: int
+) -> None:
+    n, colluders, dropped = sample[0], sample[1] // 2, sample[2] // 3
+
+    def holds(size: int, a_d: int) -> bool:
+        threshold = (size + a_d) // 2 + 1
+        return size >= threshold and exceeding(n, dropped, size, size - threshold) <= Fraction(1, 2**liveness)
+
+    def bound(size: int) -> int:
+        return next(x for x in range(n + 1) if exceeding(n, colluders, size, x) <= Fraction(1, 2**security))
+
+    holding = [(size, bound(size)) for size in range(2, n + 1) if holds(size, bound(size))]
+    assert size_committee(n, colluders, dropped, security, liveness) == min(holding, default=None)
+
+
+@given(n=st.integers(2, 400), gamma=st.integers(0, 400), delta=st.integers(0, 250), bits=st.integers(1, 80))
+def test_committees_grow_with_the_bits(n: int, gamma: int, delta: int, bits: int) -> None:
+    a, dropped = n * gamma // 1000, n * delta // 1000
+    sizes = [
+        (size_committee(n, a, dropped, security, liveness) or (math.inf, 0))[0]
+        for security, liveness in ((bits, 30), (bits + 1, 30), (bits + 1, 31))
+    ]
+    assert sizes == sorted(sizes)
+
+
+def test_where_half_are_false_or_gone_nothing_holds() -> None:
+    assert size_graph(1_000, 500, 500, 40, 20) is None
+    assert size_committee(1_000, 400, 300, 40, 20) is None
+    assert size_committee(1_000, 400, 299, 40, 20) is not None

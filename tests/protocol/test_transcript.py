@@ -1,0 +1,212 @@
+"""What a coordinator notes of an attempt, and its file."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from protocol.causes import Cause
+from protocol.coordinator import Failed, Lost, Recovered, Voided, Voiding
+from protocol.errors import PeerFault
+from protocol.messages import BadRun, Evictions, Message, Receipt, Reveal, RevealSummary, Upload, Vote, parse
+from protocol.simulator import After, Federation
+from protocol.tags import Tag, hash_fields
+from protocol.transcript import MAX_ENTRIES, Transcript, transcript_digest
+from tests.protocol.forging import again, false_dealers, other_secrets
+from tests.protocol.transcripts import Insistent, bad_share, equivocating, kinds
+
+BEGUN = ["Roster", "Cards", "Opening"]
+
+
+def test_a_round_is_noted_in_the_order_in_which_it_went() -> None:
+    federation = Federation(4)
+    federation.run_round()
+    threshold = federation.manifest.threshold
+    assert kinds(federation.transcript) == [
+        *BEGUN,
+        *["UploadSummary"] * 4,
+        *["Receipt"] * 4,
+        "Freeze",
+        *["Vote"] * threshold,
+        "Certificate",
+        *["RevealSummary"] * threshold,
+    ]
+
+
+def test_a_voided_attempt_shows_what_was_asked_and_signed() -> None:
+    federation = Federation(
+        4, tamper=lambda _sender, message: None if isinstance(message, Upload) else message
+    )
+    assert isinstance(federation.run_round().phase, Voided)
+    assert kinds(federation.transcript) == [
+        *BEGUN,
+        "VoidRequest",
+        *["Vote"] * federation.manifest.threshold,
+        "Certificate",
+    ]
+
+
+def test_a_lost_attempt_ends_with_reports_and_the_admins_signature() -> None:
+    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
+    federation.run_round()
+    assert kinds(federation.transcript)[-4:] == ["Report", "Report", "Report", "Lost"]
+
+
+def test_a_lost_attempt_that_the_admin_has_not_closed_shows_nothing_of_it() -> None:
+    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
+    federation.begin()
+    assert isinstance(federation.run_until(), Lost)
+    assert kinds(federation.transcript)[-1] == "Vote"
+
+
+def test_evictions_are_noted_each_time_they_grow() -> None:
+    federation = Federation(8)
+    false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.phase.evicted == ("member-7",)
+    assert kinds(federation.transcript).count("Evictions") == 1
+    assert kinds(federation.transcript).count("Certificate") == 1
+
+
+def test_proofs_against_more_dealers_than_may_collude_are_noted_too() -> None:
+    federation = Federation(5)
+    deal = {member: lambda attempt: other_secrets(attempt, 0) for member in ("member-0", "member-1")}
+    false_dealers(federation, deal)
+    outcome = federation.run_round()
+    assert isinstance(outcome.phase, Failed)
+    shown = parse(federation.transcript.entries[-1])
+    assert isinstance(shown, Evictions)
+    assert shown.evicted == ("member-0", "member-1")
+
+
+def test_no_share_is_noted_but_of_the_false() -> None:
+    federation = Federation(4)
+    runs: list[bytes] = []
+
+    def keep(_sender: str, message: Message) -> Message:
+        runs.extend(message.runs if isinstance(message, Reveal) else ())
+        return message
+
+    federation.tamper = keep
+    federation.run_round()
+    noted = b"".join(federation.transcript.entries)
+    assert len(runs) > 10
+    assert not any(run[i : i + 36] in noted for run in runs for i in range(0, len(run), 36))
+
+
+def test_one_bad_run_of_a_decryptor_is_enough() -> None:
+    federation = Insistent(5)
+    federation.tamper = bad_share(federation, "member-1")
+    federation.follow_up = lambda member, message: message if isinstance(message, Reveal) else None
+    federation.run_round()
+    faults = [fault for who, fault in federation.faults if fault.cause is Cause.SHARE_INVALID]
+    assert len(faults) == 2
+    assert kinds(federation.transcript).count("BadRun") == 1
+    assert kinds(federation.transcript).count("RevealSummary") == federation.manifest.threshold
+
+
+@pytest.mark.parametrize(
+    ("form", "changes", "noted", "more"),
+    [
+        (Upload, {"salt": bytes(32)}, "UploadSummary", 1),
+        (Receipt, {"dealers": ()}, "Receipt", 0),
+        (Vote, {"outcome": bytes(32)}, "Vote", 1),
+        (Reveal, {"outcome": bytes(32)}, "RevealSummary", 1),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_refused_is_noted_where_it_proves_something(
+    form: type[Message], changes: dict[str, object], noted: str, more: int
+) -> None:
+    plain = Federation(5)
+    plain.run_round()
+    federation = equivocating("member-1", form, **changes)
+    federation.run_round()
+    assert kinds(federation.transcript).count(noted) == kinds(plain.transcript).count(noted) + more
+
+
+def test_a_refused_message_is_noted_once_for_each_cause_and_sender() -> None:
+    transcript = Transcript((b"",))
+    federation = Federation(4)
+    vote = Vote.make(federation.keys["member-0"], context=bytes(32), member="member-0", outcome=bytes(32))
+    fault = PeerFault(Cause.ALREADY_VOTED, "", ["member-0"])
+    once = transcript.refused(vote, fault)
+    assert once.entries == (b"", vote.to_bytes())
+    assert once.refused(again(vote, federation.keys["member-0"], outcome=b"\x01" * 32), fault) is once
+    assert once.refused(vote, PeerFault(Cause.CONFLICT, "", ["member-0"])).entries == once.entries
+    assert transcript.refused(vote, PeerFault(Cause.BAD_SIGNATURE, "", ["member-0"])) is transcript
+
+
+def test_what_changes_nothing_is_not_noted() -> None:
+    federation = Insistent(5)
+    federation.follow_up = lambda _member, message: message
+    federation.run_round()
+    assert len(set(federation.transcript.entries)) == len(federation.transcript.entries)
+    plain = Federation(5)
+    plain.run_round()
+    assert kinds(federation.transcript) == kinds(plain.transcript)
+
+
+def test_votes_that_a_spent_decryptor_repeats_do_not_fill_the_file() -> None:
+    federation = Federation(5)
+    federation.begin()
+    federation.phase = federation._moved(federation.phase.cancel(federation.now_s))
+    assert isinstance(federation.phase, Voiding)
+    context, key = federation.phase.attempt.context, federation.keys["member-0"]
+    vote = Vote.make(key, context=context, member="member-0", outcome=bytes(32))
+    for outcome in range(3):
+        other = again(vote, key, outcome=bytes([outcome]) * 32)
+        federation.phase = federation._answer(federation.phase, "member-0", other)
+    assert kinds(federation.transcript).count("Vote") == 1
+
+
+def test_the_head_folds_the_entries_and_the_signature_binds_it_to_the_context() -> None:
+    transcript = Transcript((b"a", b"bc"))
+    first = hash_fields(Tag.TRANSCRIPT, bytes(32), b"a")
+    assert Transcript(()).head == bytes(32)
+    assert transcript.head == hash_fields(Tag.TRANSCRIPT, first, b"bc")
+    federation = Federation(3)
+    signed = transcript.signed(federation.coordinator, b"\xc7" * 32)
+    digest = hash_fields(Tag.TRANSCRIPT, b"\xc7" * 32, transcript.head)
+    assert transcript_digest(b"\xc7" * 32, transcript.head) == digest
+    assert signed.signature == federation.coordinator.sign(digest)
+    assert signed.entries == transcript.entries
+
+
+def test_the_file_is_read_as_it_was_written() -> None:
+    federation = Federation(3)
+    federation.run_round()
+    text = federation.transcript.to_json()
+    assert Transcript.from_json(text) == replace(federation.transcript, accused=frozenset())
+    assert json.loads(text)["veilsum-transcript"] == 2
+    forms = [type(message) for message in federation.transcript.messages()]
+    assert forms[-1] is RevealSummary
+    assert BadRun not in forms
+
+
+GOOD = {"veilsum-transcript": 2, "entries": ["0201"], "signature": "ab"}
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", Cause.MALFORMED),
+        ("[]", Cause.MALFORMED),
+        ("[" * 100_000, Cause.MALFORMED),
+        ("{}", Cause.MALFORMED),
+        (json.dumps({**GOOD, "veilsum-transcript": 1}), Cause.UNKNOWN_VERSION),
+        (json.dumps({**GOOD, "entries": "0201"}), Cause.MALFORMED),
+        (json.dumps({**GOOD, "entries": {"0201": 0}}), Cause.MALFORMED),
+        (json.dumps({**GOOD, "entries": ["020"]}), Cause.MALFORMED),
+        (json.dumps({**GOOD, "entries": [1]}), Cause.MALFORMED),
+        (json.dumps({**GOOD, "signature": "zz"}), Cause.MALFORMED),
+        (json.dumps({**GOOD, "signature": None}), Cause.MALFORMED),
+        (json.dumps({**GOOD, "entries": [""] * (MAX_ENTRIES + 1)}), Cause.OVERSIZED),
+    ],
+    ids=range(12),
+)
+def test_no_other_file_is_read(text: str, cause: Cause) -> None:
+    with pytest.raises(PeerFault) as caught:
+        Transcript.from_json(text)
+    assert caught.value.cause is cause

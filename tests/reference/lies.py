@@ -1,0 +1,106 @@
+"""Dealers that deal wrong, in both implementations alike."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+
+from protocol import sealing
+from protocol.attempt import Attempt
+from tests.reference import reference, rules
+
+
+@dataclass(frozen=True)
+class Lie:
+    """What a dealer does wrong in its next upload.
+
+    Attributes:
+        kind: "dealing" (shares of another secret), "range" (of none), "row" (a decryptor's row misses its shares) or "edge"
+            (commits to another seed than its neighbour).
+        place: which secret, decryptor or neighbour, counted round.
+    """
+
+    kind: str
+    place: int
+
+
+@contextmanager
+def lying(lie: Lie | None, member: str, attempt: Attempt) -> Iterator[None]:
+    """For one upload of `member`, let both implementations deal alike, and wrong."""
+    with ExitStack() as stack:
+        if lie:
+            forgery = Forgery(lie, member, attempt)
+            for module, name in FORGED[lie.kind]:
+                false = partial(getattr(forgery, name), getattr(module, name))
+                stack.enter_context(patch.object(module, name, false))
+        yield
+
+
+FORGED: dict[str, tuple[tuple[Any, str], ...]] = {
+    "dealing": ((sealing, "share_secrets"), (rules, "split")),
+    "range": ((sealing, "share_secrets"), (rules, "split")),
+    "row": ((sealing, "commit_row"), (reference, "commit_share")),
+    "edge": ((sealing, "edge_commitment"), (reference, "commit_secret")),
+}
+"""By kind, what is replaced in each implementation."""
+
+
+class Forgery:
+    """The false functions, each after the true one that it takes first."""
+
+    def __init__(self, lie: Lie, member: str, attempt: Attempt) -> None:
+        self.kind, self.secrets = lie.kind, count()
+        self.place = lie.place % (1 + attempt.neighbour_count)
+        self.decryptor = attempt.decryptors[lie.place % len(attempt.decryptors)]
+        self.peer = attempt.neighbours(member)[lie.place % attempt.neighbour_count]
+
+    def share_secrets(self, share: Any, secrets: Any, *rest: Any) -> Any:
+        if self.kind == "dealing":
+            return share(
+                [flipped(each) if i == self.place else each for i, each in enumerate(secrets)], *rest
+            )
+        dealt = share(secrets, *rest).copy()
+        for holder in dealt:
+            holder[self.place] = np.frombuffer(beyond(holder[self.place].tobytes()), np.uint8)
+        return dealt
+
+    def split(self, share: Any, secret: bytes, *rest: Any) -> Any:
+        if next(self.secrets) != self.place:
+            return share(secret, *rest)
+        return (
+            share(flipped(secret), *rest) if self.kind == "dealing" else [*map(beyond, share(secret, *rest))]
+        )
+
+    def commit_row(self, commit: Any, context: bytes, dealer: str, holder: str, shares: bytes) -> Any:
+        true = commit(context, dealer, holder, shares)
+        return flipped(true) if holder == self.decryptor else true
+
+    def commit_share(
+        self, commit: Any, context: bytes, dealer: str, holder: str, index: int, share: bytes
+    ) -> Any:
+        true = commit(context, dealer, holder, index, share)
+        return flipped(true) if holder == self.decryptor and index == 0 else true
+
+    def edge_commitment(self, commit: Any, context: bytes, low: str, high: str, seed: bytes) -> Any:
+        true = commit(context, low, high, seed)
+        return flipped(true) if self.peer in {low, high} else true
+
+    def commit_secret(self, commit: Any, context: bytes, owner: str, other: str, secret: bytes) -> Any:
+        true = commit(context, owner, other, secret)
+        return flipped(true) if other == self.peer else true
+
+
+def flipped(data: bytes) -> bytes:
+    """Another secret, or another commitment."""
+    return bytes((data[0] ^ 1, *data[1:]))
+
+
+def beyond(share: bytes) -> bytes:
+    """A share whose top limb, and so the secret's, is larger by 2^20: no 32-byte secret."""
+    top = (int.from_bytes(share[32:], "little") + 2**20) % rules.P
+    return share[:32] + top.to_bytes(4, "little")

@@ -1,0 +1,265 @@
+"""The simulator of `protocol` with a second federation beside it: the same bytes drawn, every message made twice and compared."""
+
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from protocol.coordinator import (
+    Checking,
+    Collecting,
+    CoordinatorPhase,
+    Freezing,
+    Recovered,
+    Revealing,
+    Voiding,
+)
+from protocol.identity import SigningKey
+from protocol.member import Closed, Opened, Ready
+from protocol.member.attempting import Attempting
+from protocol.messages import (
+    Cards,
+    Certificate,
+    Deliveries,
+    Evictions,
+    Freeze,
+    KeyCard,
+    Ledger,
+    Message,
+    Opening,
+    Receipt,
+    Reveal,
+    Upload,
+    VoidRequest,
+    Vote,
+)
+from protocol.simulator import Federation, Outcome, SeededRandom
+from tests.reference import coordinator, reference, rules
+from tests.reference.lies import Lie, lying
+from tests.reference.wire import Refused, decode
+
+TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
+    Upload: (Collecting,),
+    Receipt: (Checking,),
+    Vote: (Freezing, Voiding),
+    Reveal: (Revealing,),
+}
+"""In which phase the coordinator reads a message; in others it is late."""
+
+
+class Tape(SeededRandom):
+    """Remembers what was drawn since it was last asked."""
+
+    def __init__(self, source: Callable[[int], bytes]) -> None:
+        self.source, self.drawn = source, bytearray()
+
+    def __call__(self, count: int) -> bytes:
+        data = self.source(count)
+        self.drawn += data
+        return data
+
+    def take(self) -> bytes:
+        """All since the last time."""
+        data = bytes(self.drawn)
+        self.drawn.clear()
+        return data
+
+
+def player(data: bytes) -> Callable[[int], bytes]:
+    """Draws the same bytes again."""
+    stream = iter(data)
+    return lambda count: bytes(next(stream) for _ in range(count))
+
+
+def coefficients(data: bytes, t: int, secrets: int) -> Iterator[int]:
+    """What `share_secrets` drew, secret by secret and limb by limb; it draws by powers, and again where a word is p."""
+    words = [word & rules.P for (word,) in struct.iter_unpack("<I", data)]
+    drawn, again = words[: 9 * (t - 1) * secrets], iter(words[9 * (t - 1) * secrets :])
+    while rejected := [place for place, word in enumerate(drawn) if word == rules.P]:
+        for place in rejected:
+            drawn[place] = next(again)
+    for column in range(9 * secrets):
+        yield from drawn[column :: 9 * secrets]
+
+
+def private(key: SigningKey) -> Ed25519PrivateKey:
+    """The same identity for the reference."""
+    return Ed25519PrivateKey.from_private_bytes(key.seed)
+
+
+@dataclass
+class Lockstep(Federation):
+    """Runs rounds as `Federation` does, and holds the reference against every message.
+
+    Attributes:
+        lies: by member, for its next upload.
+        compared: how many messages of each kind were alike.
+        ends: how many attempts ended in which phase.
+    """
+
+    lies: dict[str, Lie] = field(default_factory=dict)
+    compared: Counter[str] = field(default_factory=Counter)
+    ends: Counter[str] = field(default_factory=Counter)
+
+    def enrol(self, counter: int) -> None:
+        """As `Federation.enrol`; a twin keeps what it knows of earlier rounds, too."""
+        self.tape = Tape(self.random)
+        self.random = self.tape
+        roster, before = self.roster.to_bytes(), getattr(self, "twins", {})
+        self.twins = {
+            member: reference.Member(member, private(key), roster, counter, (0, 3, 374, True))
+            for member, key in self.keys.items()
+        }
+        for member, twin in self.twins.items():
+            twin.policy = (0, 3, 374, True)
+            for name in ("ends", "chosen", "joined", "spent", "links") if before else ():
+                setattr(twin, name, getattr(before[member], name))
+        self.twin = coordinator.Coordinator(private(self.coordinator), roster, counter)
+        self.twin.now = int(self.now_s)
+        self.requests: set[bytes] = set()
+        self.tamper = self._card
+        super().enrol(counter)
+
+    def _card(self, sender: str, message: Message) -> Message:
+        if isinstance(message, KeyCard):
+            self.alike(message, self.twins[sender].enrol(message.expires_s, player(self.tape.take())))
+            self.twin.receive(message.to_bytes())
+        return message
+
+    def alike(self, message: Message, other: bytes | None) -> None:
+        """One message of the two implementations."""
+        assert message.to_bytes() == other, f"{type(message).__name__} differs"
+        self.compared[type(message).__name__] += 1
+
+    def begin(self, *arguments: Any) -> None:
+        """As `Federation.begin`."""
+        super().begin(*arguments)
+        ledger = decode(Ledger(self.roster.federation, self.links, self.history).to_bytes(), "Ledger")
+        self.twin.links, self.twin.history, self.twin.next = ledger.links, ledger.history, self.place
+        self._request(self.phase.attempt.opening)
+        assert self.phase.attempt.context == self.twin.context
+
+    def _request(self, message: Message) -> None:
+        """Let the reference coordinator make what the other one asks, once."""
+        data = message.to_bytes()
+        if data in self.requests:
+            return
+        self.requests.add(data)
+        match message:
+            case Cards() if all(not shown.path for shown in message.shown):
+                m = self.manifest
+                self.alike(message, self.twin.gather(m.colluders, m.honest_min, m.loss, m.caps))
+            case Opening():
+                said = decode(data, "Opening")
+                self.proposed = False
+                self.alike(message, self.twin.open(said.terms, said.exceptions))
+            case Freeze() | VoidRequest() if not self.proposed:
+                self.proposed = True
+                self.alike(message, self.twin.freeze())
+            case Certificate():
+                self.alike(message, self.twin.certify(message.reason))
+            case Evictions():
+                evictions = self.twin.result()
+                assert isinstance(evictions, bytes)
+                self.alike(message, evictions)
+
+    def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
+        if isinstance(message, Deliveries):
+            self.alike(message, self.twin.deliver(member))
+        else:
+            self._request(message)
+        twin, faults = self.twins[member], len(self.faults)
+        replies = super()._tell(member, message)
+        cause = self.faults[faults][1].cause.value if len(self.faults) > faults else None
+        twin.now = int(self.now_s)
+        if (
+            isinstance(message, Opening)
+            and message.place == twin.place
+            and self._has_opened(member, self.phase.attempt)
+        ):
+            return replies  # asked again
+        said, answer = None, None
+        try:
+            answer = twin.receive(message.to_bytes())
+        except Refused as refused:
+            said = refused.args[0]
+        if said or cause:
+            # Only one side keeps phases, and refuses by them first.
+            assert said == cause or (said and cause == "wrong-phase"), (said, cause, message)
+            self.compared["refused"] += 1
+            return replies
+        assert [reply.to_bytes() for reply in replies] == ([answer] if answer else [])
+        self.compared.update(type(reply).__name__ for reply in replies)
+        self._same_keys(member)
+        return replies
+
+    def _same_keys(self, member: str) -> None:
+        phase, twin = self.phases[member], self.twins[member]
+        ready = (
+            phase
+            if isinstance(phase, Ready)
+            else phase.ready
+            if isinstance(phase, Attempting | Closed)
+            else None
+        )
+        if ready and ready.sequence == twin.step:
+            assert {pair.peer: bytes(pair.key) for pair in ready.masks} == twin.mask
+            assert {pair.peer: bytes(pair.key) for pair in ready.boxes} == twin.box
+        if isinstance(phase, Attempting):
+            assert phase.attempt.context == twin.context
+
+    def _upload(self, member: str, opened: Opened) -> tuple[Message, ...]:
+        self.tape.take()
+        if opened.opening != self.phase.attempt.opening:
+            return ()  # it refused the one that is open now
+        with lying(self.lies.pop(member, None), member, opened.attempt):
+            replies = super()._upload(member, opened)
+            if not (drawn := self.tape.take()):
+                return replies
+            twin = self.twins[member]
+            uniform = coefficients(drawn[32:-32], twin.m.t, 1 + twin.m.k).__next__
+            vector = [int(value) for value in self.vectors_now[member]]
+            draw = player(drawn[:32] + drawn[-32:])
+            made: tuple[bytes, list[bytes]] | None = None
+            with suppress(Refused):
+                made = twin.upload(vector, self._lineage(), bytes(8), draw, uniform)
+        assert bool(made) == bool(replies)
+        if made:
+            self.alike(replies[0], made[0])
+            chunks = range(opened.attempt.chunks)
+            assert made[1] == [self.spool[member, index] for index in chunks]
+            self.compared["chunk"] += len(chunks)
+        return replies
+
+    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        cause, faults = None, len(self.faults)
+        read = isinstance(phase, TAKES.get(type(reply), ()))
+        if isinstance(reply, Reveal) and isinstance(phase, Revealing):
+            read = reply.evicted == phase.evicted and len(self.twin.proofs) == len(phase.proofs)
+        if read:
+            try:
+                self.twin.receive(reply.to_bytes())
+            except Refused as refused:
+                cause = refused.args[0]
+        after = super()._answer(phase, member, reply)
+        if read:
+            assert cause == (self.faults[faults][1].cause.value if len(self.faults) > faults else None)
+        return after
+
+    def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
+        self.twin.chunk(member, self.spool[member, index])
+        return super()._store(phase, member, index)
+
+    def _outcome(self, phase: CoordinatorPhase) -> Outcome:
+        outcome = super()._outcome(phase)
+        self.ends[type(phase).__name__] += 1
+        if isinstance(phase, Recovered):
+            bits = phase.attempt.ring.bits
+            assert outcome.total is not None
+            assert self.twin.result() == [int(value) % 2**bits for value in outcome.total]
+            self.compared["sum"] += 1
+        return outcome

@@ -1,0 +1,101 @@
+"""Two implementations, one of them from the page alone: random rounds in which each byte of one is a byte of the other.
+
+`REFERENCE_ROUNDS=10000 pytest tests/reference/test_agreement.py` runs more of them and leaves `runs/reference.json`.
+"""
+
+import json
+import os
+import platform
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from protocol.simulator import After
+from tests.reference import reference, wire
+from tests.reference.lies import Lie
+from tests.reference.lockstep import Lockstep
+
+ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "200"))
+"""In all; a federation lives for `EACH` of them."""
+EACH, BATCHES = 5, 8
+
+KINDS = ("dealing", "range", "row", "edge")
+
+
+@pytest.fixture(autouse=True)
+def _remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What twelve members check is checked once: it is one process."""
+    monkeypatch.setattr(reference, "decode", lru_cache(1 << 12)(wire.decode))
+    monkeypatch.setattr(wire, "signed", lru_cache(1 << 12)(wire.signed))
+
+
+@pytest.fixture(scope="module")
+def figures() -> Iterator[Counter[str]]:
+    """Everything counted; of a long run a file is left."""
+    counts, began = Counter[str](), time.perf_counter()
+    yield counts
+    if "REFERENCE_ROUNDS" in os.environ:
+        seconds = round(time.perf_counter() - began, 1)
+        run = {"rounds": ROUNDS, "python": platform.python_version(), "seconds": seconds}
+        path = Path("runs/reference.json")
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps({**run, **dict(sorted(counts.items()))}, indent=1) + "\n")
+
+
+def rounds(seed: int) -> Lockstep:
+    """A federation after `EACH` attempts with what may go wrong in them."""
+    rng = random.Random(seed)
+    n = min(rng.randint(3, 12) for _ in range(3))
+    nominees = sorted(rng.sample(range(n), rng.randint(2, n))) if rng.random() < 0.3 else ()
+    lineage = rng.randbytes(8) if rng.random() < 0.25 else None
+    federation = Lockstep(n, seed=seed, decryptors=nominees, lineage=lineage, cap=rng.randint(500, 10_000))
+    for number in range(EACH):
+        if number == 3 and rng.random() < 0.3:
+            federation.enrol(counter=1)
+        calm = rng.random() < 0.5
+        bits = rng.randint(8, 64)
+        terms = federation.terms(
+            round(500 ** rng.random()),
+            ring_bits=bits,
+            chunk_elements=8 * rng.randint(1, 12),
+            noise=b"noise" if rng.random() < 0.1 else b"",
+        )
+        values = np.random.default_rng(rng.getrandbits(32))
+        low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+        vectors = {
+            member: values.integers(low, high, terms.elements, endpoint=True) for member in federation.ids
+        }
+        federation.drop = {
+            index: rng.choice([*After]) for index in range(n) if not calm and rng.random() < 0.15
+        }
+        if n > 3 and rng.random() < 0.3:
+            federation.lies = {
+                rng.choice(federation.ids): Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))
+            }
+        named = tuple(member for member in federation.ids if rng.random() < 0.3)
+        exceptions = (federation.excepting(named),) if named and rng.random() < 0.2 else ()
+        federation.run_round(vectors, terms, exceptions)
+    return federation
+
+
+@pytest.mark.parametrize("batch", range(BATCHES))
+def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(
+    batch: int, figures: Counter[str]
+) -> None:
+    each = ROUNDS // EACH // BATCHES
+    counts = Counter[str]()
+    for seed in range(batch * each, (batch + 1) * each):
+        try:
+            federation = rounds(seed)
+        except Exception as error:
+            error.add_note(f"in the federation of seed {seed}")
+            raise
+        counts += federation.compared + federation.ends
+    figures.update(counts)
+    assert all(counts[kind] >= each for kind in ("sum", "Upload", "Receipt", "Freeze", "Vote", "Reveal"))

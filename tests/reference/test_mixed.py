@@ -1,0 +1,168 @@
+"""Rounds of both implementations together: members under either coordinator, who can't tell each other apart."""
+
+import random
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from protocol import simulator
+from protocol.causes import Cause
+from protocol.coordinator import Collecting
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.member import Enrolled
+from protocol.messages import Message, Opening, Roster, parse
+from protocol.simulator import After, Federation, SeededRandom
+from tests.reference import coordinator, reference, rules
+from tests.reference.lockstep import private
+from tests.reference.wire import Refused, decode
+
+LINEAGES = (b"january ", b"february", b"march   ")
+
+
+class Guest:
+    """A reference member where the simulator keeps a member's phase."""
+
+    def __init__(self, federation: "Mixed", name: str, key: SigningKey, roster: Roster, counter: int) -> None:
+        self.federation, self.name = federation, name
+        self.member = reference.Member(name, private(key), roster.to_bytes(), counter, (0, 3, 374, True))
+
+    def receive(
+        self, message: Message, _key: SigningKey, now_s: float
+    ) -> tuple["Guest", tuple[Message, ...]]:
+        self.member.now = int(now_s)
+        try:
+            answer = self.member.receive(message.to_bytes())
+        except Refused as refused:
+            raise PeerFault(Cause(refused.args[0]), "as the page has it") from refused
+        if isinstance(message, Opening) and isinstance(self.federation.phase, Collecting):
+            answer = self.federation.upload(self.member)
+        return self, (parse(answer),) if answer else ()
+
+
+class Mixed(Federation):
+    """The simulator with every second member a guest."""
+
+    def enrol(self, counter: int) -> None:
+        self.guests: dict[str, Guest] = {}
+
+        def start(name: str, roster: Roster, cohort: bytes, key: SigningKey, **rest: Any) -> Any:
+            if self.ids.index(name) % 2:
+                return Enrolled.start(name, roster, cohort, key, **rest)
+            guest = self.guests[name] = Guest(self, name, key, roster, counter)
+            return guest, (parse(guest.member.enrol(rest["expires_s"], rest["random_bytes"])),)
+
+        with patch.object(simulator, "Enrolled") as door:
+            door.start = start
+            super().enrol(counter)
+
+    def begin(self, *arguments: Any) -> None:
+        for name, guest in self.guests.items():
+            if self.ending and guest.member.context not in guest.member.ends:
+                self._tell(name, self.ending)
+        super().begin(*arguments)
+
+    def upload(self, member: reference.Member) -> bytes | None:
+        if self._gone(member.name, After.ANNOUNCEMENT):
+            return None
+        vector = [int(value) for value in self.vectors_now[member.name]]
+        upload, chunks = member.upload(vector, self._lineage(), bytes(8), self.random, uniform(self.random))
+        self.spool.update({(member.name, index): chunk for index, chunk in enumerate(chunks)})
+        return upload
+
+    def _has_opened(self, member: str, attempt: Any) -> bool:
+        if guest := self.guests.get(member):
+            return bool(guest.member.context == attempt.context)
+        return super()._has_opened(member, attempt)
+
+
+def uniform(draw: Any) -> Any:
+    """Numbers below p."""
+    words = iter(lambda: int.from_bytes(draw(4), "little") & rules.P, None)
+    return (word for word in words if word != rules.P).__next__
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reference_members_among_others(seed: int) -> None:
+    rng = random.Random(seed)
+    federation = Mixed(rng.randint(4, 9), seed=seed)
+    for _ in range(3):
+        vanish = rng.randrange(federation.members) if federation.members > 4 else None
+        federation.drop = (
+            {} if vanish is None else {vanish: rng.choice([After.CARD, After.UPLOAD, After.RECEIPT])}
+        )
+        vectors = federation.vectors(rng.randint(1, 300))
+        outcome = federation.run_round(vectors)
+        assert outcome.total is not None
+        assert set(outcome.survivors) & set(federation.guests)
+        np.testing.assert_array_equal(outcome.total, sum(vectors[member] for member in outcome.survivors))
+
+
+class Hall:
+    """A reference coordinator, and members of both kinds in turn."""
+
+    def __init__(self, seed: int, size: int) -> None:
+        self.federation, self.draw = Federation(size, seed=seed), SeededRandom(100 + seed)
+        roster, self.keys = self.federation.roster, self.federation.keys
+        self.coordinator = coordinator.Coordinator(private(self.federation.coordinator), roster.to_bytes(), 9)
+        self.members: dict[str, Any] = {}
+        for number, (name, key) in enumerate(self.keys.items()):
+            if number % 2:
+                self.members[name], (card,) = Enrolled.start(
+                    name, roster, self.coordinator.cohort, key, expires_s=10**6, random_bytes=self.draw
+                )
+                self.coordinator.receive(card.to_bytes())
+            else:
+                member = reference.Member(name, private(key), roster.to_bytes(), 9, (0, 3, 374, False))
+                self.members[name] = member
+                self.coordinator.receive(member.enrol(10**6, self.draw))
+
+    def tell(self, message: bytes, *names: str) -> None:
+        """Each of them answers."""
+        for name in names or self.members:
+            member = self.members[name]
+            if isinstance(member, reference.Member):
+                answer = member.receive(message)
+            else:
+                self.members[name], said = member.receive(parse(message), self.keys[name], 0)
+                answer = said[0].to_bytes() if said else None
+            if answer:
+                self.coordinator.receive(answer)
+
+    def upload(self, name: str, vector: list[int], lineage: bytes) -> None:
+        member = self.members[name]
+        if isinstance(member, reference.Member):
+            announcement, chunks = member.upload(vector, lineage, bytes(8), self.draw, uniform(self.draw))
+        else:
+            making, step = member.seal(self.draw), member.opening.terms.chunk_elements
+            values = np.array(vector, np.int64)
+            chunks = [bytes(making.chunk(values[at : at + step])) for at in range(0, len(values), step)]
+            sealed = making.finish(self.keys[name], lineage=lineage, records_tag=bytes(8), records=1)
+            self.members[name], (message,) = member.uploaded(*sealed)
+            announcement = message.to_bytes()
+        self.coordinator.receive(announcement)
+        for chunk in chunks:
+            self.coordinator.chunk(name, chunk)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_members_of_both_kinds_under_the_reference_coordinator(seed: int) -> None:
+    rng = random.Random(seed)
+    hall = Hall(seed, size=rng.randint(4, 9))
+    coordinator, names = hall.coordinator, [*hall.members]
+    hall.tell(coordinator.gather(len(names) // 4, 3, 100, [1000] * len(names)))
+    for lineage in LINEAGES:
+        terms = hall.federation.terms(rng.randint(1, 200), ring_bits=rng.randint(12, 64))
+        hall.tell(coordinator.open(decode(hall.federation.opening(terms).to_bytes(), "Opening").terms))
+        there = sorted(rng.sample(names, max(len(names) - 1, coordinator.m.n_min)))
+        vectors = {name: [rng.randrange(-100, 100) for _ in range(terms.elements)] for name in there}
+        for name in there:
+            hall.upload(name, vectors[name], lineage)
+        for name in names:
+            hall.tell(coordinator.deliver(name), name)
+        hall.tell(coordinator.freeze())
+        hall.tell(coordinator.certify())
+        columns = zip(*vectors.values(), strict=True)
+        assert coordinator.result() == [sum(column) % 2**terms.ring_bits for column in columns]

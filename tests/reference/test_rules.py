@@ -1,0 +1,162 @@
+"""Sizes, graphs, committees, covers and refusals of bytes, as either implementation has them."""
+
+import random
+from collections.abc import Sequence
+from itertools import takewhile
+
+import pytest
+
+from protocol.attempt import cohort_graph, cohort_sizes
+from protocol.causes import Cause
+from protocol.disputes import Dispute, vertex_cover
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Entry, Manifest, Roster, parse
+from protocol.simulator import After, Federation
+from tests.reference import rules
+from tests.reference.wire import KINDS, PAGE, H, M, Refused, decode, encode
+
+ADMIN = SigningKey(bytes(32))
+
+
+def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tuple[Roster, Manifest]:
+    """A roster of whose members all came but every ninth, and the manifest by `protocol`."""
+    rng = random.Random(seed)
+    ids = [f"m{number:05}" for number in range(n)]
+    came = tuple(each for number, each in enumerate(ids) if n < 20 or number % 9)
+    roster = Roster.make(
+        ADMIN,
+        version_number=1,
+        federation=ADMIN.public,
+        coordinator=ADMIN.public,
+        members=tuple(Entry(each, rng.randbytes(32)) for each in ids),
+        decryptors=tuple(ids[number] for number in nominees),
+        helpers=(),
+        extractors=(),
+        readers=(),
+        withhold=0,
+    )
+    sizes = cohort_sizes(roster, came, colluders=a, honest_min=3, loss=loss)
+    root, cohort = rng.randbytes(32), rng.randbytes(32)
+    beacon = H("cards", cohort, root)
+    quorum = sizes.quorum
+    return roster, Manifest(
+        cohort=cohort,
+        roster_hash=roster.hash,
+        counter=0,
+        members=came,
+        cards_root=root,
+        colluders=a,
+        decryptor_colluders=quorum.decryptor_colluders,
+        honest_min=3,
+        survivors_min=quorum.survivors_min,
+        threshold=quorum.threshold,
+        degree=sizes.degree,
+        window_dropped_max=sizes.window_dropped_max,
+        loss=loss,
+        decryptors=sizes.decryptors(came, roster.decryptors, beacon),
+        caps=(1,) * len(came),
+    )
+
+
+@pytest.mark.parametrize("n", [3, 4, 7, 19, 60, 200, 226, 500, 1300])
+def test_sizes_committee_and_ring(n: int) -> None:
+    rng = random.Random(n)
+    for seed in range(2):
+        nominees = sorted(rng.sample(range(n), max(3, n // 3))) if seed else ()
+        a, loss = n // rng.randint(4, 12), rng.choice([0, 50, 100, 250])
+        try:
+            roster, manifest = cohort(n, a, loss, nominees, seed)
+        except PeerFault as fault:
+            assert fault.cause is Cause.COHORT_TOO_SMALL  # noqa: PT017 - some are meant to be
+            continue
+        m = decode(manifest.to_bytes(), "Manifest")
+        assert m[5:-1] == rules.sizes(decode(roster.to_bytes(), "Roster"), m)
+        graph = cohort_graph(manifest)
+        for member in rng.sample(m.members, min(len(m.members), 5)):
+            assert graph.neighbours(member) == rules.neighbours(m, member)
+        for lost in (0, 1, n // 12, n // 8, n // 4):
+            dropped = rules.ring(m)[:lost] if seed % 2 else rng.sample(m.members, lost)
+            held = not graph.window_excess(dropped, m.D_max)
+            assert held == rules.windows_hold(m, [each for each in m.members if each not in dropped])
+
+
+def test_the_pages_table_of_sizes() -> None:
+    lines = PAGE.split("| n | a | decryptors |")[1].splitlines()[2:]
+    table = takewhile(lambda line: line.startswith("|"), lines)
+    rows = [[cell.strip().replace(",", "") for cell in line.strip("|").split("|")] for line in table]
+    assert len(rows) >= 7
+    for n, a, decryptors, a_d, t, k, d_max in rows:
+        size, how = decryptors.split()
+        nominees = [f"m{number:05}" for number in range(int(size))] if how == "nominated" else []
+        members = tuple(f"m{number:05}" for number in range(int(n)))
+        roster = M.Roster(1, b"", b"", members, tuple(nominees), (), (), (), 0, b"")
+        m = M.Manifest(bytes(32), b"", 0, members, bytes(32), int(a), 0, 3, 0, 0, 0, 0, 100, (), ())
+        found = rules.sizes(roster, m)
+        stated = (int(a_d), int(t), int(k), int(d_max), int(size))
+        assert (found[1], found[4], found[5], found[6], len(found[8])) == stated
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_is_dropped_for_disputes(seed: int) -> None:
+    rng = random.Random(seed)
+    names = [f"m{number}" for number in range(rng.randint(2, 24))]
+    conflicts, complaints = set(), set()
+    for _ in range(rng.randint(1, 40)):
+        low, high = sorted(rng.sample(names, 2))
+        if rng.random() < 0.6:
+            conflicts.add((low, high))
+        else:
+            complaints.add((low, high) if rng.random() < 0.5 else (high, low))
+    disputes = [Dispute(Cause.EDGE_DISAGREEMENT, *each) for each in conflicts]
+    disputes += [Dispute(Cause.BOX_REFUSED, *each) for each in complaints]
+    context = rng.randbytes(32)
+    assert vertex_cover(context, disputes) == rules.cover(context, {*map(frozenset, conflicts)}, complaints)
+
+
+BEYOND = {"terms-refused", "wrong-sequence", "duplicate", "unknown-member"}
+"""Why terms, attempts and rosters are refused."""
+
+
+def messages() -> list[bytes]:
+    """One of each kind that a round speaks."""
+    seen: dict[str, bytes] = {}
+    federation = Federation(5, drop={1: After.RECEIPT, 4: After.UPLOAD})
+
+    def keep(_sender: str, message: object) -> object:
+        seen.setdefault(type(message).__name__, message.to_bytes())  # type: ignore[attr-defined]
+        return message
+
+    federation.tamper = keep  # type: ignore[assignment]
+    federation.enrol(counter=1)
+    exception = federation.excepting(federation.ids[:2])
+    federation.run_round(terms=federation.terms(9, ring_bits=40), exceptions=(exception,))
+    seen["Roster"], seen["Exception"] = federation.roster.to_bytes(), exception.to_bytes()
+    return list(seen.values())
+
+
+def test_what_is_refused_as_bytes_is_refused_alike() -> None:
+    rng, refusals, corpus = random.Random(0), 0, messages()
+    for _ in range(2500):
+        data = bytearray(rng.choice(corpus))
+        for _ in range(rng.choice([0, 1, 1, 1, 3])):
+            data[rng.randrange(min(len(data), rng.choice([2, 100, 1000])))] = rng.choice(
+                [0, 1, 45, 255, rng.randrange(256)]
+            )
+        data = data[: rng.choice([len(data)] * 4 + [rng.randrange(len(data))])] + rng.choice(
+            [b""] * 8 + [b"\0"]
+        )
+        try:
+            theirs: str | None = None
+            parse(bytes(data))
+        except PeerFault as fault:
+            theirs = fault.cause.value
+        try:
+            ours: str | None = None
+            assert encode(decode(bytes(data), *KINDS)) == data
+        except Refused as refused:
+            ours = refused.args[0]
+        refusals += ours is not None
+        # Beyond the encoding; either side may look at it sooner.
+        assert ours == theirs or theirs in BEYOND, (ours, theirs, data.hex())
+    assert refusals > 1000

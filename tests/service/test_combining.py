@@ -1,0 +1,92 @@
+"""Periods: sums of several rounds over different lineages, added up and solved again."""
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from calibration import SumsLattice, solve_ffc
+from protocol.record import verify_record
+from protocol.rest import CombinedRecord
+from protocol.simulator import After
+from service import combining
+from tests.service.driver import Party, Server
+
+
+async def period(server: Server, party: Party, name: str, **request: Any) -> str:
+    """A finished round over records of their own."""
+    party.lineages = dict.fromkeys(party.ids, name.encode().ljust(8, b"-"))
+    round_id = await party.open_round(server, **request)
+    assert (await party.play(server, round_id))["state"] == "done"
+    return round_id
+
+
+async def combine(server: Server, party: Party, *rounds: str, **more: Any) -> Any:
+    where = f"/v1/federations/{party.federation}/combinations"
+    return await server.client.post(where, json={"rounds": rounds, **more})
+
+
+async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
+    first = await period(server, formed, "autumn")
+    formed.drop = {"m-5": After.OPENING}  # who misses a period is in the others all the same
+    second = await period(server, formed, "winter")
+    answer = await combine(server, formed, second, first, ridges=[0.5])
+    assert answer.status_code == 201, answer.text
+    record = CombinedRecord.model_validate(answer.json())
+    verify_record(record, formed.roster.coordinator)
+    assert [part.round for part in record.parts] == sorted([first, second])
+    terms = server.coordinator.rounds[first].attempt.opening.terms
+    pooled = formed.statistics("m-0", terms)
+    for member in (*formed.ids[1:], *formed.ids[:5]):
+        pooled.merge(formed.statistics(member, terms))
+    assert (record.vectors, record.records) == (11, pooled.records)
+    where = f"/v1/combinations/{record.combination}"
+    assert (await server.client.get(where)).json() == answer.json()
+    weights = (await server.client.get(f"{where}/weights")).content
+    assert hashlib.sha256(weights).hexdigest() == record.weights_sha256
+    np.testing.assert_allclose(load(weights)["weights"], solve_ffc(pooled, 0.5).weights, rtol=0, atol=1e-6)
+    again = await combine(server, formed, first, second, ridges=[0.5])
+    assert again.json() == answer.json()
+
+
+async def test_what_does_not_add_up_is_refused(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await period(server, formed, "autumn")
+    same = await period(server, formed, "autumn")
+    twice = await combine(server, formed, first, same)
+    assert (twice.status_code, twice.json()["cause"]) == (422, "terms-refused")
+    assert twice.json()["parties"] == list(formed.ids)
+    other = await period(server, formed, "winter", bias=True)
+    unlike = await combine(server, formed, first, other)
+    assert "differ in statistic" in unlike.json()["detail"]
+    running = await formed.open_round(server)
+    unfinished = await combine(server, formed, first, running)
+    assert (unfinished.status_code, unfinished.json()["cause"]) == (409, "wrong-phase")
+    stranger = Party(formed.ids, admin_seed=b"o" * 32)
+    await stranger.found(server)
+    for party, rounds in ((stranger, (first, other)), (formed, (first, "0" * 16))):
+        missing = await combine(server, party, *rounds)
+        assert (missing.status_code, missing.json()["cause"]) == (404, "not-found")
+    third = await period_after(server, formed, running)
+    terms = server.coordinator.rounds[first].attempt.opening.terms
+    with monkeypatch.context() as patched:
+        patched.setattr(combining, "load", lambda _: {"sum": np.full(terms.elements, -(1 << 40), np.int64)})
+        broken = await combine(server, formed, first, third)
+        assert (broken.status_code, broken.json()["cause"]) == (422, "sum-check-failed")
+    with monkeypatch.context() as patched:
+        patched.setattr(SumsLattice, "bound", lambda *_: 1 << 63)
+        large = await combine(server, formed, first, third)
+        assert "leave 64 bits" in large.json()["detail"]
+    for path in ("", "/weights"):
+        nothing = await server.client.get(f"/v1/combinations/{'0' * 16}{path}")
+        assert (nothing.status_code, nothing.json()["cause"]) == (404, "not-found")
+
+
+async def period_after(server: Server, party: Party, running: str) -> str:
+    """The round that runs is finished, over records of its own."""
+    party.lineages = dict.fromkeys(party.ids, b"spring--")
+    assert (await party.play(server, running))["state"] == "done"
+    return running

@@ -1,0 +1,296 @@
+"""How a round ends other than by everybody's sum: disputes, evictions, LOST, and what the ledger forbids."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import rest
+from protocol.causes import Cause
+from protocol.evicting import check_proof
+from protocol.messages import (
+    Certificate,
+    Evictions,
+    Ledger,
+    Lost,
+    Message,
+    Receipt,
+    ReportRequest,
+    parse,
+)
+from protocol.shamir import share_secrets
+from protocol.simulator import After, SeededRandom
+from tests.service.driver import OCTETS, Party, Server, running, snapshot
+
+
+def complaining(member: str, dealer: str, party: Party) -> Any:
+    """A decryptor that says of one dealer's box what is not true."""
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender != member or not isinstance(message, Receipt):
+            return message
+        values = {name: getattr(message, name) for name, _ in Receipt.codecs() if name != "signature"}
+        values["dealers"] = tuple(name for name in message.dealers if name != dealer)
+        values["complaints"] = (dealer,)
+        return Receipt.make(party.keys[member], **values)
+
+    return tamper
+
+
+async def test_a_complaint_costs_one_member_its_place_and_the_round_ends(
+    server: Server, formed: Party
+) -> None:
+    formed.tamper = complaining("m-4", "m-1", formed)
+    round_id = await formed.open_round(server)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", ["m-0", "m-2", "m-3", "m-4", "m-5"])
+    record = await formed.check_result(server, round_id)
+    assert record["disputes"] == [{"cause": "box-refused", "parties": ["m-1", "m-4"]}]
+    assert (record["dropped"], record["evicted"]) == (["m-1"], [])
+
+
+async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Server, formed: Party) -> None:
+    other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
+    places = {member: place for place, member in enumerate(formed.ids)}
+    formed.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+    round_id = await formed.open_round(server)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", list(formed.ids))
+    assert view["evicted"] == ["m-3"]
+    record = await formed.check_result(server, round_id)
+    assert (record["evicted"], record["dropped"]) == (["m-3"], [])
+    shown = await server.client.get(f"/v1/rounds/{round_id}/result/evictions")
+    [proof] = Evictions.from_bytes(shown.content).proofs
+    round_ = server.coordinator.rounds[round_id]
+    assert isinstance(round_.closing, Certificate)
+    check_proof(round_.attempt, round_.closing, proof)
+
+
+async def lose(server: Server, party: Party) -> str:
+    """A round in which three decryptors have signed the survivors and nobody signs VOID."""
+    party.drop = dict.fromkeys(party.ids[3:], After.RECEIPT)
+    round_id = await party.open_round(server)
+    view = await party.play(server, round_id)
+    assert (view["state"], view["ended"], view["fault"]["cause"]) == ("lost", False, "quorum-lost")
+    return round_id
+
+
+async def test_a_lost_round_waits_for_reports_and_the_admin_and_the_federation_goes_on(
+    server: Server, formed: Party
+) -> None:
+    round_id = await lose(server, formed)
+    view = await server.view(round_id)
+    assert (view["reported"], view["waiting_for"]) == (["m-0", "m-1", "m-2"], ["m-3", "m-4", "m-5"])
+    refused = await formed.try_round(server)
+    assert (refused.status_code, refused.json()["cause"]) == (409, "conflict")
+    assert "let the admin sign over them" in refused.json()["detail"]
+    late = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
+    assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
+    formed.drop = {}
+    assert (await formed.play(server, round_id))["reported"] == list(formed.ids)
+    waiting = await server.client.get(
+        f"/v1/contexts/{view['context']}/closing",
+    )
+    assert (waiting.status_code, waiting.json()["cause"]) == (409, "wrong-phase")
+    ended = await formed.abandon(server, round_id)
+    assert (ended["state"], ended["ended"]) == ("abandoned", True)
+    closing = await server.client.get(f"/v1/contexts/{view['context']}/closing")
+    assert isinstance(parse(closing.content), Lost)
+    ledger = Ledger.from_bytes(
+        (await server.client.get(f"/v1/federations/{formed.federation}/ledger")).content
+    )
+    [past] = ledger.history
+    assert [len(each.survivors) for each in past.sets] == [6]
+    assert ledger.links[0].closing == past.closing
+    # What was reported counts as opened: the same set may be summed again, and is.
+    following = await formed.open_round(server)
+    assert (await formed.play(server, following))["state"] == "done"
+    await server.tidy(round_id)
+    assert server.coordinator.blobs.names("uploads") == ()
+
+
+async def test_chunks_of_a_lost_round_are_gone_before_the_admin_comes(server: Server, formed: Party) -> None:
+    round_id = await lose(server, formed)
+    await server.tidy(round_id)
+    assert server.coordinator.blobs.names("uploads") == ()
+    assert (await server.view(round_id))["state"] == "lost"
+
+
+async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, formed: Party) -> None:
+    round_id = await lose(server, formed)
+    unsigned = await server.client.get(f"/v1/rounds/{round_id}/reports")
+    reports = Lost.from_bytes(unsigned.content)
+    assert [report.member for report in reports.reports] == ["m-0", "m-1", "m-2"]
+    for key, context, cause in (
+        (formed.keys["m-0"], reports.context, "bad-signature"),
+        (formed.admin, bytes(32), "wrong-context"),
+    ):
+        forged = Lost.make(key, context=context, reports=reports.reports)
+        refused = await server.client.post(
+            f"/v1/rounds/{round_id}/lost", content=forged.to_bytes(), headers=OCTETS
+        )
+        assert refused.json()["cause"] == cause
+    signed = Lost.make(formed.admin, context=reports.context, reports=reports.reports)
+    answers = [
+        await server.client.post(f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS)
+        for _ in range(2)
+    ]
+    assert [answer.json()["state"] for answer in answers] == ["abandoned", "abandoned"]
+    other = Lost.make(formed.admin, context=reports.context, reports=())
+    refused = await server.client.post(
+        f"/v1/rounds/{round_id}/lost", content=other.to_bytes(), headers=OCTETS
+    )
+    assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+    gone = await server.client.get(f"/v1/rounds/{round_id}/reports")
+    assert (gone.status_code, gone.json()["cause"]) == (409, "wrong-phase")
+
+
+async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await lose(server, party)
+        lost = snapshot(server.folder, tmp_path / "lost")
+        then = party.copy()
+        party.drop = {}
+        await party.play(server, round_id)
+        await party.abandon(server, round_id)
+        abandoned = snapshot(server.folder, tmp_path / "abandoned")
+    async with running(lost) as server:
+        view = await server.view(round_id)
+        assert (view["state"], view["reported"]) == ("lost", ["m-0", "m-1", "m-2"])
+        asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-4")
+        assert isinstance(parse(asked.content), ReportRequest)
+        then.drop = {}
+        await then.play(server, round_id)
+        assert (await then.abandon(server, round_id))["state"] == "abandoned"
+        following = await then.open_round(server)
+        snapshot(server.folder, tmp_path / "following")
+        assert (await then.play(server, following))["state"] == "done"
+    async with running(abandoned) as server:
+        assert (await server.view(round_id))["state"] == "abandoned"
+        following = await party.open_round(server)
+        assert (await party.play(server, following))["state"] == "done"
+        ledger = await server.coordinator.federations.ledger(party.federation)
+        assert [past.reason for past in ledger.history] == ["lost", "none"]
+
+
+async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None:
+    other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
+    places = {member: place for place, member in enumerate(party.ids)}
+    party.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        while not (await server.view(round_id))["evicted"]:
+            for member in party.ids:
+                if not (await server.view(round_id))["evicted"]:
+                    await party.serve(server, round_id, member)
+        snapshot(server.folder, tmp_path / "crash")
+    async with running(tmp_path / "crash") as server:
+        view = await server.view(round_id)
+        assert (view["state"], view["evicted"]) == ("revealing", ["m-3"])
+        asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+        assert isinstance(parse(asked.content), Evictions)
+        assert (await party.play(server, round_id))["state"] == "done"
+        assert (await party.check_result(server, round_id))["evicted"] == ["m-3"]
+
+
+async def test_the_ledger_refuses_a_set_without_one_and_names_group_and_rounds(
+    server: Server, formed: Party
+) -> None:
+    first = await formed.open_round(server)
+    assert (await formed.play(server, first))["state"] == "done"
+    formed.drop = {"m-5": After.OPENING}
+    second = await formed.open_round(server)
+    view = await formed.play(server, second)
+    assert view["state"] == "voided"
+    fault = view["fault"]
+    assert (fault["cause"], fault["group"], fault["rounds"]) == ("ledger-refused", ["m-5"], [first])
+    # Another lineage never meets the old columns.
+    formed.lineages = dict.fromkeys(formed.ids, b"new one!")
+    third = await formed.open_round(server)
+    view = await formed.play(server, third)
+    assert (view["state"], view["attempt"], view["survivors"]) == ("done", 1, list(formed.ids[:5]))
+
+
+async def test_decryptors_who_know_more_than_the_coordinator_name_group_and_rounds(
+    server: Server, formed: Party
+) -> None:
+    """A coordinator that asks for such a set all the same is told by whom, and what it would have shown."""
+    first = await formed.open_round(server)
+    await formed.play(server, first)
+    formed.drop = {"m-5": After.OPENING}
+    second = await formed.open_round(server)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("protocol.coordinator.checking.check_survivors", lambda *_: None)
+        view = await formed.play(server, second)
+    fault = view["fault"]
+    assert (view["state"], fault["cause"]) == ("voided", "ledger-refused")
+    assert (fault["group"], fault["rounds"]) == (["m-5"], [first])
+    assert fault["parties"] == ["m-0"]
+    assert "m-0 refused to sign: the columns of 1 members" in fault["detail"]
+
+
+async def test_an_exception_lets_one_round_pass(server: Server, formed: Party) -> None:
+    await formed.play(server, await formed.open_round(server))
+    formed.drop = {"m-5": After.OPENING}
+    exception = formed.exception(1, ("m-5",))
+    assert (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()["next_sequence"] == 1
+    for forged, cause in (
+        (formed.exception(2, ("m-5",)), "exception-refused"),
+        (formed.exception(1, ("m-5",), cohort=bytes(32)), "exception-refused"),
+    ):
+        refused = await formed.try_round(server, exceptions=[forged.to_bytes().hex()])
+        assert (refused.status_code, refused.json()["cause"]) == (422, cause)
+    unsigned = bytearray(exception.to_bytes())
+    unsigned[-1] ^= 1
+    refused = await formed.try_round(server, exceptions=[unsigned.hex()])
+    assert refused.json()["cause"] == Cause.BAD_SIGNATURE
+    assert (await formed.try_round(server, exceptions=["ff"])).json()["cause"] == Cause.TRUNCATED
+    round_id = await formed.open_round(server, exceptions=[exception.to_bytes().hex()])
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))
+
+
+async def test_a_new_cohort_goes_on_with_the_federations_history(server: Server, formed: Party) -> None:
+    first = await formed.open_round(server)
+    await formed.play(server, first)
+    await formed.open_cohort(server)
+    await formed.enrol(server)
+    formed.drop = {"m-5": After.OPENING}
+    second = await formed.open_round(server)
+    view = await formed.play(server, second)
+    assert (view["state"], view["fault"]["cause"]) == ("voided", "ledger-refused")
+    assert view["fault"]["rounds"] == [first]
+
+
+async def test_a_roster_that_withholds_rare_classes_opens_no_round_in_this_release(
+    server: Server, party: Party
+) -> None:
+    await party.found(server)
+    party.roster = party.make_roster(party.roster.coordinator, version=2, withhold=1)
+    await server.client.put(
+        f"/v1/federations/{party.federation}/roster", content=party.roster.to_bytes(), headers=OCTETS
+    )
+    await party.open_cohort(server)
+    await party.enrol(server)
+    refused = await party.try_round(server)
+    assert refused.json()["cause"] == "terms-refused"
+    assert "--publish-rare-classes" in refused.json()["detail"]
+
+
+async def test_a_member_gets_the_cards_that_it_needs(server: Server, party: Party) -> None:
+    await party.found(server)
+    await party.open_cohort(server)
+    early = await server.client.get(f"/v1/cohorts/{party.cohort}/manifest/m-0")
+    assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
+    await party.enrol(server)
+    stranger = await server.client.get(f"/v1/cohorts/{party.cohort}/manifest/m-9")
+    assert (stranger.status_code, stranger.json()["cause"]) == (422, "unknown-member")
+
+
+async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    assert rest.round_name(server.coordinator.rounds[round_id].attempt.context) == round_id
+    other = await server.client.get(f"/v1/contexts/{round_id}{'0' * 48}/closing")
+    assert (other.status_code, other.json()["cause"]) == (404, "not-found")

@@ -1,0 +1,415 @@
+"""The inputs of the vectors, one list of cases a file."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from itertools import combinations
+from random import Random
+from typing import Any
+
+from protocol.shamir import PRIME
+from tests.vectors.rounds import Recorded
+
+Case = dict[str, Any]
+
+
+def seed(name: str, count: int = 32) -> str:
+    """Bytes that nobody chose."""
+    return "".join(sha256(f"{name} {i}".encode()).hexdigest() for i in range(-(-count // 32)))[: 2 * count]
+
+
+def case(name: str, function: str, **inputs: Any) -> Case:
+    return {"name": name, "function": function, "input": inputs}
+
+
+LOW_ORDER = (
+    "00" * 32,
+    "01" + "00" * 31,
+    "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800",
+    "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157",
+    "ecffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "edffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+    "eeffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff7f",
+)
+PUBLIC = "de9edb7d7b7dc1b4d35b61c2ece435373f8343c85b78674dadfc7e146f882b4f"
+"""RFC 7748 §6.1, Bob's."""
+
+
+def keys() -> Iterator[Case]:
+    bound = {"cohort": seed("cohort"), "manifest_hash": seed("manifest")}
+    ends = {"low": "ann", "high": "bob"}
+    for purpose in ("pair-mask", "pair-box"):
+        yield case(
+            f"K_0 for {purpose}",
+            "pair-key",
+            purpose=purpose,
+            private=seed("x"),
+            public=PUBLIC,
+            **ends,
+            **bound,
+        )
+    for point in LOW_ORDER:
+        yield case(
+            f"low order {point[:8]}",
+            "pair-key",
+            purpose="pair-mask",
+            private=seed("x"),
+            public=point,
+            **ends,
+            **bound,
+        )
+    for sequence in (1, 2, 2**32, 2**53 - 1):
+        yield case(
+            f"K_{sequence}", "ratchet", key=seed(f"key {sequence}"), cohort=seed("cohort"), sequence=sequence
+        )
+    yield case("r_uv", "mask-seed", key=seed("key"), context=seed("ctx"), **ends)
+    for dealer, decryptor in (("ann", "bob"), ("bob", "ann")):
+        yield case(
+            f"the box of {dealer} for {decryptor}",
+            "box-key",
+            key=seed("key"),
+            context=seed("ctx"),
+            salt=seed("salt"),
+            dealer=dealer,
+            decryptor=decryptor,
+        )
+    for purpose, members, extra in (
+        ("commit-self", ["ann"], {}),
+        ("commit-edge", ["ann", "bob"], {}),
+        ("commit-share", ["ann", "bob"], {"index": 0}),
+        ("commit-share", ["ann", "bob"], {"index": 257}),
+    ):
+        secret = seed("share", 36) if extra else seed("seed")
+        name = f"{purpose} {extra.get('index', '')}".strip()
+        yield case(
+            name, "commitment", purpose=purpose, context=seed("ctx"), members=members, secret=secret, **extra
+        )
+    for index in range(3):
+        yield case(
+            f"Ed25519 {index}", "signed", seed=seed(f"identity {index}"), digest=seed(f"digest {index}")
+        )
+
+
+def hashes() -> Iterator[Case]:
+    yield case("no field", "hash", tag="roster", fields=[])
+    yield case("an empty field", "hash", tag="roster", fields=[""])
+    yield case("two fields", "hash", tag="link", fields=["61", "6263"])
+    yield case("the same bytes, split otherwise", "hash", tag="link", fields=["6162", "63"])
+
+
+def merkle() -> Iterator[Case]:
+    for count in (1, 2, 3, 4, 5, 6, 7, 8, 9, 13):
+        yield case(f"{count} leaves", "merkle", leaves=[seed(f"leaf {i}", 4 + i) for i in range(count)])
+    yield case("the leaf of no bytes", "merkle", leaves=[""])
+
+
+def merkle_paths(trees: list[Case]) -> Iterator[Case]:
+    """Right paths, and what must not pass for one."""
+    for tree in trees:
+        leaves, found = tree["input"]["leaves"], tree["output"]
+        count = len(leaves)
+        if count not in {1, 5, 8}:
+            continue
+        index = count - 1
+        right = {
+            "root": found["root"],
+            "leaf": leaves[index],
+            "index": index,
+            "count": count,
+            "path": found["paths"][index],
+        }
+        for name, change in (
+            ("holds", {}),
+            ("of another leaf", {"leaf": "00"}),
+            ("for another index", {"index": index - 1}),
+            ("for another count", {"count": count + 1}),
+            ("with a node more", {"path": [*right["path"], "00" * 32]}),
+            ("beyond the last leaf", {"index": count}),
+            ("to another root", {"root": "00" * 32}),
+        ):
+            yield case(f"{tree['name']}, {name}", "merkle-path", **{**right, **change})
+
+
+def masks() -> Iterator[Case]:
+    for bits in (8, 32, 33, 48, 64):
+        for offset in (0, 8, 4096, 2**20):
+            yield case(
+                f"{bits} bits from {offset}",
+                "keystream",
+                seed=seed("mask"),
+                bits=bits,
+                offset=offset,
+                count=11,
+            )
+    # Two seeds with the same first half: a cipher keyed with 16 bytes, or with them folded, could not tell
+    head = seed("mask")[:32]
+    for tail in ("00" * 16, "01" + "00" * 15, head):
+        name = f"256-bit seeds reach the cipher unfolded, {tail[:2]}"
+        yield case(name, "keystream", seed=head + tail, bits=32, offset=0, count=8)
+    elements = [0, 1, -1, 2**31 - 1, -(2**31), 12345, -54321, 7, 8]
+    for bits in (32, 48):
+        yield case(
+            f"a chunk at {bits} bits",
+            "masked",
+            bits=bits,
+            offset=64,
+            elements=elements,
+            added=[seed("b"), seed("r1")],
+            subtracted=[seed("r0")],
+        )
+
+
+def packing() -> Iterator[Case]:
+    for bits in (8, 9, 16, 31, 32, 33, 42, 48, 63, 64):
+        half = 2 ** (bits - 1)
+        elements = [0, 1, -1, half - 1, -half, half // 3, -(half // 5), 2, -2, 3, 5]
+        yield case(f"{bits} bits", "pack", bits=bits, elements=elements)
+        yield case(f"{bits} bits, one element", "pack", bits=bits, elements=[-half])
+
+
+def unpacking(packed: list[Case]) -> Iterator[Case]:
+    for each in packed:
+        bits, count, data = each["input"]["bits"], len(each["input"]["elements"]), each["output"]["packed"]
+        if count == 1:
+            continue
+        yield case(each["name"], "unpack", bits=bits, count=count, packed=data)
+        yield case(f"{each['name']}, truncated", "unpack", bits=bits, count=count, packed=data[:-2])
+        yield case(f"{each['name']}, a byte left over", "unpack", bits=bits, count=count, packed=data + "00")
+        if count * bits % 8:
+            padded = data[:-2] + f"{int(data[-2:], 16) | 0x80:02x}"
+            yield case(f"{each['name']}, padded with a one", "unpack", bits=bits, count=count, packed=padded)
+
+
+def shamir() -> Iterator[Case]:
+    random = Random(1)
+    for holders, threshold, secrets in ((2, 2, 1), (5, 4, 2), (7, 5, 1)):
+        rows = [[random.randrange(PRIME) for _ in range(9 * secrets)] for _ in range(threshold - 1)]
+        named = [seed(f"secret {i}") for i in range(secrets)]
+        yield case(f"{threshold} of {holders}", "deal", secrets=named, holders=holders, coefficients=rows)
+    extremes = [[0] * 9, [PRIME - 1] * 9]
+    for name, secret in (("the least secret", "00" * 32), ("the greatest secret", "ff" * 32)):
+        yield case(name, "deal", secrets=[secret], holders=4, coefficients=extremes)
+
+
+def recoveries(dealt: list[Case]) -> Iterator[Case]:
+    for each in dealt:
+        rows, threshold = each["output"]["shares"], 1 + len(each["input"]["coefficients"])
+        for positions in list(combinations(range(len(rows)), threshold))[:4]:
+            for secret in range(len(rows[0])):
+                shares = [rows[p][secret] for p in positions]
+                name = f"{each['name']}, secret {secret} from {' '.join(map(str, positions))}"
+                yield case(name, "recover", positions=list(positions), shares=shares)
+    rows = [row[0] for row in dealt[1]["output"]["shares"]]
+    whole = {"positions": [0, 1, 2, 3], "shares": rows[:4]}
+    word = (PRIME).to_bytes(4, "little").hex()
+    for name, change in (
+        ("a position twice", {"positions": [0, 1, 2, 2]}),
+        ("a word that is p", {"shares": [word + rows[0][8:], *rows[1:4]]}),
+        ("a word above p", {"shares": ["ffffffff" + rows[0][8:], *rows[1:4]]}),
+        ("a short share", {"shares": [rows[0][:-2], *rows[1:4]]}),
+        ("a long share", {"shares": [rows[0] + "00000000", *rows[1:4]]}),
+        ("shares of two dealings", {"shares": [dealt[2]["output"]["shares"][0][0], *rows[1:4]]}),
+        ("shares at other positions", {"positions": [4, 1, 2, 3]}),
+    ):
+        yield case(f"refused: {name}", "recover", **{**whole, **change})
+
+
+def boxes() -> Iterator[Case]:
+    for count in (1, 3):
+        yield case(
+            f"{count} shares", "box", key=seed("box"), shares=seed("shares", 36 * count), context=seed("ctx")
+        )
+
+
+def opened_boxes(sealed: list[Case]) -> Iterator[Case]:
+    inputs, data = sealed[0]["input"], sealed[0]["output"]["box"]
+    whole = {"key": inputs["key"], "box": data, "context": inputs["context"]}
+    flipped = f"{int(data[:2], 16) ^ 1:02x}{data[2:]}"
+    for name, change in (
+        ("opens", {}),
+        ("refused: a bit flipped", {"box": flipped}),
+        ("refused: truncated", {"box": data[:-2]}),
+        ("refused: empty", {"box": ""}),
+        ("refused: of another context", {"context": seed("another")}),
+        ("refused: under another key", {"key": seed("another")}),
+    ):
+        yield case(name, "open-box", **{**whole, **change})
+
+
+def graphs() -> Iterator[Case]:
+    for members, degree, committee in ((10, 4, 3), (250, 20, 15)):
+        beacon = seed(f"beacon {members}")
+        of = [f"m-{i:05}" for i in (0, 1, members - 1)]
+        yield case(
+            f"{members} members",
+            "ring",
+            members=members,
+            degree=degree,
+            beacon=beacon,
+            committee=committee,
+            of=of,
+        )
+
+
+def windows(drawn: list[Case]) -> Iterator[Case]:
+    inputs, order = drawn[0]["input"], drawn[0]["output"]["order"]
+    shared = {key: inputs[key] for key in ("members", "degree", "beacon")}
+    around = [f"m-{i:05}" for i in order]
+    for name, lost, most in (
+        ("nobody lost", [], 0),
+        ("two next to each other", around[3:5], 1),
+        ("as many as may be", around[3:5], 2),
+        ("across the end of the ring", [around[0], around[-1]], 1),
+        ("too far apart", [around[0], around[5]], 1),
+    ):
+        yield case(name, "window", **shared, lost=sorted(lost), dropped_max=most)
+
+
+def sizes() -> Iterator[Case]:
+    whole = (3, 4, 5, 6, 8, 12, 50, 100, 200, 201, 300, 700, 999, 1000, 1001, 10_000)
+    table = [(n, n, 0, n // 4, 100) for n in whole]
+    table += [
+        (1000, 1000, 50, 250, 100),
+        (10_000, 10_000, 50, 2500, 100),
+        (7, 7, 4, 1, 100),
+        (50, 50, 1, 12, 100),
+    ]
+    table += [(1000, 1000, 0, 50, 50), (1000, 1000, 0, 100, 100), (1000, 1000, 0, 0, 0), (201, 201, 0, 0, 0)]
+    table += [(300, 300, 0, 75, 374), (8, 10, 0, 2, 100), (900, 1200, 0, 300, 100), (6, 8, 4, 2, 100)]
+    table += [
+        (2, 2, 0, 0, 100),
+        (3, 3, 0, 1, 100),
+        (6, 6, 0, 4, 100),
+        (1500, 1500, 0, 700, 374),
+        (4, 12, 0, 3, 100),
+    ]
+    for n, roster, nominated, a, loss in table:
+        nominees = f", {nominated} nominated" if nominated else ""
+        name = f"n={n} of {roster}, a={a}, loss={loss}{nominees}"
+        yield case(name, "sizes", roster=roster, members=n, nominated=nominated, a=a, h_min=3, loss=loss)
+    yield case("h_min above 3", "sizes", roster=20, members=20, nominated=0, a=5, h_min=9, loss=100)
+
+
+def disputes(edges: list[str], boxes_: tuple[str, ...] = ()) -> list[Case]:
+    made = [{"cause": "edge-disagreement", "parties": list(edge)} for edge in edges]
+    return made + [{"cause": "box-refused", "parties": list(edge)} for edge in boxes_]
+
+
+def covers() -> Iterator[Case]:
+    for name, edges, complaints in (
+        ("none", [], ()),
+        ("one edge", ["ab"], ()),
+        ("a lone complaint drops its dealer", [], ("ba",)),
+        ("two complaints of one dealer", [], ("ab", "ac")),
+        ("an edge and a complaint between the same two", ["ab"], ("ab",)),
+        ("a star", ["ab", "ac", "ad"], ()),
+        ("a path of three", ["ab", "bc", "cd"], ()),
+        ("a triangle", ["ab", "bc", "ac"], ()),
+        ("a square", ["ab", "bc", "cd", "ad"], ()),
+        ("a pentagon with a tail", ["ab", "bc", "cd", "de", "ae", "ef"], ()),
+        ("everybody against everybody", [a + b for a, b in combinations("abcdef", 2)], ()),
+        ("apart from one another", ["ab", "cd"], ("fe",)),
+    ):
+        for ranked in (0, 1):
+            yield case(
+                f"{name}, ranked {ranked}",
+                "cover",
+                context=seed(f"rank {ranked}"),
+                disputes=disputes(edges, complaints),
+            )
+
+
+def columns(text: str) -> list[Case]:
+    """Members by letter; "a1" is another lineage of a, "a'" the first one with other records."""
+    found = []
+    for word in text.split():
+        lineage = word[1] if len(word) > 1 and word[1].isdigit() else "0"
+        records = "1" if word.endswith("'") else "0"
+        found.append({"member": word[0], "lineage": f"0{lineage}" * 8, "records": f"0{records}" * 8})
+    return found
+
+
+def ledgers() -> Iterator[Case]:
+    whole = "a b c d e f"
+    for name, rounds, proposal, family, exceptions in (
+        ("nothing opened", [], whole, "exact", []),
+        ("the same set again", [whole], whole, "exact", []),
+        ("one member less", [whole], "a b c d e", "exact", []),
+        ("one member more", ["a b c d e"], whole, "exact", []),
+        ("half of them", [whole], "a b c", "exact", []),
+        ("three rounds over P and u, Q, P and Q", ["a b c d", "e f g h"], "a b c e f g h", "exact", []),
+        ("a union of two", ["a b c", "d e f"], whole, "exact", []),
+        ("one changed record set", [whole], "a' b c d e f", "exact", []),
+        ("three changed record sets", [whole], "a' b' c' d e f", "exact", []),
+        ("a new lineage", [whole], "a1 b1 c1", "exact", []),
+        ("an unrelated round that is too small", ["x y"], whole, "exact", []),
+        ("related through another round", ["a b c x y z", "x"], "a b c d e f", "exact", []),
+        ("an exception for whom it names", [whole], "a b c d e", "exact", [["f"]]),
+        ("an exception for somebody else", [whole], "a b c d e", "exact", [["a"]]),
+        ("a noisy lineage in an exact round", ["noisy:a b c d e f"], whole, "exact", []),
+        ("an exact lineage in a noisy round", [whole], "a b c d e", "noisy", []),
+        ("noisy after noisy", ["noisy:a b c d e f"], "a b c d e", "noisy", []),
+        ("an indicator round beside an exact one", [whole], "a b c d e", "indicator", []),
+        ("two indicator rounds", ["indicator:a b c d e f"], "a b c d e", "indicator", []),
+    ):
+        opened = []
+        for number, text in enumerate(rounds):
+            kind, _, members = text.rpartition(":")
+            opened.append(
+                {
+                    "context": f"{number + 1:02x}" * 32,
+                    "family": kind or "exact",
+                    "survivors": columns(members),
+                }
+            )
+        made = {"context": "ff" * 32, "family": family, "survivors": columns(proposal)}
+        yield case(name, "ledger", opened=opened, proposal=made, floor=3, exceptions=exceptions)
+
+
+def exposures(ruled: list[Case]) -> Iterator[Case]:
+    for each in ruled:
+        if each.get("refused") == "ledger-refused":
+            yield case(each["name"], "ledger-exposed", **each["input"])
+
+
+def outcomes() -> Iterator[Case]:
+    set_one, set_two = columns("a b c"), columns("a b d")
+    for name, reason, sets in (
+        ("a sum", "none", [set_one]),
+        ("VOID", "survivors-too-few", []),
+        ("lost without a set", "lost", []),
+        ("lost with two sets", "lost", [set_one, set_two]),
+        ("refused: VOID with a set", "cancelled", [set_one]),
+    ):
+        yield case(name, "outcomes", context=seed("ctx"), reason=reason, sets=sets)
+
+
+def contexts(recorded: Recorded) -> Iterator[Case]:
+    """A first round, and one with links, exceptions and every term."""
+    for name, attempt in recorded.attempts.items():
+        yield case(name, "context", **attempt.opened)
+
+
+def context_preimages(found: list[Case]) -> Iterator[Case]:
+    suite = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31".hex()
+    for each in found:
+        made, opening = each["output"], bytes.fromhex(each["input"]["opening"])
+        roster = bytes.fromhex(each["input"]["roster"])
+        fields = [suite, b"pairwise".hex(), roster[10:42].hex(), made["roster_hash"], made["cohort"]]
+        fields += [made["manifest_hash"], opening[34:42].hex(), opening[42:43].hex(), made["chain"]]
+        fields += [made["terms_hash"], made["layout_hash"], made["exceptions_hash"]]
+        yield case(f"the context's preimage, {each['name']}", "hash", tag="ctx", fields=fields)
+
+
+def messages(recorded: Recorded) -> Iterator[Case]:
+    """Uploads, certificates, what is due and evictions, out of whole rounds."""
+    for name, attempt in recorded.attempts.items():
+        for member, upload in attempt.uploads.items():
+            public = recorded.federation.keys[member].public.hex()
+            yield case(f"{name}, the upload of {member}", "upload", upload=upload, public=public)
+        if attempt.certificate:
+            shared = {**attempt.opened, "certificate": attempt.certificate}
+            yield case(f"{name}, its certificate", "certificate", **shared)
+            if attempt.staying:
+                yield case(f"{name}, what is due", "due", **attempt.opened, staying=attempt.staying)
+            if attempt.evictions:
+                yield case(f"{name}, its evictions", "eviction", **shared, evictions=attempt.evictions)

@@ -1,0 +1,146 @@
+"""The parties of a vector's round, brought to where its log stands: from inputs and messages alone."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from protocol.attempt import Attempt
+from protocol.coordinator import Collecting, Enrolling, Windows
+from protocol.identity import SigningKey
+from protocol.member import Enrolled, MemberPhase, Opened
+from protocol.messages import Cards, Disclosure, Lost, Message, Opening, Past, Roster, parse
+from tests.vectors.rounds import played
+
+ENROLMENT = -1
+"""Where an attempt's number stands otherwise."""
+
+
+class Script:
+    """Random bytes as a vector gives them."""
+
+    def __init__(self, *values: bytes) -> None:
+        self._values = list(values)
+
+    def __call__(self, count: int) -> bytes:
+        value = self._values.pop(0)
+        assert len(value) == count
+        return value
+
+
+def started(document: dict[str, Any], member: str) -> tuple[SigningKey, MemberPhase, list[Message]]:
+    given = {name: bytes.fromhex(value) for name, value in document["members"][member].items()}
+    roster = parse(bytes.fromhex(document["roster"]))
+    cards = parse(bytes.fromhex(document["cards"]))
+    assert isinstance(roster, Roster)
+    assert isinstance(cards, Cards)
+    key = SigningKey(given["identity"])
+    phase, sent = Enrolled.start(
+        member,
+        roster,
+        cards.manifest.cohort,
+        key,
+        expires_s=document["expires_s"],
+        random_bytes=Script(given["mask_private"], given["box_private"], given["nonce"]),
+    )
+    return key, phase, list(sent)
+
+
+def sealed(
+    phase: Opened, key: SigningKey, given: dict[str, Any]
+) -> tuple[MemberPhase, tuple[Message, ...], list[str]]:
+    drawn = [bytes.fromhex(given[name]) for name in ("b_u", "coefficients", "salt")]
+    sealing, vector = phase.seal(Script(*drawn)), np.array(given["vector"], np.int64)
+    chunks, start = [], 0
+    for index in range(phase.attempt.chunks):
+        end = start + phase.attempt.chunk_elements(index)
+        chunks.append(bytes(sealing.chunk(vector[start:end])).hex())
+        start = end
+    tags = {"lineage": bytes.fromhex(given["lineage"]), "records_tag": bytes.fromhex(given["records"])}
+    upload, own = sealing.finish(key, **tags, records=len(vector))
+    return *phase.uploaded(upload, own), chunks
+
+
+def until(phase: Any, member: str, message: Message) -> Any:
+    """The coordinator once it says this to the member: deadlines pass, and the admin closes what is lost."""
+    context = phase.attempt.context
+    if isinstance(message, Opening | Disclosure) or getattr(message, "context", context) != context:
+        return phase  # so is a member that comes late told of an opening, or of how the last attempt ended
+    while phase.request_for(member) != message and phase.deadline_s is not None:
+        phase = phase.expire(phase.deadline_s)
+    if isinstance(message, Lost) and phase.name == "lost":
+        phase = phase.receive(message, 0.0)
+    assert phase.request_for(member) == message
+    return phase
+
+
+def log_of(document: dict[str, Any], attempt: int) -> list[list[Any]]:
+    """What was said, by whom, to whom."""
+    if attempt == ENROLMENT:
+        return list(document["enrolment"])
+    return list(document["attempts"][attempt]["log"])
+
+
+@cache
+def message_of(round_: str, index: int) -> Message:
+    """One message of a round."""
+    return parse(bytes.fromhex(played(round_).document["messages"][index]))
+
+
+def position(round_: str, attempt: int, source: str, to: str, form: type[Message], nth: int = 0) -> int:
+    """Where in the log this one says the nth message of this form to that one."""
+    found = [
+        at
+        for at, (by, receiver, index) in enumerate(log_of(played(round_).document, attempt))
+        if by == source and receiver == to and isinstance(message_of(round_, index), form)
+    ]
+    return found[nth]
+
+
+@cache
+def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningKey, MemberPhase]:
+    """The member as it was before that entry of the log."""
+    document = played(round_).document
+    key, phase, _ = started(document, member)
+    for number in range(ENROLMENT, attempt + 1):
+        log = log_of(document, number)
+        given = document["attempts"][number]["members"].get(member) if number >= 0 else None
+        for _, to, index in log[:at] if number == attempt else log:
+            if to == member:
+                phase, _ = phase.receive(message_of(round_, index), key, document["now_s"])
+                if isinstance(phase, Opened) and given:
+                    phase, _, _ = sealed(phase, key, given)
+    return key, phase
+
+
+@cache
+def coordinator_at(round_: str, attempt: int, at: int) -> Any:
+    """The coordinator as it was before that entry of the log."""
+    document = played(round_).document
+    cards, roster = parse(bytes.fromhex(document["cards"])), parse(bytes.fromhex(document["roster"]))
+    assert isinstance(cards, Cards)
+    assert isinstance(roster, Roster)
+    log = log_of(document, attempt)[:at]
+    if attempt == ENROLMENT:
+        enrolling = Enrolling(roster, 0, document["cap"])
+        for source, _, index in log:
+            if source != "coordinator":
+                enrolling = enrolling.receive(message_of(round_, index), document["now_s"])  # type: ignore[arg-type]  # a card
+        return enrolling
+    opening = parse(bytes.fromhex(document["attempts"][attempt]["opening"]))
+    assert isinstance(opening, Opening)
+    past: tuple[Past, ...] = tuple(
+        coordinator_at(round_, each, len(log_of(document, each))).past for each in range(attempt)
+    )
+    phase: Any = Collecting.begin(
+        Attempt(roster, cards.manifest, opening), Windows(), document["now_s"], past
+    )
+    for source, to, index in log:
+        if source == "coordinator":
+            phase = until(phase, to, message_of(round_, index))
+            continue
+        phase = phase.receive(message_of(round_, index), document["now_s"])
+        if isinstance(phase, Collecting) and source in phase.announced:
+            for chunk in range(phase.attempt.chunks):
+                phase = phase.chunk_stored(source, chunk, document["now_s"])
+    return phase
