@@ -28,6 +28,7 @@ WHO = st.integers(0, 11)
 WHICH = st.sampled_from((0, 0, 0, 0, 1, 1, 2, 3))
 """An attempt, a chain or a document: 0 is the newest."""
 MOSTLY_ALL = st.sampled_from((11, 11, 11, 0, 1, 2, 3, 4))
+NEARLY_ALWAYS_ALL = st.sampled_from((*[11] * 9, 0, 1))
 LINEAGE = st.sampled_from((0, 0, 0, 1, 2))
 """Which of two lineages, and which of two versions of its records."""
 ALL = (1 << 8) - 1
@@ -95,7 +96,7 @@ class Hostile(RuleBasedStateMachine):
 
     @initialize(
         shape=st.sampled_from(SHAPES),
-        stage=st.integers(0, STAGES),
+        stage=st.sampled_from((*range(STAGES), STAGES, STAGES)),
         first=st.booleans(),
         kind=st.sampled_from((0, 0, 1, 2)),
     )
@@ -138,10 +139,14 @@ class Hostile(RuleBasedStateMachine):
         """Go on as an honest coordinator would: runs that only deviate do not come far."""
         go_on(self.world, self._some(who), subset, lineage, which)
 
-    @rule(who=MOSTLY_ALL, which=WHICH)
-    def nudge_again(self, who: int, which: int) -> None:
-        """The same, so that it happens more often."""
-        go_on(self.world, self._some(who), ALL, 0, which)
+    @OPENED
+    @rule(who=NEARLY_ALWAYS_ALL, subset=SUBSET)
+    def march(self, who: int, subset: int) -> None:
+        """The same in every attempt that has not ended, a different set proposed in each."""
+        for number, scene in enumerate(self.world.scenes):
+            if not any(map(self.world.closes, scene.documents)):
+                for member in self._some(who):
+                    _serve(self.world, scene, member, subset if number % 2 else ALL, 0)
 
     @rule(who=WHO, cohort=st.integers(0, COHORTS - 1), lineage=LINEAGE)
     def upload(self, who: int, cohort: int, lineage: int) -> None:

@@ -13,13 +13,15 @@ import numpy as np
 import pytest
 
 from benchmarks.disk import Folder
+from protocol.causes import Cause
 from protocol.coordinator import Checking, Ended, Freezing, Recovered
+from protocol.errors import PeerFault
 from protocol.member import Closed, Uploaded
 from protocol.messages import Upload
 from protocol.ring import Ring
 from protocol.shelf import MemoryShelf, Trees
 from protocol.simulator import After, Federation, Outcome, Vector
-from protocol.storage import Generated
+from protocol.storage import Generated, Unwritten
 
 MEMBERS = 210
 ELEMENTS = 64
@@ -166,3 +168,16 @@ def test_vectors_are_made_whenever_they_are_asked_for() -> None:
     assert [vectors["b"].tolist(), vectors["b"].tolist()] == [[0, 1, 2], [0, 1, 2]]
     assert made == ["b", "b"]
     assert (list(vectors), len(vectors)) == (["a", "b"], 2)
+
+
+def test_a_transcript_that_nobody_reads_stays_empty() -> None:
+    federation = Federation(4)
+    federation.run_round(federation.vectors(4))
+    read, unread = federation.transcript, Unwritten(())
+    phase = federation.phase
+    fault = PeerFault(Cause.SHARE_INVALID)
+    assert unread.received(read.messages()[-1], phase, phase) is unread
+    assert unread.refused(read.messages()[-1], fault) is unread
+    assert unread.moved(phase, phase) is unread
+    assert unread.signed(federation.coordinator, phase.attempt.context) is unread
+    assert unread.entries == ()
