@@ -211,7 +211,8 @@ class Ghost(Mutable):
         if context not in self.sums:
             self.reached["sum"] += 1
             self.sums[context] = columns
-            self._check_groups()
+            if self.attempts[context].opening.terms.family == Family.EXACT:
+                self._check_groups()
 
     def _check_groups(self) -> None:
         """Every group of honest columns that stand in the same exact sums has h_min members, in both readings (§8)."""
