@@ -20,7 +20,8 @@ class PeerFault(Exception):  # noqa: N818 - the field speaks of faults
     Attributes:
         cause: the rule's name in the closed enum.
         detail: what was seen, without any secret value.
-        parties: member ids (or "coordinator", "admin") that the fault names; may be empty.
+        parties: member ids (or "coordinator", "admin") that the fault names; may be empty. A refusal names whom the message
+            claims to be from, which accuses nobody: what proves a party false stands in the transcript (protocol §11).
     """
 
     def __init__(self, cause: Cause, detail: str = "", parties: Iterable[str] = ()) -> None:

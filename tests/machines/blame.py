@@ -17,7 +17,11 @@ ABSENCE = {Cause.QUORUM_LOST, Cause.SURVIVORS_TOO_FEW}
 
 
 def check_end(
-    federation: Federation, outcome: Outcome, liars: Collection[str], tampered: Collection[str] = ()
+    federation: Federation,
+    outcome: Outcome,
+    liars: Collection[str],
+    tampered: Collection[str] = (),
+    late: Collection[str] = (),
 ) -> str:
     """The sum is exact, or the end is clean; in words, how it ended.
 
@@ -26,6 +30,7 @@ def check_end(
         outcome: how it ended.
         liars: who may be named for anything.
         tampered: whose messages were changed on their way: refusing one names its sender.
+        late: whose message of an earlier attempt came in this one: it is refused to its sender, who did nothing wrong.
 
     Raises:
         AssertionError: another sum, an end without a fault, or an honest party that is named as false.
@@ -36,7 +41,7 @@ def check_end(
     check_named(outcome.fault, {*liars, *tampered})
     for who, fault in outcome.faults:
         if who == "coordinator":
-            check_named(fault, {*liars, *tampered})
+            check_named(fault, {*liars, *tampered, *(late if fault.cause == Cause.WRONG_CONTEXT else ())})
     if isinstance(phase, Recovered):
         assert outcome.total is not None
         assert outcome.fault is None

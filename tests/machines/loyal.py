@@ -63,6 +63,7 @@ class Loyal(RuleBasedStateMachine):
         away: members that hear nothing.
         asked: questions on their way, with whom they are for.
         answers: answers on their way, with who sent them.
+        late: whose message came in another attempt than it was meant for.
     """
 
     @initialize(shape=st.sampled_from(SHAPES), first=st.booleans(), seed=st.integers(0, 7))
@@ -79,6 +80,7 @@ class Loyal(RuleBasedStateMachine):
         self.context = self.federation.phase.attempt.context
         self.asked: list[tuple[str, Message]] = []
         self.answers: list[tuple[str, Message]] = []
+        self.late: set[str] = set()
 
     @property
     def _ended(self) -> bool:
@@ -108,6 +110,8 @@ class Loyal(RuleBasedStateMachine):
 
     def _arrive(self, member: str, message: Message) -> None:
         federation = self.federation
+        if getattr(getattr(message, "header", message), "context", self.context) != self.context:
+            self.late.add(member)
         federation.phase = federation._answer(federation.phase, member, message)
         if isinstance(federation.phase, Freezing):
             federation.proposed = federation.phase.survivors  # type: ignore[attr-defined]  # for `other_report`
@@ -227,7 +231,7 @@ class Loyal(RuleBasedStateMachine):
         federation.drop = {}
         assert federation.ending is not None
         federation.endings[self.context] = federation.ending
-        TALLY.reached[check_end(federation, outcome, self.liars)] += 1
+        TALLY.reached[check_end(federation, outcome, self.liars, late=self.late)] += 1
 
     def _drive(self) -> None:
         """Everybody is back and keeps the rules: the attempt ends, whatever went before."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.attempt import Attempt
+from protocol.causes import Cause
 from protocol.due import Due, due_secrets
 from protocol.identity import SigningKey
 from protocol.keys import PairKey
@@ -15,6 +16,7 @@ from protocol.unmasking import Unmasking
 from tests.machines import hostile
 from tests.machines.campaign import ROUNDS, run_batch
 from tests.machines.cast import COHORTS, SHAPES, fork
+from tests.machines.loyal import Loyal
 
 BATCHES_MAX = 8
 
@@ -147,3 +149,25 @@ def test_regression_a_report_from_the_other_cohort() -> None:
     assert world.tell(member, 1 - scene.cohort, ReportRequest(scene.context)) == ()
     assert world.tell(member, scene.cohort, VoidRequest(scene.context, "cancelled"))
     assert world.tell(member, scene.cohort, ReportRequest(scene.context))
+
+
+def test_regression_a_message_of_the_attempt_before() -> None:
+    """What a restarted member sends again may come in the next attempt: it is refused to its sender, and the end names nobody."""
+    run = Loyal()
+    run.begin(shape=SHAPES[0], first=False, seed=0)
+    member = run.federation.ids[0]
+    run.serve_all(lost=0, deceit=0)
+    run.serve_all(lost=0, deceit=0)
+    run.vanish(who=0)
+    run.serve_all(lost=0, deceit=0)
+    run.cancel(sure=0)
+    run.next()
+    run.crash(who=0)
+    assert run.answers
+    while run.federation.phase.name != "revealing":
+        run.expire(early=1)
+    run.arrive(again=False, which=0)
+    assert run.late == {member}
+    ((_, fault),) = run.federation.faults
+    assert (fault.cause, fault.parties) == (Cause.WRONG_CONTEXT, (member,))
+    run.teardown()
