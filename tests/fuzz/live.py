@@ -18,7 +18,7 @@ import numpy as np
 
 import protocol
 from protocol import rest
-from protocol.coordinator import Ended
+from protocol.coordinator import Ended, Recovered
 from protocol.errors import PeerFault
 from protocol.messages import Message, Opening
 from protocol.shelf import MemoryShelf
@@ -225,9 +225,11 @@ class Live(Recorder):
             if not isinstance(outcome.fault, PeerFault):
                 self.tally.violation(f"a round ended {outcome.phase} without a fault", b"")
             return
-        exact = np.sum([federation.vectors(ELEMENTS)[member] for member in outcome.survivors], axis=0)
+        assert isinstance(outcome.phase, Recovered)
+        summed = outcome.phase.summed
+        exact = np.sum([federation.vectors(ELEMENTS)[member] for member in summed], axis=0)
         if not np.array_equal(outcome.total, exact):
-            self.tally.violation(f"the sum over {outcome.survivors} is not exact", b"")
+            self.tally.violation(f"the sum over {summed} is not exact", b"")
 
 
 def mutated(stage: Stage, message: Message, mutator: Mutator) -> tuple[bytes, bool]:

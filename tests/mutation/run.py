@@ -16,7 +16,9 @@ import ast
 import contextlib
 import importlib
 import json
+import math
 import os
+import resource
 import signal
 import sys
 import tempfile
@@ -62,6 +64,8 @@ QUIET = (
 TESTS_S = 15.0
 """Most seconds of tests, as they take unmutated, that are spent on one mutant."""
 HUNG, BROKEN = "timeout", 70
+ASLEEP = 10
+"""So many times its limit of processor time a mutant may take by the clock: it hangs without working."""
 
 
 class Timing:
@@ -192,9 +196,18 @@ def own_tests(mutant: Mutant) -> str:
     return "tests/" + str(Path(mutant.path).with_name(f"test_{Path(mutant.path).name}"))
 
 
+def limited(cpu_s: float, action: Callable[[], int]) -> int:
+    """In a child: `action` within so much processor time, however busy the machine is."""
+    most = math.ceil(cpu_s)
+    resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))
+    return action()
+
+
 def end_of(status: int) -> str:
     """What a child's status says of its mutant; SystemExit where the child itself went wrong."""
     code = os.waitstatus_to_exitcode(status)
+    if code == -signal.SIGXCPU:
+        return HUNG
     if code == BROKEN:
         raise SystemExit("a mutant could not be made or tried")
     # 5, no test was found, is no kill; 2 and 4 are what a module that cannot be imported gives
@@ -221,7 +234,8 @@ def verdicts(
                 ends[mutant] = "survived"
                 continue
             limit_s = 20 + 5 * sum(seconds[test] for test in tests)
-            running[forked(partial(tried, mutant, tests))] = (mutant, monotonic() + limit_s)
+            child = forked(partial(limited, limit_s, partial(tried, mutant, tests)))
+            running[child] = (mutant, monotonic() + ASLEEP * limit_s)
         for child, (mutant, deadline_s) in list(running.items()):
             done, status = os.waitpid(child, os.WNOHANG)
             if not done and monotonic() > deadline_s:
