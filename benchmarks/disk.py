@@ -1,8 +1,10 @@
 """A simulation's stores in a folder: what grows with the cohort lies on disk, and memory holds where it lies."""
 
 import io
+import os
 import pickle
 import shutil
+import weakref
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
@@ -142,7 +144,8 @@ class FolderShelf:
     """A file of records of one width, a delivery each: dealer after dealer in order of arrival, place after place."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        weakref.finalize(self, os.close, self._file)
         self._first: dict[str, int] = {}  # a dealer's first record
         self._records, self._width_bytes = 0, 0
 
@@ -155,16 +158,17 @@ class FolderShelf:
             paths_bytes = 2 * 32 * len(upload.share_rows).bit_length()
             sealed_bytes = max(map(len, upload.boxes)) + len(upload.share_rows[0])
             self._width_bytes = len(upload.header.encode_fields()) + 64 + sealed_bytes + paths_bytes + 16
+        width, start = self._width_bytes, self._records * self._width_bytes
+        records = (
+            trees.delivery(upload, place).encode_fields().ljust(width, b"\0") for place in range(holders)
+        )
+        os.pwrite(self._file, b"".join(records), start)
         self._first[dealer] = self._records
         self._records += holders
-        with self._path.open("ab") as file:
-            for place in range(holders):
-                file.write(trees.delivery(upload, place).encode_fields().ljust(self._width_bytes, b"\0"))
 
     def delivery(self, dealer: str, place: int) -> Delivery:
-        with self._path.open("rb") as file:
-            file.seek((self._first[dealer] + place) * self._width_bytes)
-            return Delivery.decode_fields(Reader(file.read(self._width_bytes)))
+        start = (self._first[dealer] + place) * self._width_bytes
+        return Delivery.decode_fields(Reader(os.pread(self._file, self._width_bytes, start)))
 
     def row(self, dealer: str, place: int) -> bytes:
         return self.delivery(dealer, place).row

@@ -164,6 +164,7 @@ class Round:
         for member in self.bystanders:
             self._tell(member, phase.certificate, "reveal")
         self._add_up(phase)
+        gc.unfreeze()
 
     def member_cpu_s(self) -> list[dict[str, float]]:
         """By stage, of each member that holds shares and was asked in every stage."""
@@ -309,6 +310,7 @@ class Round:
 
     def _take(self, member: str, step: Step) -> list[Message]:
         self.phases[member], replies = step
+        gc.freeze()  # all the others' objects stand in this process too, and are nobody's to look through
         charge = self.meter.charge
         with charge(member, "store"):
             self.phases[member].to_bytes()

@@ -52,6 +52,7 @@ CASES = (
 )
 LARGE = (Case(1_000, 0), Case(1_000, 100))
 RINGS = {32: 32, 48: 64}  # ours, and the floor's: an element of 48 bits takes a uint64
+LARGE_RINGS = {32: 32}
 
 NOTES = """\
 Complete and SPARSE graphs do not compare: a sparse one costs by its degree, not by the cohort, and promises less; that
@@ -159,26 +160,30 @@ def flower_rounds(case: Case, *, full: bool) -> list[dict[str, Any]]:
     return [flower(case, None, threshold), sparse] if full else [sparse]
 
 
-def compare(case: Case, *, with_flower: bool, full: bool) -> list[dict[str, Any]]:
-    """Ours, the floor's and Flower's figures of one case, an entry a ring.
+def compare(case: Case, rings: dict[int, int], *, with_flower: bool, full: bool) -> list[dict[str, Any]]:
+    """Ours, the floor's, by either way to a keystream, and Flower's figures of one case, an entry a ring.
 
     The systems take turns: a shared machine's speed changes within seconds, and so all meet all of it.
     """
-    turns: dict[int, list[dict[str, Any]]] = {bits: [] for bits in RINGS}
+    turns: dict[int, list[dict[str, Any]]] = {bits: [] for bits in rings}
     for _ in range(case.blocks):
         peers = flower_rounds(case, full=full) if with_flower else []
-        for bits, words in RINGS.items():
+        for bits, words in rings.items():
             own = ours(case, bits)
-            bound = floor(
-                case.members,
-                words,
-                case.lost,
-                repeats=max(case.repeats, 3) if case.members <= 100 else 1,
-                neighbours=case.sizes.degree,
-                threshold=case.sizes.quorum.threshold,
+            bound, ctr = (
+                floor(
+                    case.members,
+                    words,
+                    case.lost,
+                    repeats=max(case.repeats, 3) if case.members <= 100 else 1,
+                    neighbours=case.sizes.degree,
+                    threshold=case.sizes.quorum.threshold,
+                    aes=aes,
+                )
+                for aes in ("gcm", "ctr")
             )
             graphs = {f"flower_{peer['graph']}": peer for peer in peers}
-            turns[bits].append({"ours": own, "floor": bound, **graphs})
+            turns[bits].append({"ours": own, "floor": bound, "floor_ctr": ctr, **graphs})
     rounds = []
     for bits, measured in turns.items():
         systems = median_of(measured)
@@ -192,6 +197,7 @@ def compare(case: Case, *, with_flower: bool, full: bool) -> list[dict[str, Any]
                 "ring_bits": bits,
                 "systems": systems,
                 "ours_over_floor": _over_floor(own, systems["floor"]),
+                "ours_over_floor_ctr": _over_floor(own, systems["floor_ctr"]),
                 "over_ours": {name: _ratios(system, own) for name, system in systems.items()},
             }
         )
@@ -223,13 +229,14 @@ def comparison_table(rounds: list[dict[str, Any]]) -> Table:
         shown = f"{row['members']}, {row['lost']} lost"
         for name, system in row["systems"].items():
             sparse, bound = system["graph"] == "sparse", row["systems"]["floor"]
+            named = f"floor, {system['aes']}" if "aes" in system else system["system"]
             # Another graph has another floor.
             above = _ratios(system, bound) if system.get("shares", bound["shares"]) == bound["shares"] else {}
             beside = row["over_ours"][name]
             table.add_row(
                 shown,
                 f"{system['bits']} b" if "bits" in system else "",
-                system["system"],
+                named,
                 f"SPARSE, {system['shares']}" if sparse else "complete",
                 _ms(system["client_cpu_s"]),
                 _times(above.get("client_cpu_s")),
@@ -283,18 +290,23 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=ROOT / "runs/bench.json")
     parser.add_argument("--quick", action="store_true", help="10 members, measured once, no Flower: seconds")
     parser.add_argument("--skip-flower", action="store_true", help="ours and the floor only")
-    parser.add_argument("--large", action="store_true", help="ours and the floor at 1,000 members: an hour")
+    parser.add_argument(
+        "--large",
+        action="store_true",
+        help="ours and the floor at 1,000 members, 32 bits alone: half an hour",
+    )
     parser.add_argument("--full", action="store_true", help="Flower's complete graph of 100 too: minutes")
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
     with_flower = not (given.quick or given.skip_flower or given.large)
     cases = QUICK if given.quick else LARGE if given.large else CASES
+    rings = LARGE_RINGS if given.large else RINGS
     rounds = []
     try:
         ours(Case(10, 0), 32)  # the first round of a process is slower, and counts for nobody
         for case in cases:
             console.log(case.name, _stack_offset=2)
-            rounds += compare(case, with_flower=with_flower, full=given.full)
+            rounds += compare(case, rings, with_flower=with_flower, full=given.full)
     except BenchError as error:
         sys.exit(f"secure_sum: {error}")
     console.print(comparison_table(rounds), stage_table(rounds))

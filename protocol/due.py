@@ -69,13 +69,13 @@ class Dues:
 
 def shares_due(shares: bytes, due: Collection[Due]) -> bytes:
     """One dealer's run: its shares of the secrets due, out of all of its shares for one decryptor."""
-    return b"".join(shares[d.index * SHARE_BYTES : (d.index + 1) * SHARE_BYTES] for d in due)
+    return b"".join([shares[d.index * SHARE_BYTES : (d.index + 1) * SHARE_BYTES] for d in due])
 
 
 def commitments_due(commitments: bytes, due: Collection[Due]) -> bytes:
     """The same for a row of 16-byte commitments."""
     width = COMMITMENT_BYTES
-    return b"".join(commitments[d.index * width : (d.index + 1) * width] for d in due)
+    return b"".join([commitments[d.index * width : (d.index + 1) * width] for d in due])
 
 
 def secret_commitment(attempt: Attempt, dealer: str, index: int, seed: bytes) -> bytes:

@@ -29,20 +29,35 @@ class AgreementKey:
         try:
             return SecretBytes(self._key.exchange(X25519PublicKey.from_public_bytes(public)))
         except ValueError as error:
-            raise PeerFault(Cause.LOW_ORDER_POINT, f"a key of {owner} is of low order", [owner]) from error
+            raise _low_order(owner) from error
 
     def __repr__(self) -> str:
         return f"<AgreementKey {self.public.hex()[:16]}>"
 
 
-PROBE = AgreementKey(bytes(range(32)))
-"""Agrees with anybody's key, to find those of low order; its secret means nothing."""
+_P = 2**255 - 19
+_ORDER_8 = (
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+)
+_LOW_ORDER = frozenset(u.to_bytes(32, "little") for u in (0, 1, _P - 1, *_ORDER_8))
+"""The u-coordinates of all points of Curve25519 and of its twist whose order divides 8: a secret with them is zero."""
 
 
 def canonical(public: bytes) -> bytes:
     """The one encoding of an X25519 public key's u-coordinate: RFC 7748 §5 also takes u + p, and ignores the top bit."""
     u = int.from_bytes(public, "little") & ((1 << 255) - 1)
-    return (u % (2**255 - 19)).to_bytes(32, "little")
+    return (u % _P).to_bytes(32, "little")
+
+
+def check_order(public: bytes, owner: str) -> None:
+    """Refuse a public key of low order, however it is encoded; the fault names its `owner`."""
+    if canonical(public) in _LOW_ORDER:
+        raise _low_order(owner)
+
+
+def _low_order(owner: str) -> PeerFault:
+    return PeerFault(Cause.LOW_ORDER_POINT, f"a key of {owner} is of low order", [owner])
 
 
 @dataclass(frozen=True)

@@ -64,9 +64,10 @@ class Tree:
         if not 0 <= index < self.count:
             raise Misuse(f"a tree of {self.count} leaves has no leaf {index}")
         siblings = []
-        for level in self._levels[:-1]:
-            if index ^ 1 < len(level):
-                siblings.append(level[index ^ 1])
+        for level in self._levels:
+            beside = index ^ 1  # at the top there is nobody
+            if beside < len(level):
+                siblings.append(level[beside])
             index >>= 1
         return siblings
 

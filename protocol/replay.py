@@ -12,7 +12,7 @@ from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.evicting import check_proof
 from protocol.identity import verify_signature
-from protocol.keys import PROBE
+from protocol.keys import check_order
 from protocol.merkle import verify
 from protocol.messages import (
     COMMITMENT_BYTES,
@@ -136,7 +136,7 @@ def _begun(transcript: Transcript, federation: bytes | None) -> Attempt:
     check_cards(roster, cards)
     for card in cards.by_member.values():
         for key in (card.mask_key, card.box_key):
-            PROBE.agree(key, card.member)
+            check_order(key, card.member)
     check_opening(roster, cards.manifest, opening)
     return Attempt(roster, cards.manifest, opening)
 

@@ -6,7 +6,7 @@ from functools import cached_property
 from protocol.attempt import ALL_CARDS_MAX, cohort_graph, cohort_sizes, colluders_assumed
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.keys import PROBE, canonical
+from protocol.keys import canonical, check_order
 from protocol.merkle import Tree
 from protocol.messages import Cards, KeyCard, Manifest, Roster, Shown, cards_beacon, cards_tree, cohort_id
 from protocol.parameters import HONEST_MIN
@@ -71,7 +71,7 @@ class Enrolling:
                 raise PeerFault(Cause.CARD_CONFLICT, f"{member} sent another card before", [member])
             return self
         for key in (card.mask_key, card.box_key):
-            PROBE.agree(key, member)
+            check_order(key, member)
         keys = (canonical(card.mask_key), canonical(card.box_key))
         if keys[0] == keys[1] or not self.taken.isdisjoint(keys):
             raise PeerFault(Cause.DUPLICATE, f"a key on {member}'s card is in use already", [member])

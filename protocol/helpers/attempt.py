@@ -18,7 +18,7 @@ from protocol.helpers.messages import (
     HelperVote,
     root_outcome,
 )
-from protocol.keys import PROBE, canonical
+from protocol.keys import canonical, check_order
 from protocol.merkle import verify
 from protocol.messages.opening import NO_INDICATOR, Family
 from protocol.messages.outcome import Survivor
@@ -48,7 +48,7 @@ def check_card(roster: Roster, card: HelperCard, cohort: bytes, now_s: float) ->
     card.verify(roster.key_of(helper), helper)
     if now_s >= card.expires_s:
         raise PeerFault(Cause.CARD_EXPIRED, f"the card of {helper} has expired", [helper])
-    PROBE.agree(card.box_key, helper)
+    check_order(card.box_key, helper)
 
 
 def check_votes(roster: Roster, context: bytes, outcome: bytes, votes: tuple[HelperVote, ...]) -> None:

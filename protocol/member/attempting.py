@@ -188,7 +188,7 @@ class Attempting(MemberPhase):
         held = self.held()
         if held or self._refused():
             held = tuple(sorted((*held, *(Dealt(own, self.own_shares) for own in self.own)), key=_by_member))
-        certified = set(certificate.survivors)
+        certified = set(certificate.survivors) if held else ()
         return tuple(dealt for dealt in held if dealt.survivor in certified)
 
 

@@ -1,6 +1,7 @@
 """M1 and M1b: masked uploads, what decryptors get of them, and their receipts (protocol §4.4, §4.5)."""
 
 from collections.abc import Iterable
+from functools import cached_property
 from hashlib import sha256
 from typing import Annotated, ClassVar
 
@@ -15,6 +16,7 @@ MAX_CHUNKS = 1 << 20
 MAX_BOX_BYTES = 36 * MAX_MEMBERS + 16
 COMMITMENT_BYTES = 16
 MAX_ROW_BYTES = COMMITMENT_BYTES * MAX_MEMBERS
+_INDEX_LENGTH, _SHARE_LENGTH = (4).to_bytes(8, "little"), SHARE_BYTES.to_bytes(8, "little")
 
 
 class UploadHeader(Struct):
@@ -39,7 +41,7 @@ class UploadHeader(Struct):
     box_root: Digest
     signature: Signature
 
-    @property
+    @cached_property
     def digest(self) -> bytes:
         """dg_u = H(ctx, u, lin_u, ver_u, salt_u, roots)."""
         return hash_fields(
@@ -163,14 +165,15 @@ def share_commitments(
     context: bytes, dealer: str, decryptor: str, indices: Iterable[int], shares: bytes
 ) -> bytes:
     """`share_commitment` of each of a dealer's shares for one decryptor, one after the other."""
-    # What they have in common is encoded once: a member commits to n² shares and opens as many.
-    head = info(Tag.COMMIT_SHARE, context, dealer.encode(), decryptor.encode()) + (4).to_bytes(8, "little")
-    digests = []
+    # What they have in common is encoded and hashed once: a member commits to n² shares and opens as many.
+    begun = sha256(info(Tag.COMMIT_SHARE, context, dealer.encode(), decryptor.encode()) + _INDEX_LENGTH)
+    commitments = []
     for at, index in zip(range(0, len(shares), SHARE_BYTES), indices, strict=True):
         share = shares[at : at + SHARE_BYTES]
-        tail = index.to_bytes(4, "little") + len(share).to_bytes(8, "little") + share
-        digests.append(sha256(head + tail).digest()[:COMMITMENT_BYTES])
-    return b"".join(digests)
+        commitment = begun.copy()
+        commitment.update(index.to_bytes(4, "little") + _SHARE_LENGTH + share)
+        commitments.append(commitment.digest()[:COMMITMENT_BYTES])
+    return b"".join(commitments)
 
 
 def self_commitment(context: bytes, member: str, seed: bytes) -> Commitment:

@@ -1,11 +1,15 @@
 import hashlib
 import hmac
+from collections.abc import Callable
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
 
+from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.keys import PROBE, AgreementKey, Pair, PairKey, canonical
+from protocol.keys import AgreementKey, Pair, PairKey, canonical, check_order
 from protocol.tags import Tag
 
 P = 2**255 - 19
@@ -40,8 +44,23 @@ def both_ends(tag: Tag = Tag.PAIR_MASK, manifest: bytes = MANIFEST) -> tuple[Pai
 @pytest.mark.parametrize("high_bit", [0, 1 << 255])
 @pytest.mark.parametrize("u", LOW_ORDER)
 def test_low_order_points_are_refused_and_their_owner_named(u: int, high_bit: int) -> None:
-    with pytest.raises(PeerFault, match=r"^low-order-point: a key of eve is of low order \[eve\]$"):
-        PROBE.agree((u | high_bit).to_bytes(32, "little"), "eve")
+    public = (u | high_bit).to_bytes(32, "little")
+    for refuse in (check_order, AgreementKey(b"\x01" * 32).agree):
+        with pytest.raises(PeerFault, match=r"^low-order-point: a key of eve is of low order \[eve\]$"):
+            refuse(public, "eve")
+
+
+@given(st.binary(min_size=32, max_size=32))
+def test_the_table_refuses_exactly_what_makes_no_secret(public: bytes) -> None:
+    assert refuses(check_order, public) == refuses(AgreementKey(b"\x01" * 32).agree, public)
+
+
+def refuses(check: Callable[[bytes, str], object], public: bytes) -> bool:
+    try:
+        check(public, "eve")
+    except PeerFault as fault:
+        return fault.cause is Cause.LOW_ORDER_POINT
+    return False
 
 
 def test_pair_keys_are_hkdf_of_the_shared_secret_under_the_manifest() -> None:

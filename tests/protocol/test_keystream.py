@@ -44,10 +44,65 @@ def test_agrees_with_aes_on_counter_blocks(ring: Ring, elements: int) -> None:
     assert keystream_of(SEEDS[0], ring, elements).tolist() == reference(SEEDS[0], ring, elements).tolist()
 
 
+@pytest.fixture(params=[False, True], ids=["ctr", "gcm"])
+def gcm(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Both ways to the one stream, whichever this machine is faster at."""
+    faster: bool = request.param
+    monkeypatch.setattr(keystream, "_gcm_is_faster", lambda: faster)
+    return faster
+
+
+@pytest.mark.usefixtures("gcm")
 @pytest.mark.parametrize("ring", [Ring(32), Ring(48)])
 def test_agrees_beyond_one_block_of_the_loop(ring: Ring) -> None:
     elements = 2 * keystream._BLOCK_BYTES // ring.itemsize + 13
     assert (keystream_of(SEEDS[1], ring, elements) == reference(SEEDS[1], ring, elements)).all()
+
+
+@pytest.mark.usefixtures("gcm")
+@pytest.mark.parametrize("ring", [Ring(32), Ring(48)])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (2, 0, 1), (0, 0, 1)])
+def test_long_chunks_give_the_same_masks_in_any_order(ring: Ring, order: tuple[int, ...]) -> None:
+    elements = keystream._BLOCK_BYTES // ring.itemsize + 8
+    masks = Masks(ring, added=SEEDS[:1])
+    whole = reference(SEEDS[0], ring, 3 * elements)
+    for chunk in order:
+        words = np.zeros(elements, ring.dtype)
+        masks.apply(words, chunk * elements)
+        assert (words == whole[chunk * elements : (chunk + 1) * elements]).all()
+
+
+@pytest.mark.usefixtures("gcm")
+def test_a_chunk_of_nothing_does_not_move_the_streams() -> None:
+    elements = keystream._BLOCK_BYTES // 4
+    words, masks = np.zeros(elements, np.uint32), Masks(Ring(32), added=SEEDS[:1])
+    masks.apply(words[:0])
+    masks.apply(words)
+    assert (words == reference(SEEDS[0], Ring(32), elements)).all()
+
+
+def test_a_long_vector_takes_its_first_blocks_alone_from_ctr_where_gcm_is_faster(
+    gcm: bool,  # noqa: FBT001
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+
+    def counting(algorithm: algorithms.AES256, mode: modes.CTR) -> Cipher[modes.CTR]:
+        opened.append(mode.name)
+        return Cipher(algorithm, mode)
+
+    monkeypatch.setattr(keystream, "Cipher", counting)
+    masks = Masks(Ring(32), added=SEEDS[:2])
+    elements = keystream._BLOCK_BYTES // 4
+    for start in range(0, 3 * elements, elements):
+        masks.apply(np.zeros(elements, np.uint32), start)
+    assert opened == (["CTR", "CTR", "GCM", "GCM"] if gcm else ["CTR", "CTR"])
+
+
+def test_which_way_is_faster_is_tried_once() -> None:
+    keystream._gcm_is_faster.cache_clear()
+    assert keystream._gcm_is_faster() is keystream._gcm_is_faster()
+    assert keystream._gcm_is_faster.cache_info().misses == 1
 
 
 def test_all_256_bits_of_a_seed_reach_the_cipher() -> None:
