@@ -16,7 +16,8 @@ from tests.machines import hostile
 from tests.machines.campaign import ROUNDS, run_batch
 from tests.machines.cast import COHORTS, SHAPES, fork
 
-BATCHES_MAX = 8
+BATCHES_MAX = 100
+"""A batch ends with the first rule that it breaks, mostly after seconds, though not always this one: as many are run as it takes."""
 
 
 def seen(what: str, part: str = "hostile") -> bool:
