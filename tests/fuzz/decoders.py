@@ -15,9 +15,13 @@ from calibration.lattice import lattice_from
 from protocol import rest
 from protocol.codec import Headed, Struct
 from protocol.errors import Misuse, PeerFault
+from protocol.helpers.messages import HELPER_MESSAGES
+from protocol.helpers.messages import parse as parse_helpers
 from protocol.member import PHASES, load_phase
 from protocol.messages.parse import MESSAGES, parse
+from protocol.packing import PackingError
 from protocol.record import record_digest
+from tests.fuzz.chunks import packed_seeds, read_packed
 from tests.fuzz.live import Recorder, forms, scenario_of
 from tests.fuzz.mutator import Mutator, Pool, encode, parts, sample
 from tests.fuzz.oracle import Tally, phase_of
@@ -78,25 +82,26 @@ def decoders(seed: int = 0) -> tuple[Decoder, ...]:
             for part in parts(value) if isinstance(value, Struct) else ():
                 if isinstance(part, Headed):
                     seen.setdefault(type(part), {})[part.to_bytes()] = None
-    found = []
-    for form in _headed():
-        name, read = form.__name__, _reader(form)
-        refusals: tuple[type[Exception], ...] = (PeerFault,)
-        if form in PHASES.values():
-            name, read, refusals = (
-                f"stored {name}",
-                _read_phase,
-                (PeerFault, Misuse),
-            )  # Misuse: no phase's kind
-        elif form in MESSAGES.values():
-            read = _message_reader(form)
-        found.append(Decoder(name, form, read, refusals, _seeds(form, seen, mutator)))
+    found = [_of_form(form, _seeds(form, seen, mutator)) for form in _headed()]
     layouts = tuple(ffc_layout(dim, classes).to_bytes() for dim, classes in ((2, 2), (8, 3), (1280, 100)))
+    found.append(Decoder("chunk", None, read_packed, (PackingError,), packed_seeds()))
     found.append(Decoder("Layout", None, _read_layout, (CalibrationError,), layouts))
     for model in _models():
         seeds = tuple({_dumped(_instance(model.model_json_schema(), Random(i))): None for i in range(8)})
         found.append(Decoder(f"JSON {model.__name__}", None, _model_reader(model), (ValidationError,), seeds))
     return tuple(found)
+
+
+def _of_form(form: type[Headed], seeds: tuple[bytes, ...]) -> Decoder:
+    """A message's, a stored phase's, or another's."""
+    if form in PHASES.values():
+        refusals = (PeerFault, Misuse)  # Misuse: no phase's kind
+        return Decoder(f"stored {form.__name__}", form, _read_phase, refusals, seeds)
+    read = _reader(form)
+    for messages, parser in ((MESSAGES, parse), (HELPER_MESSAGES, parse_helpers)):
+        if form in messages.values():
+            read = _message_reader(form, parser)
+    return Decoder(form.__name__, form, read, (PeerFault,), seeds)
 
 
 def _seeds(
@@ -122,7 +127,7 @@ def _reader(form: type[Headed]) -> Callable[[bytes], object]:
     return read
 
 
-def _message_reader(form: type[Headed]) -> Callable[[bytes], object]:
+def _message_reader(form: type[Headed], parse: Callable[[bytes], Headed]) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
         alone = None
         try:

@@ -2,13 +2,14 @@
 
 Every `receive` of a party in `protocol` passes through here, whatever its phase: mutants of the message are put into the phase first
 (a phase is a value: the round does not notice), then the message itself, or one of those mutants that were
-taken. So the round goes on from states that no honest run reaches, and must end in the exact sum or a clean fault.
+taken. So the round goes on from states that no honest run reaches, and must end in the exact sum or a clean fault. Rounds with mask
+helpers go the same way, and before each chunk its mutants are refused.
 """
 
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from random import Random
@@ -18,11 +19,15 @@ import numpy as np
 
 import protocol
 from protocol import rest
-from protocol.coordinator import Ended, Recovered
+from protocol.coordinator import Ended
 from protocol.errors import PeerFault
+from protocol.helpers.coordinator import Ended as HelpersEnded
+from protocol.helpers.messages import HELPERS, HelperLost
+from protocol.helpers.simulator import ClientStop, HelperFederation, HelperOutcome, HelperStop
 from protocol.messages import Message, Opening
 from protocol.shelf import MemoryShelf
 from protocol.simulator import After, Federation, Outcome
+from tests.fuzz.chunks import fire
 from tests.fuzz.mutator import Mutator, Pool, encode, inflated
 from tests.fuzz.oracle import Stage, Tally, deliver, place_of
 from tests.fuzz.signing import Signers
@@ -36,9 +41,13 @@ REPLACED_SHARE = 0.02
 Deliver = Callable[[Any, Message, tuple[Any, ...]], Any]
 
 
-def parties() -> list[type]:
-    """Every class in `protocol` that receives messages."""
-    return [form for form in forms() if "receive" in vars(form)]
+ADMITTING = ("receive", "check_upload", "check_chunk")
+"""What takes a peer's bytes: a message, a client's announcement to helpers, a chunk."""
+
+
+def parties() -> list[tuple[type, str]]:
+    """Every class in `protocol` that takes a peer's bytes, with the method."""
+    return [(form, name) for form in forms() for name in ADMITTING if name in vars(form)]
 
 
 def forms() -> list[type]:
@@ -53,31 +62,34 @@ def forms() -> list[type]:
 
 
 @contextmanager
-def interposed(deliver_: Deliver) -> Iterator[dict[type, Any]]:
-    """Let `deliver_` stand before every `receive`; what it calls itself goes straight through."""
-    originals = {form: vars(form)["receive"] for form in parties()}
+def interposed(deliver_: Deliver, chunk: Callable[[Any, Any, int], None]) -> Iterator[None]:
+    """Let `deliver_` stand before whatever is admitted, and `chunk` before a chunk; what they call goes straight through."""
+    originals = {party: vars(party[0])[party[1]] for party in parties()}
     inside = False
 
-    def before(original: Callable[..., Any]) -> Callable[..., Any]:
-        def receive(phase: Any, message: Message, *rest: Any) -> Any:
+    def before(original: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def admit(phase: Any, *arguments: Any) -> Any:
             nonlocal inside
             if inside:
-                return original(phase, message, *rest)
+                return original(phase, *arguments)
             inside = True
             try:
-                return deliver_(phase, message, rest)
+                if name != "check_chunk":
+                    return deliver_(phase, arguments[0], arguments[1:])
+                chunk(phase, arguments[0], arguments[1])
+                return original(phase, *arguments)
             finally:
                 inside = False
 
-        return receive
+        return admit
 
-    for form, original in originals.items():
-        form.receive = before(original)  # type: ignore[attr-defined]  # it is in its __dict__
+    for (form, name), original in originals.items():
+        setattr(form, name, before(original, name))
     try:
-        yield originals
+        yield
     finally:
-        for form, original in originals.items():
-            form.receive = original  # type: ignore[attr-defined]  # as above
+        for (form, name), original in originals.items():
+            setattr(form, name, original)
 
 
 class Watched(Federation):
@@ -86,6 +98,40 @@ class Watched(Federation):
     def __init__(self, recorder: "Recorder", **values: Any) -> None:
         recorder.signers = Signers(self)
         super().__init__(**values)
+
+    def attempt_once(self) -> Outcome:
+        """One attempt over its own vectors."""
+        return self.run_round(terms=self.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS))
+
+    def exact(self, survivors: tuple[str, ...]) -> Any:
+        """What the sum over these must be."""
+        return np.sum([self.vectors(ELEMENTS)[member] for member in survivors], axis=0)
+
+
+class WatchedHelpers(HelperFederation):
+    """The same with mask helpers."""
+
+    def __init__(self, recorder: "Recorder", **values: Any) -> None:
+        recorder.signers = Signers(self)
+        super().__init__(**values)
+
+    def attempt_once(self) -> HelperOutcome:
+        """As above; the admin closes what helpers leave open."""
+        self.begin(self.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS))
+        self.collect()
+        if not isinstance(self.run_until(), HelpersEnded):
+            context, family = self.attempt.context, self.attempt.opening.terms.family
+            self.phase = self.phase.receive(
+                HelperLost.make(self.admin, context=context, family=family, sets=()), self.now_s
+            )
+        return self.finish()
+
+    def exact(self, survivors: tuple[str, ...]) -> Any:
+        """As above."""
+        return np.sum([self.vector(self.ids.index(client), ELEMENTS) for client in survivors], axis=0)
+
+
+Outcomes = list[tuple[Watched | WatchedHelpers, Outcome | HelperOutcome]]
 
 
 class Recorder:
@@ -105,32 +151,45 @@ class Recorder:
         """Note the message, then let it through."""
         self.pool.add(message)
         self.signers.learn(message)
+        stage = Stage(phase, message, rest, None, self.signers)
         try:
-            after = phase.receive(message, *rest)
+            after = stage.admit(message)
         except PeerFault:
-            self.stages.append(Stage(phase, message, rest, None, self.signers))
+            self.stages.append(stage)
             raise
-        self.stages.append(Stage(phase, message, rest, after, self.signers))
+        self.stages.append(replace(stage, after=after))
         return after
 
-    def run(self, scenario: dict[str, Any], rounds: int) -> list[tuple[Federation, Outcome]]:
+    def chunk(self, phase: Any, sender: Any, index: int) -> None:
+        """Before a chunk is checked; there is no message to note."""
+
+    def run(self, scenario: dict[str, Any], rounds: int) -> Outcomes:
         """Run rounds of a scenario; a fault that stops even the enrolment ends it."""
-        outcomes: list[tuple[Federation, Outcome]] = []
-        with interposed(self.deliver):
-            try:
-                federation = Watched(self, **scenario)
-                for _ in range(rounds):
-                    terms = federation.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS)
-                    outcome = federation.run_round(terms=terms)
-                    outcomes.append((federation, outcome))
-            except PeerFault:
-                pass
+        outcomes: Outcomes = []
+        with interposed(self.deliver, self.chunk), suppress(PeerFault):
+            form = WatchedHelpers if "clients" in scenario else Watched
+            self.federation: Watched | WatchedHelpers = form(self, **scenario)
+            for _ in range(rounds):
+                outcomes.append((self.federation, self.federation.attempt_once()))
         return outcomes
 
 
 def scenario_of(seed: int) -> tuple[dict[str, Any], int]:
-    """Members, losses and restarts drawn from a seed, and how many rounds."""
+    """Members, losses and restarts drawn from a seed, and how many rounds; every fourth has mask helpers."""
     random = Random(seed)
+    if seed % 4 == 3:
+        stops, clients = list(HelperStop)[:-1], random.choice((3, 4, 5, 6))
+        away = {client: random.choice(list(ClientStop)) for client in range(clients) if random.random() < 0.1}
+        silent = {
+            random.randrange(HELPERS): random.choice(stops) for _ in range(random.choice((0, 0, 1, 1, 2)))
+        }
+        helped = {
+            "clients": clients,
+            "seed": seed,
+            "restart": random.random() < 0.3,
+            "colluders": clients // 4,
+        }
+        return {**helped, "drop": away, "helper_drop": silent}, random.choice((1, 2, 3))
     members = random.choice((3, 4, 5, 5, 6, 6))
     lost = random.choice((0, 0, 1, 2))
     drop = {member: random.choice(list(After)[1:]) for member in random.sample(range(members), lost)}
@@ -188,6 +247,10 @@ class Live(Recorder):
                     taken.append(result)
         return taken
 
+    def chunk(self, phase: Any, sender: Any, index: int) -> None:
+        """Fire mutants of a chunk at the phase that is about to check it."""
+        fire(phase, sender, index, self.federation.spool, self.mutator, self.tally, self.mutants)
+
     def campaign(self, messages: int) -> Tally:
         """Run seeded scenarios until that many mutants were delivered."""
         seed = self.random.randrange(1 << 30)
@@ -217,18 +280,18 @@ class Live(Recorder):
                     f"{message.member} signed two outcomes of one context", message.to_bytes()
                 )
 
-    def _check(self, federation: Federation, outcome: Outcome) -> None:
-        self.tally.rounds[f"{outcome.phase.name}{' after a mutant' if self.replaced else ''}"] += 1
-        if not isinstance(outcome.phase, Ended):
+    def _check(self, federation: Watched | WatchedHelpers, outcome: Outcome | HelperOutcome) -> None:
+        ending = f"{'helpers: ' if isinstance(outcome, HelperOutcome) else ''}{outcome.phase.name}"
+        self.tally.rounds[f"{ending}{' after a mutant' if self.replaced else ''}"] += 1
+        if not isinstance(outcome.phase, Ended | HelpersEnded):
             self.tally.violation(f"a round ended {outcome.phase}", b"")
         if outcome.total is None:
             if not isinstance(outcome.fault, PeerFault):
                 self.tally.violation(f"a round ended {outcome.phase} without a fault", b"")
             return
-        assert isinstance(outcome.phase, Recovered)
-        summed = outcome.phase.summed
-        exact = np.sum([federation.vectors(ELEMENTS)[member] for member in summed], axis=0)
-        if not np.array_equal(outcome.total, exact):
+        # the evicted are certified survivors whose vectors are not in the sum
+        summed = getattr(outcome.phase, "summed", outcome.survivors)
+        if not np.array_equal(outcome.total, federation.exact(summed)):
             self.tally.violation(f"the sum over {summed} is not exact", b"")
 
 

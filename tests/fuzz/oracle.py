@@ -11,6 +11,10 @@ from typing import Any, Self
 
 from protocol.codec import Headed, Struct
 from protocol.errors import PeerFault
+from protocol.helpers.coordinator import Collecting
+from protocol.helpers.helper import HelperPhase, load_helper
+from protocol.helpers.messages import HELPER_MESSAGES, HelperUpload
+from protocol.helpers.messages import parse as parse_helpers
 from protocol.member import load_phase
 from protocol.member.base import MemberPhase
 from protocol.messages import Message, parse
@@ -29,7 +33,8 @@ class Tally:
         messages: mutants by what they were made from.
         causes: how they were refused, by cause; "accepted" and "no-change" where they were not.
         rounds: how live rounds ended, and how many went on from a mutant.
-    delivered: mutants that were put into a phase; `resigned` of them with a signature made again.
+        delivered: mutants that were put into a phase.
+        resigned: those of them with a signature made again, by what they were made from.
         slowest_s: processor time of the slowest call, and `slowest` what it was.
         violations: by place, the first message that broke a rule there.
     """
@@ -37,8 +42,8 @@ class Tally:
     messages: Counter[str] = field(default_factory=Counter)
     causes: Counter[str] = field(default_factory=Counter)
     rounds: Counter[str] = field(default_factory=Counter)
+    resigned: Counter[str] = field(default_factory=Counter)
     delivered: int = 0
-    resigned: int = 0
     slowest_s: float = 0.0
     slowest: str = ""
     violations: dict[str, str] = field(default_factory=dict)
@@ -87,7 +92,7 @@ class Tally:
     def from_json(cls, text: str) -> Self:
         """What `to_json` wrote."""
         values = json.loads(text)
-        counters = {name: Counter(values[name]) for name in ("messages", "causes", "rounds")}
+        counters = {name: Counter(values[name]) for name in ("messages", "causes", "rounds", "resigned")}
         return cls(**{**values, **counters})
 
 
@@ -117,19 +122,31 @@ class Stage:
         """Phase and message by their classes."""
         return f"{type(self.phase).__name__} < {type(self.message).__name__}"
 
+    def read(self, data: bytes) -> Message:
+        """Decode as the party does that the message is for."""
+        return parse_helpers(data) if type(self.message) in HELPER_MESSAGES.values() else parse(data)
+
+    def admit(self, message: Message) -> Any:
+        """What the phase makes of a message; the message itself where it only says whether it takes it."""
+        if isinstance(message, HelperUpload) and isinstance(self.phase, Collecting):
+            self.phase.check_upload(message, *self.rest)
+            return message
+        return self.phase.receive(message, *self.rest)
+
 
 def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
     """Put `data` into the stage's phase; the phase and messages that follow where it was taken and changed something."""
 
     def receive() -> tuple[Message, Any]:
-        message = parse(data)
+        message = stage.read(data)
         if message.to_bytes() != data:
             tally.violation(f"{stage.name}: decodes, but is encoded otherwise", data)
-        return message, stage.phase.receive(message, *stage.rest)
+        return message, stage.admit(message)
 
-    tally.messages[type(stage.message).__name__] += 1
+    form = type(stage.message).__name__
+    tally.messages[form] += 1
+    tally.resigned[form] += resigned
     tally.delivered += 1
-    tally.resigned += resigned
     taken = tally.call(stage.name, data, receive, (PeerFault,))
     if taken is None:
         return None
@@ -142,7 +159,8 @@ def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
     if after != phase_of(stage.after):
         for what in forgeries(stage, message):
             tally.violation(f"{stage.name}: accepted {what}", data, key=f"{stage.name}: {what}")
-    if isinstance(after, MemberPhase) and load_phase(after.to_bytes()) != after:
+    load = {MemberPhase: load_phase, HelperPhase: load_helper}
+    if any(isinstance(after, form) and load[form](after.to_bytes()) != after for form in load):
         tally.violation(f"{stage.name}: a phase that storage changes", data)
     return result
 

@@ -75,11 +75,12 @@ def main() -> int:
         "seconds": round(monotonic() - began, 1),
         "campaigns": parts,
         "into_phases": total.delivered,
-        "resigned_share": round(total.resigned / max(total.delivered, 1), 3),
+        "resigned_share": round(total.resigned.total() / max(total.delivered, 1), 3),
         "slowest_s": round(total.slowest_s, 4),
         "slowest": total.slowest,
         "rounds": dict(total.rounds.most_common()),
         "by_form": dict(total.messages.most_common()),
+        "resigned_by_form": dict(total.resigned.most_common()),
         "by_cause": dict(total.causes.most_common()),
         "violations": total.violations,
     }

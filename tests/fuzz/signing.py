@@ -5,9 +5,10 @@ from typing import Any
 
 from protocol.codec import Headed, Many, Nested, Struct
 from protocol.errors import Misuse
+from protocol.helpers.messages import HelperUpload
 from protocol.identity import SigningKey
 from protocol.merkle import Tree
-from protocol.messages import Upload, UploadHeader
+from protocol.messages import Upload
 from protocol.sealing import commitment_tree
 from tests.fuzz.mutator import parts
 
@@ -68,24 +69,27 @@ class Signers:
             elif isinstance(codec, Many) and isinstance(codec.item, Nested):
                 changes[name] = tuple(self._resigned(item, kept) for item in held)
         value = replace(value, **changes)  # type: ignore[type-var]  # every subclass is a dataclass
-        if isinstance(value, Upload):
+        if isinstance(value, Upload | HelperUpload):
             return self._with_roots(value)
         key = next(iter(self._candidates(value)), None) if signed(value) else None
         return (key and self._made(key, value)) or value
 
-    def _with_roots(self, upload: Upload) -> Upload:
+    def _with_roots(self, upload: Upload | HelperUpload) -> Upload | HelperUpload:
         """A cheat's announcement is whole: its header signs the roots of what it carries."""
         if not (upload.chunk_digests and upload.boxes):
             return upload
-        header = replace(
-            upload.header,
-            chunk_root=Tree.of(upload.chunk_digests).root,
-            commitment_root=commitment_tree(upload.secret_commitments, upload.share_rows).root,
-            box_root=Tree.of(upload.boxes).root,
-        )
-        remade = self._resigned(header, set())
-        assert isinstance(remade, UploadHeader)
-        return replace(upload, header=remade)
+        roots: dict[str, Any] = {
+            "chunk_root": Tree.of(upload.chunk_digests).root,
+            "box_root": Tree.of(upload.boxes).root,
+        }
+        if isinstance(upload, HelperUpload):
+            if not upload.commitments:
+                return upload
+            roots["seed_root"] = Tree.of(upload.commitments).root
+        else:
+            roots["commitment_root"] = commitment_tree(upload.secret_commitments, upload.share_rows).root
+        header: Any = self._resigned(replace(upload.header, **roots), set())
+        return replace(upload, header=header)
 
     def _candidates(self, part: Struct) -> list[SigningKey]:
         keys = keys_in(self._owner)

@@ -4,10 +4,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
+from protocol import packing
 from protocol.codec import Reader
+from protocol.coordinator import Collecting
+from protocol.helpers.coordinator import Collecting as HelpersCollecting
+from protocol.helpers.messages import HELPER_MESSAGES
 from protocol.messages.parse import MESSAGES
+from protocol.ring import Ring
 from protocol.unmasking import Unmasking
 from tests.fuzz import decoders, oracle
 from tests.fuzz.live import Live
@@ -25,7 +31,12 @@ def test_mutated_messages_in_live_rounds() -> None:
     tally = Live(seed=0, mutants=20).campaign(12_000)
     assert tally.violations == {}
     assert tally.delivered >= 12_000
-    assert tally.resigned >= 0.3 * tally.delivered
+    assert tally.resigned.total() >= 0.3 * tally.delivered
+    helped = {name for name in tally.messages if name.startswith("Helper")}
+    spoken = {form.__name__ for form in HELPER_MESSAGES.values()} - {"HelperCounted", "HelperRefusal"}
+    assert helped >= spoken
+    assert sum(tally.resigned[name] for name in helped) >= 0.3 * sum(tally.messages[name] for name in helped)
+    assert tally.messages["chunk"] > 1_000
     assert tally.causes["accepted"] > 100
     assert len(tally.causes) > 20
 
@@ -33,7 +44,8 @@ def test_mutated_messages_in_live_rounds() -> None:
 def test_mutated_bytes_in_every_decoder() -> None:
     tally = decoders.campaign(0, 8_000)
     assert tally.violations == {}
-    assert {form.__name__ for form in MESSAGES.values()} <= tally.messages.keys()
+    forms = (*MESSAGES.values(), *HELPER_MESSAGES.values())
+    assert {"chunk", *(form.__name__ for form in forms)} <= tally.messages.keys()
     assert tally.causes["accepted"] > 1_000
 
 
@@ -72,6 +84,21 @@ def test_a_sum_that_is_not_exact_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     chunk = Unmasking.chunk
     monkeypatch.setattr(Unmasking, "chunk", lambda *arguments: chunk(*arguments) + 1)
     assert any("is not exact" in what for what in Live(seed=3, mutants=2).campaign(1_000).violations)
+
+
+def test_a_chunk_that_is_not_checked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    for form in (Collecting, HelpersCollecting):
+        monkeypatch.setattr(form, "check_chunk", lambda *_: None)
+    assert any("bytes that were not announced" in what for what in live().violations)
+
+
+def test_padding_that_is_not_checked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def padded(data: bytes, ring: Ring, elements: int) -> object:
+        size = ring.packed_bytes(elements)
+        return np.frombuffer(bytes(data) + bytes(size), np.uint8)[:size]
+
+    monkeypatch.setattr(packing, "_checked", padded)
+    assert any("packed otherwise" in what for what in decoders.campaign(0, 4_000).violations.values())
 
 
 def test_a_slow_call_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,8 @@ from tests.machines.campaign import ROUNDS, run_batch
 from tests.machines.cast import COHORTS, SHAPES, fork
 from tests.machines.loyal import Loyal
 
-BATCHES_MAX = 8
+BATCHES_MAX = 100
+"""A batch ends with the first rule that it breaks, mostly after seconds, though not always this one: as many are run as it takes."""
 
 
 def seen(what: str, part: str = "hostile") -> bool:

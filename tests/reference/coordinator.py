@@ -1,14 +1,13 @@
 """The coordinator of the secure sum (§4): what it admits, asks, and computes. It keeps no deadlines."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from functools import partial, reduce
 from hashlib import sha256
 from typing import Any
 
-from tests.reference import rules, wire
-from tests.reference.reference import Party
-from tests.reference.rules import closing, commit_secret, commit_share, delivered, outcome, pieces, survivor
-from tests.reference.wire import M, Refused, demand, encode, root, sign
+from tests.reference import rules
+from tests.reference.reference import Party, closing, family, outcome, survivor
+from tests.reference.wire import H, M, Refused, demand, encode, root, sign, tree
 
 
 class Coordinator(Party):
@@ -19,10 +18,10 @@ class Coordinator(Party):
         demand(said.expires >= self.now + 86_400, "card-expired")
         cards = vars(self).setdefault("cards", {})
         demand(cards.get(said.member, said) == said, "card-conflict")
-        rules.check_points({**cards, said.member: said}.values())
+        self.check_points({**cards, said.member: said}.values())
         cards[said.member] = said
 
-    def gather(self, a: int, h_min: int, loss: int, caps: Sequence[int]) -> bytes:
+    def gather(self, a: int, h_min: int, loss: int, caps: Any) -> bytes:
         """The Cards of those who came."""
         names, cards = tuple(sorted(self.cards)), [self.cards[name] for name in sorted(self.cards)]
         known = (self.cohort, self.roster_hash, self.counter, names, root(map(encode, cards)))
@@ -30,10 +29,10 @@ class Coordinator(Party):
         self.settle(M.Manifest(*known, *rules.sizes(self.roster, m), m.caps))
         return encode(M.Cards(self.m, tuple(M.Shown(card, ()) for card in cards)))
 
-    def open(self, terms: Any, exceptions: Sequence[Any] = ()) -> bytes:
+    def open(self, terms: Any, exceptions: Any = ()) -> bytes:
         self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.links, terms, tuple(exceptions)))
         vars(self).update(uploads={}, chunks={}, receipts={}, votes={}, proofs={}, evicted=())
-        self.shares: Any = defaultdict(dict)  # dealer and index → holder → share
+        vars(self).update(shares=defaultdict(dict))  # dealer and index → holder → share
         return encode(self.opening)
 
     def on_upload(self, said: Any) -> None:
@@ -41,8 +40,7 @@ class Coordinator(Party):
         header, digests, commits, rows, boxes = said
         member, size = header.member, 1 + self.m.k
         self.verify(header)
-        count = -(-self.terms.elements // self.terms.chunk_elements)
-        shape = [count, size, *(16 * size for _ in self.places)]
+        shape = [-(-self.terms.elements // self.terms.chunk_elements), size, *[16 * size] * len(self.places)]
         shape += [(36 * size + 16) * (d != member) for d in self.places]
         demand([len(digests), len(commits), *map(len, rows + boxes)] == shape, "upload-misshapen", member)
         roots = (root(digests), root((b"".join(commits), *rows)), root(boxes))
@@ -56,39 +54,55 @@ class Coordinator(Party):
     def whole(self) -> list[str]:
         return [v for v in sorted(self.uploads) if self.chunks.keys() >= {*self.uploads[v].chunk_digests}]
 
+    def leaves(self, dealer: str) -> tuple[bytes, ...]:
+        """Of its commitment root."""
+        return (b"".join(self.uploads[dealer].secret_commitments), *self.uploads[dealer].share_rows)
+
     def deliver(self, decryptor: str) -> bytes:
         items, x = [], self.places[decryptor]
-        for header, _, commits, rows, boxes in (self.uploads[v] for v in self.whole() if v != decryptor):
-            tree = (b"".join(commits), *rows)
-            items.append(
-                M.Delivery(header, boxes[x - 1], wire.path(boxes, x - 1), tree[x], wire.path(tree, x))
-            )
+        for header, *_, boxes in (self.uploads[v] for v in self.whole() if v != decryptor):
+            rows = self.leaves(header.member)
+            items.append(M.Delivery(header, boxes[x - 1], tree(boxes, x - 1)[1], rows[x], tree(rows, x)[1]))
         return encode(M.Deliveries(self.context, tuple(items)))
 
     def on_receipt(self, said: Any) -> None:
         headers = [self.uploads[v].header for v in self.whole() if v != said.member]
         right = sorted(said.dealers + said.complaints) == [header.member for header in headers]
-        demand(right and said.uploads == delivered(self.context, headers), "malformed", said.member)
+        demand(right and said.uploads == self.delivered(headers), "malformed", said.member)
         self.receipts[said.member] = said
 
     def on_vote(self, said: Any) -> None:
         self.votes[said.member] = said
 
+    def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
+        """For disputes: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
+        edges, gone = {*conflicts, *map(frozenset, complaints)}, set[str]()
+        while edges:
+            part = {next(iter(edges))}
+            while more := {edge for edge in edges - part if edge & frozenset().union(*part)}:
+                part |= more
+            edges -= part
+            lone = [dealer for dealer, decryptor in complaints if {dealer, decryptor} in part]
+            ranked = sorted(frozenset().union(*part), key=lambda each: H("priority", self.context, each))
+            alone = len(part) == len(lone) == 1 and not part & conflicts
+            gone |= {*lone} if alone else rules.least_cover(part, ranked)
+        return gone
+
     def freeze(self) -> bytes:
         """A Freeze, or the VoidRequest that says why there is none (§4.5)."""
         whole, receipts, t = self.whole(), self.receipts, self.m.t
-        seen = {
-            (v, w): each for v in whole for w, each in zip(self.near(v), self.uploads[v][2][1:], strict=True)
-        }
+        seen = {(v, w): each for v in whole for w, each in zip(self.secrets(v), self.uploads[v][2], strict=True) if w}
         conflicts = {frozenset(pair) for pair, each in seen.items() if seen.get(pair[::-1], each) != each}
         complaints = {(v, d) for d, each in receipts.items() for v in each.complaints}
-        dropped = rules.cover(self.context, conflicts, complaints)
+        dropped = self.dropped(conflicts, complaints)
         clean = {v: sum(v in each.dealers or v == d for d, each in receipts.items()) for v in whole}
-        staying = [self.uploads[v].header for v in whole if v not in dropped and clean[v] >= t]
+        staying = [survivor(self.uploads[v].header) for v in whole if v not in dropped and clean[v] >= t]
+        counted = [each[:3] for at, _, sets in self.history if at == self.terms.indicator for each in sets[0].survivors]
+        staying = [each for each in staying if each[:3] in counted or not any(self.terms.indicator)]
         try:
             demand(len(whole) >= self.m.n_min, "survivors-too-few")
             demand(len(receipts) >= t, "quorum-lost")
-            self.survivors = self._allowed(tuple(map(survivor, staying)))
+            self.survivors = self._allowed(tuple(staying))
             disputed = "edge-disagreement" if conflicts else "box-refused"
             demand(len(self.survivors) >= self.m.n_min or not (conflicts or complaints), disputed)
             self.check_proposal(self.survivors, self.history)
@@ -115,44 +129,54 @@ class Coordinator(Party):
         votes = tuple(self.votes[d] for d in sorted(self.votes) if self.votes[d].outcome == chosen)
         demand(len(votes) >= self.m.t, "certificate-invalid")
         past = M.Past(self.context, reason, (M.SurvivorSet(survivors),) if survivors else ())
-        link = M.Link(self.cohort, *self.place, rules.family(self.terms), self.context, closing(*past))
-        self.links, self.history = (*self.links, link), (*self.history, past)
-        self.next = (self.place[0] + 1, 0) if survivors else (self.place[0], self.place[1] + 1)
+        link = M.Link(self.cohort, *self.place, family(self.terms), self.context, closing(*past))
+        place = (self.place[0] + 1, 0) if survivors else (self.place[0], self.place[1] + 1)
+        vars(self).update(links=(*self.links, link), history=(*self.history, past), next=place)
         return encode(M.Certificate(self.context, survivors, reason, votes))
 
     def on_reveal(self, said: Any) -> None:
         """§4.7."""
         d, owed = said.member, self.owed(self.survivors, self.evicted)
         held = [v for v in owed if v == d or v in self.receipts[d].dealers]
-        right = (self.evicted, [36 * len(owed[v]) for v in held])
         demand(said.outcome == outcome(self.context, "none", self.survivors), "reveal-misshapen", d)
-        demand((said.evicted, [*map(len, said.runs)]) == right, "reveal-misshapen", d)
+        lengths = [36 * len(owed[v]) for v in held]
+        demand((said.evicted, [*map(len, said.runs)]) == (self.evicted, lengths), "reveal-misshapen", d)
         for v, run in zip(held, said.runs, strict=True):
-            row = pieces(self.uploads[v].share_rows[self.places[d] - 1], 16)
-            for i, share in zip(owed[v], pieces(run, 36), strict=True):
-                demand(commit_share(self.context, v, d, i, share) == row[i], "share-invalid", d)
+            row = rules.pieces(self.leaves(v)[self.places[d]], 16)
+            for i, share in zip(owed[v], rules.pieces(run, 36), strict=True):
+                demand(self.commit_share(v, d, i, share) == row[i], "share-invalid", d)
                 self.shares[v, i][d] = share
 
     def result(self) -> bytes | list[int]:
         """The sum, or the Evictions that must come first (§4.7, §4.8)."""
-        proofs, bits, total = dict(self.proofs), self.terms.ring_bits, [0] * self.terms.elements
+        proofs, total, entries = dict(self.proofs), [0] * self.terms.elements, []
         for v, indices in self.owed(self.survivors, self.evicted).items():
-            header, digests, commits, rows, _ = self.uploads[v]
-            masked = rules.unpack(b"".join(self.chunks[each] for each in digests), len(total), bits)
-            total, tree = [*map(int.__add__, total, masked)], (b"".join(commits), *rows)
+            (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.leaves(v), dict[int, bytes]()
             for i in indices:
-                shares, other = dict([*self.shares[v, i].items()][: self.m.t]), ("", *self.near(v))[i]
+                shares = dict(sorted([*self.shares[v, i].items()][: self.m.t]))
                 demand(len(shares) == self.m.t, "quorum-lost")
-                secret = rules.recover({self.places[d]: share for d, share in shares.items()})
-                if secret and commit_secret(self.context, v, other, secret) == commits[i]:
-                    rules.mask(total, bits, -1 if other > v or not other else 1, secret)
-                elif v not in proofs:
-                    rows_of = [
-                        (d, tree[x], wire.path(tree, x)) for d, x in self.places.items() if d in shares
-                    ]
-                    holders = tuple(M.Holder(d, shares[d], *row) for d, *row in rows_of)
-                    proofs[v] = M.Proof(header, tree[0], wire.path(tree, 0), i, holders)
+                seeds[i] = rules.recover({self.places[d]: share for d, share in shares.items()})
+                if v not in proofs and not (seeds[i] and self.commit(v, i, seeds[i]) == commits[i]):
+                    held = [(d, share, self.places[d]) for d, share in shares.items()]
+                    holders = tuple(M.Holder(d, share, leaves[x], tree(leaves, x)[1]) for d, share, x in held)
+                    proofs[v] = M.Proof(header, leaves[0], tree(leaves)[1], i, holders)
+            if v not in proofs:
+                chunks = tuple(self.chunks[each] for each in digests)
+                self.unmask(total, v, b"".join(chunks), seeds)
+                shown = tuple(M.Seed(*each) for each in seeds.items())
+                entries += [M.Disclosed(header, leaves[0], tree(leaves)[1], digests, chunks, shown)]
         if len(proofs) == len(self.evicted):
-            return [value % 2**bits for value in total]
-        self.proofs, self.evicted, self.shares = proofs, tuple(sorted(proofs)), defaultdict(dict)
+            self.entries = tuple(entries)
+            return [value % 2**self.terms.ring_bits for value in total]
+        vars(self).update(proofs=proofs, evicted=tuple(sorted(proofs)), shares=defaultdict(dict))
         return encode(M.Evictions(self.context, tuple(proofs[v] for v in self.evicted)))
+
+    def disclose(self) -> bytes:
+        """What an indicator round's sum was made of (§9); of any other this would open every vector."""
+        demand(family(self.terms) == "indicator", "wrong-phase")
+        return encode(M.Disclosure(self.context, self.entries))
+
+    def seal(self, entries: Any) -> Any:
+        """The signature of a transcript (§11)."""
+        head = reduce(partial(H, "transcript"), entries, bytes(32))
+        return self.key.sign(H("transcript", self.context, head))

@@ -30,24 +30,25 @@ class Lie:
 
 
 @contextmanager
-def lying(lie: Lie | None, member: str, attempt: Attempt) -> Iterator[None]:
-    """For one upload of `member`, let both implementations deal alike, and wrong."""
+def lying(lie: Lie | None, attempt: Attempt, twin: reference.Member) -> Iterator[None]:
+    """For one upload, let both implementations deal alike, and wrong."""
     with ExitStack() as stack:
         if lie:
-            forgery = Forgery(lie, member, attempt)
-            for module, name in FORGED[lie.kind]:
-                false = partial(getattr(forgery, name), getattr(module, name))
-                stack.enter_context(patch.object(module, name, false))
+            forgery = Forgery(lie, twin.name, attempt)
+            module, name, place, twins_name = FORGED[lie.kind]
+            for owner, true in ((module, name), (place or twin, twins_name)):
+                false = partial(getattr(forgery, true), getattr(owner, true))
+                stack.enter_context(patch.object(owner, true, false))
         yield
 
 
-FORGED: dict[str, tuple[tuple[Any, str], ...]] = {
-    "dealing": ((sealing, "share_secrets"), (rules, "split")),
-    "range": ((sealing, "share_secrets"), (rules, "split")),
-    "row": ((sealing, "commit_row"), (reference, "commit_share")),
-    "edge": ((sealing, "edge_commitment"), (reference, "commit_secret")),
+FORGED: dict[str, tuple[Any, str, Any, str]] = {
+    "dealing": (sealing, "share_secrets", rules, "split"),
+    "range": (sealing, "share_secrets", rules, "split"),
+    "row": (sealing, "commit_row", None, "commit_share"),
+    "edge": (sealing, "edge_commitment", None, "commit"),
 }
-"""By kind, what is replaced in each implementation."""
+"""By kind, what is replaced in `protocol`, and in a module of the reference or its member."""
 
 
 class Forgery:
@@ -57,13 +58,12 @@ class Forgery:
         self.kind, self.secrets = lie.kind, count()
         self.place = lie.place % (1 + attempt.neighbour_count)
         self.decryptor = attempt.decryptors[lie.place % len(attempt.decryptors)]
-        self.peer = attempt.neighbours(member)[lie.place % attempt.neighbour_count]
+        self.edge = 1 + lie.place % attempt.neighbour_count
+        self.peer = attempt.neighbours(member)[self.edge - 1]
 
     def share_secrets(self, share: Any, secrets: Any, *rest: Any) -> Any:
         if self.kind == "dealing":
-            return share(
-                [flipped(each) if i == self.place else each for i, each in enumerate(secrets)], *rest
-            )
+            return share([flipped(each) if i == self.place else each for i, each in enumerate(secrets)], *rest)
         dealt = share(secrets, *rest).copy()
         for holder in dealt:
             holder[self.place] = np.frombuffer(beyond(holder[self.place].tobytes()), np.uint8)
@@ -72,27 +72,23 @@ class Forgery:
     def split(self, share: Any, secret: bytes, *rest: Any) -> Any:
         if next(self.secrets) != self.place:
             return share(secret, *rest)
-        return (
-            share(flipped(secret), *rest) if self.kind == "dealing" else [*map(beyond, share(secret, *rest))]
-        )
+        return share(flipped(secret), *rest) if self.kind == "dealing" else [*map(beyond, share(secret, *rest))]
 
     def commit_row(self, commit: Any, context: bytes, dealer: str, holder: str, shares: bytes) -> Any:
         true = commit(context, dealer, holder, shares)
         return flipped(true) if holder == self.decryptor else true
 
-    def commit_share(
-        self, commit: Any, context: bytes, dealer: str, holder: str, index: int, share: bytes
-    ) -> Any:
-        true = commit(context, dealer, holder, index, share)
+    def commit_share(self, commit: Any, dealer: str, holder: str, index: int, share: bytes) -> Any:
+        true = commit(dealer, holder, index, share)
         return flipped(true) if holder == self.decryptor and index == 0 else true
 
     def edge_commitment(self, commit: Any, context: bytes, low: str, high: str, seed: bytes) -> Any:
         true = commit(context, low, high, seed)
         return flipped(true) if self.peer in {low, high} else true
 
-    def commit_secret(self, commit: Any, context: bytes, owner: str, other: str, secret: bytes) -> Any:
-        true = commit(context, owner, other, secret)
-        return flipped(true) if other == self.peer else true
+    def commit(self, commit: Any, member: str, index: int, secret: bytes) -> Any:
+        true = commit(member, index, secret)
+        return flipped(true) if index == self.edge else true
 
 
 def flipped(data: bytes) -> bytes:

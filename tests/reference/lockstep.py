@@ -25,6 +25,7 @@ from protocol.messages import (
     Cards,
     Certificate,
     Deliveries,
+    Disclosure,
     Evictions,
     Freeze,
     KeyCard,
@@ -116,7 +117,7 @@ class Lockstep(Federation):
         }
         for member, twin in self.twins.items():
             twin.policy = (0, 3, 374, True)
-            for name in ("ends", "chosen", "joined", "spent", "links") if before else ():
+            for name in ("ends", "chosen", "joined", "spent", "links", "counted") if before else ():
                 setattr(twin, name, getattr(before[member], name))
         self.twin = coordinator.Coordinator(private(self.coordinator), roster, counter)
         self.twin.now = int(self.now_s)
@@ -166,6 +167,8 @@ class Lockstep(Federation):
                 evictions = self.twin.result()
                 assert isinstance(evictions, bytes)
                 self.alike(message, evictions)
+            case Disclosure():
+                self.alike(message, self.twin.disclose())
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         if isinstance(message, Deliveries):
@@ -199,13 +202,7 @@ class Lockstep(Federation):
 
     def _same_keys(self, member: str) -> None:
         phase, twin = self.phases[member], self.twins[member]
-        ready = (
-            phase
-            if isinstance(phase, Ready)
-            else phase.ready
-            if isinstance(phase, Attempting | Closed)
-            else None
-        )
+        ready = phase if isinstance(phase, Ready) else phase.ready if isinstance(phase, Attempting | Closed) else None
         if ready and ready.sequence == twin.step:
             assert {pair.peer: bytes(pair.key) for pair in ready.masks} == twin.mask
             assert {pair.peer: bytes(pair.key) for pair in ready.boxes} == twin.box
@@ -216,11 +213,11 @@ class Lockstep(Federation):
         self.tape.take()
         if opened.opening != self.phase.attempt.opening:
             return ()  # it refused the one that is open now
-        with lying(self.lies.pop(member, None), member, opened.attempt):
+        twin = self.twins[member]
+        with lying(self.lies.pop(member, None), opened.attempt, twin):
             replies = super()._upload(member, opened)
             if not (drawn := self.tape.take()):
                 return replies
-            twin = self.twins[member]
             uniform = coefficients(drawn[32:-32], twin.m.t, 1 + twin.m.k).__next__
             vector = [int(value) for value in self.vectors_now[member]]
             draw = player(drawn[:32] + drawn[-32:])
@@ -257,6 +254,8 @@ class Lockstep(Federation):
     def _outcome(self, phase: CoordinatorPhase) -> Outcome:
         outcome = super()._outcome(phase)
         self.ends[type(phase).__name__] += 1
+        assert self.transcript.signature == self.twin.seal(self.transcript.entries)
+        self.compared["transcript"] += 1
         if isinstance(phase, Recovered):
             bits = phase.attempt.ring.bits
             assert outcome.total is not None

@@ -1,10 +1,11 @@
 """A member of the secure sum (§4), each check in the page's order. Messages go in and out as bytes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
+from functools import partial, reduce
 from hashlib import sha256
 from itertools import pairwise
+from operator import add
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,41 +15,41 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from tests.reference import rules, wire
-from tests.reference.rules import (
-    closing,
-    commit_secret,
-    commit_share,
-    delivered,
-    hkdf,
-    outcome,
-    pieces,
-    survivor,
-)
-from tests.reference.wire import H, M, Refused, climb, decode, demand, encode, fields, root, sign, u
+from tests.reference.rules import hkdf, pieces
+from tests.reference.wire import H, M, Refused, climb, decode, demand, encode, root, sign, u
 
 SUITE = "x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
+
+
+def family(terms: Any) -> str:
+    return "indicator" if terms.statistic == "indicator" else "noisy" if terms.noise else "exact"
+
+
+def survivor(header: Any) -> Any:
+    return M.Survivor(*header[1:4], H("upload-digest", *header[:-1]))
+
+
+def outcome(context: bytes, reason: str, survivors: Any = ()) -> bytes:
+    return H("survivors", context, *survivors) if reason == "none" else H("void", context, reason)
+
+
+def closing(context: bytes, reason: str, sets: Any) -> bytes:
+    return H("closing", context, reason, *(outcome(context, "none", each.survivors) for each in sets))
 
 
 class Party(SimpleNamespace):
     """One cohort and its open attempt, as either side sees it; `now` is in seconds since 1970."""
 
-    next: Any
-    history: Any
-    vote: Any
-    evicted: Any
-    proofs: Any
-
     def __init__(self, key: Ed25519PrivateKey, roster: bytes, counter: int) -> None:
-        super().__init__(context=b"", place=(0, -1), next=(0, 0), links=(), history=(), now=0, places={})
-        self.key, self.roster, self.roster_hash = key, decode(roster, "Roster"), H("roster", roster)
-        self.cohort, self.counter = H("cohort", self.roster_hash, u(64, counter)), counter
+        super().__init__(key=key, context=b"", now=0, place=(0, -1), next=(0, 0), links=(), history=(), places={})
+        self.roster, self.roster_hash, self.counter = decode(roster, "Roster"), H("roster", roster), counter
+        self.cohort = H("cohort", self.roster_hash, u(64, counter))
         self.keys = {entry.member: entry.key for entry in self.roster.members}
         self.verify(self.roster)
         demand(len({*self.keys.values()}) == len(self.keys), "duplicate")
-        demand(
-            {*self.roster.decryptors, *self.roster.helpers, *self.roster.readers} <= set(self.keys),
-            "unknown-member",
-        )
+        demand(not self.keys.keys() & {"admin", "coordinator", "operator"}, "malformed")
+        named = {*self.roster.decryptors, *self.roster.helpers, *self.roster.readers}
+        demand(named <= set(self.keys), "unknown-member")
 
     def receive(self, message: bytes) -> bytes | None:
         """The answer to a message, if it has one."""
@@ -59,95 +60,109 @@ class Party(SimpleNamespace):
 
     def verify(self, said: Any, blame: str = "") -> None:
         """The cohort or context, the signer and the signature, as the tables have them."""
+        signer, who = wire.SIGNERS.get(type(said).__name__, ("",))[0], getattr(said, "member", "")
         demand(getattr(said, "cohort", self.cohort) == self.cohort, blame or "wrong-cohort")
         demand(getattr(said, "context", self.context) == self.context, blame or "wrong-context")
-        signer, who = wire.SIGNERS.get(type(said).__name__, ("",))[0], getattr(said, "member", "")
         demand(not who or who in self.keys, blame or "unknown-member", who)
         demand(signer != "decryptor" or who in self.places, blame or "not-a-decryptor", who)
-        key = {"admin": self.roster.federation, "coordinator": self.roster.coordinator}.get(signer)
-        demand(not signer or wire.signed(key or self.keys[who], said), blame or "bad-signature", who)
+        keys = {**self.keys, "admin": self.roster.federation, "coordinator": self.roster.coordinator}
+        demand(not signer or wire.signed(keys[who or signer], said), blame or "bad-signature", who)
 
     def settle(self, manifest: Any) -> None:
         self.m, self.manifest_hash = manifest, H("manifest", encode(manifest))
         self.keys = {member: self.keys[member] for member in manifest.members}
         self.places = {decryptor: x for x, decryptor in enumerate(manifest.decryptors, 1)}
 
-    def near(self, member: str) -> tuple[str, ...]:
-        return rules.neighbours(self.m, member)
+    def check_points(self, cards: Any) -> None:
+        keys = [int.from_bytes(key, "little") % 2**255 % (2**255 - 19) for card in cards for key in card[2:4]]
+        demand(len(keys) == len(set(keys)), "duplicate")
 
-    def owed(self, survivors: Sequence[Any], evicted: Collection[str]) -> dict[str, list[int]]:
+    def secrets(self, member: str) -> tuple[str, ...]:
+        """With whom each of its secrets is shared; `b_u`, the first, with nobody."""
+        return ("", *rules.neighbours(self.m, member))
+
+    def owed(self, survivors: Any, evicted: Any) -> dict[str, list[int]]:
         """Which of its secrets each dealer of `S∖E` must have revealed (§4.7)."""
-        kept = [each.member for each in survivors if each.member not in evicted]
-        return {v: [0, *(i for i, w in enumerate(self.near(v), 1) if w not in kept)] for v in kept}
+        kept = {each.member: each for each in survivors if each.member not in evicted}
+        return {v: [i for i, w in enumerate(self.secrets(v)) if w not in kept] for v in kept}
+
+    def commit(self, member: str, index: int, secret: bytes) -> bytes:
+        ends = sorted({member, self.secrets(member)[index] or member})
+        return H("commit-edge" if ends[1:] else "commit-self", self.context, *ends, secret)[:16]
+
+    def commit_share(self, dealer: str, decryptor: str, index: int, share: bytes) -> bytes:
+        return H("commit-share", self.context, dealer, decryptor, u(32, index), share)[:16]
+
+    def delivered(self, headers: Any) -> bytes:
+        return H("deliveries", self.context, *(survivor(header).digest for header in headers))
+
+    def unmask(self, total: list[int], member: str, packed: bytes, seeds: dict[int, bytes]) -> None:
+        """Adds an upload without the masks that these seeds make (§4.8)."""
+        bits = self.terms.ring_bits
+        total[:] = map(add, total, rules.unpack(packed, len(total), bits))
+        for index, seed in seeds.items():
+            other = self.secrets(member)[index]
+            rules.mask(total, bits, -1 if other > member or not other else 1, seed)
 
     def begin(self, opening: Any) -> None:
         """The context (§4.3)."""
         self.opening, self.terms, self.links, self.place = opening, opening.terms, opening.links, opening[1:3]
-        folded = bytes(32)
-        for link in opening.links:
-            folded = H("link", folded, fields(link))
+        chain = reduce(partial(H, "link"), opening.links, bytes(32))
         who = (self.roster.federation, self.roster_hash, self.cohort, self.manifest_hash)
-        where = (u(64, opening.sequence), u(8, opening.attempt), folded)
-        what = (H("terms", fields(self.terms)), H("layout", self.terms.layout))
-        exceptions = H("exception", *map(encode, opening.exceptions))
-        self.context = H("ctx", SUITE, "pairwise", *who, *where, *what, exceptions)
+        where = (u(64, opening.sequence), u(8, opening.attempt), chain)
+        what = (
+            H("terms", self.terms),
+            H("layout", self.terms.layout),
+            H("exception", *map(encode, opening.exceptions)),
+        )
+        self.context = H("ctx", SUITE, "pairwise", *who, *where, *what)
 
-    def check_names(self, names: Sequence[str]) -> None:
-        demand([*names] == sorted(set(names)) and set(names) <= set(self.m.members), "survivors-invalid")
+    def check_names(self, survivors: Any) -> None:
+        names = [each.member for each in survivors]
+        demand(wire.ascend(names) and set(names) <= set(self.m.members), "survivors-invalid")
         demand(len(names) >= self.m.n_min, "survivors-too-few")
 
-    def check_proposal(self, survivors: Any, history: Sequence[Any], chosen: Sequence[Any] = ()) -> None:
+    def check_proposal(self, survivors: Any, history: Any, chosen: Any = ()) -> None:
         """What anybody can check of survivors (§4.6)."""
-        names = [each.member for each in survivors]
-        self.check_names(names)
-        demand(rules.windows_hold(self.m, names), "window-exceeded")
+        self.check_names(survivors)
+        demand(rules.windows_hold(self.m, [each.member for each in survivors]), "window-exceeded")
         known = [(link.context, link.closing) for link in self.links]
         demand([(past.context, closing(*past)) for past in history] == known, "chain-broken")
         self.check_ledger(survivors, history, chosen)
 
-    def check_ledger(self, survivors: Any, history: Sequence[Any], chosen: Sequence[Any] = ()) -> None:
+    def check_ledger(self, survivors: Any, history: Any, chosen: Any = ()) -> None:
         """§8; `chosen` are further sets, each with its context."""
-        families, mine = {link.context: link.family for link in self.links}, rules.family(self.terms)
-        past = dict.fromkeys((context, each.survivors) for context, _, sets in history for each in sets)
-        past |= dict.fromkeys(chosen)
-        kinds = [(families[each[0]], each, {one[:2] for one in each[1]}) for each in past]
+        mine, kinds = family(self.terms), {link.context: link.family for link in self.links}
+        sets = dict.fromkeys([*((at, each.survivors) for at, _, every in history for each in every), *chosen])
+        past = [(at, members, {each[:2] for each in members}) for at, members in sets]
         columns, linked = {each[:2] for each in survivors}, -1
         other = {"exact": "noisy", "noisy": "exact"}.get(mine)
-        mixed = columns & set().union(*(held for kind, _, held in kinds if kind == other))
-        demand(not mixed, "lineage-mixed", tuple(sorted(member for member, _ in mixed)), ())
+        mixed = {one[0] for at, _, held in past for one in held & columns if kinds[at] == other}
+        demand(not mixed, "lineage-mixed", tuple(sorted(mixed)), ())
+        past = [each for each in past if kinds[each[0]] == mine]
         while len(columns) != linked:
             linked = len(columns)
-            columns = columns.union(*(held for kind, _, held in kinds if kind == mine and held & columns))
-        opened = [*(each for kind, each, held in kinds if kind == mine and held & columns)]
-        opened += [(self.context, survivors)]
-        excused, exposed, forks = [{*each.members} for each in self.opening.exceptions], [], list[Any]()
+            columns = columns.union(*(held for *_, held in past if held & columns))
+        opened = [each[:2] for each in past if each[2] & columns] + [(self.context, survivors)]
+        small, split, last = list[Any](), list[Any](), len(opened) - 1
         for reading in (2, 3) if mine != "noisy" else ():
-            rounds_of, groups = defaultdict(list), defaultdict(set)
-            for number, (context, members) in enumerate(opened):
+            rounds, groups = defaultdict[Any, Any](tuple), defaultdict[Any, set[str]](set)
+            for number, (_, members) in enumerate(opened):
                 for each in members:
-                    rounds_of[each[:reading]].append((number, context))
-            for column, held in rounds_of.items():
-                groups[tuple(held)].add(column[0])
-            small = [(len(group), sorted(group), rounds) for rounds, group in groups.items()]
-            exposed += [each for each in small if not any(names.issuperset(each[1]) for names in excused)]
-            if reading == 2:
-                forks = self._forks(rounds_of, groups, (len(opened) - 1, self.context))
-        if exposed and min(exposed)[0] < self.m.a + self.m.h_min:
-            forks.insert(0, min(exposed, key=lambda each: each[:2]))
-        for _, group, rounds in forks:
-            raise Refused("ledger-refused", tuple(group), tuple(dict.fromkeys(at for _, at in rounds)))
-
-    def _forks(self, rounds_of: Any, groups: Any, here: tuple[int, bytes]) -> list[Any]:
-        """The older groups of which this sum takes some, and no majority (§8)."""
-        older = defaultdict(set)
-        for column, held in rounds_of.items():
-            older[tuple(each for each in held if each != here)].add(column[0])
-        split = [(groups.get((*held, here), ()), held, names) for held, names in older.items() if held]
-        return [
-            (len(names), sorted(names), held)
-            for taken, held, names in split
-            if taken and 2 * len(taken) <= len(names) + self.m.a
-        ]
+                    rounds[each[:reading]] += (number,)
+            for column, held in rounds.items():
+                groups[held].add(column[0])
+            small += [(len(names), sorted(names), held) for held, names in groups.items()]
+            older = dict.fromkeys(tuple(i for i in held if i < last) for held in rounds.values())
+            for held in filter(None, older if reading == 2 else ()):
+                taken, whole = groups[*held, last], groups[held] | groups[*held, last]
+                if 0 < 2 * len(taken) <= len(whole) + self.m.a:
+                    split.append((len(whole), sorted(whole), held))
+        small = [each for each in small if each[0] < self.m.a + self.m.h_min]
+        for names in (set(each.members) for each in self.opening.exceptions):
+            small = [each for each in small if not names.issuperset(each[1])]
+        for _, group, held in [*sorted(small, key=lambda each: each[:2])[:1], *split]:
+            raise Refused("ledger-refused", tuple(group), tuple(dict.fromkeys(opened[i][0] for i in held)))
 
 
 class Member(Party):
@@ -160,8 +175,9 @@ class Member(Party):
         self.chosen: dict[bytes, Any] = {}  # context → survivors it signed, unless VOID closed it
         self.joined: set[bytes] = set()  # contexts it uploaded to, or voted in
         self.spent: set[bytes] = set()  # lineages
+        self.counted: Any = (b"", [], [])  # the last indicator round: its context, survivors and holders
 
-    def enrol(self, expires: int, draw: Callable[[int], bytes]) -> bytes:
+    def enrol(self, expires: int, draw: Any) -> bytes:
         self.exchange = [X25519PrivateKey.from_private_bytes(draw(32)) for _ in range(2)]
         publics = [each.public_key().public_bytes_raw() for each in self.exchange]
         self.card = sign(self.key, "KeyCard", self.cohort, self.name, *publics, draw(32), expires)
@@ -177,13 +193,12 @@ class Member(Party):
         whole = tuple(cards) == m.members and root(map(encode, cards.values())) == m.cards_root
         for card, siblings in said.shown:
             self.verify(card)
-            leaf = (encode(card), m.members.index(card.member), len(m.members), siblings)
-            demand(climb(*leaf) == m.cards_root if siblings else whole, "manifest-mismatch", card.member)
-        rules.check_points(cards.values())
-        near, boxed = self.near(self.name), m.members if self.name in self.places else m.decryptors
+            top = climb(encode(card), m.members.index(card.member), len(m.members), siblings)
+            demand(top == m.cards_root if siblings else whole, "manifest-mismatch", card.member)
+        self.check_points(cards.values())
+        near, boxed = self.secrets(self.name)[1:], m.members if self.name in self.places else m.decryptors
         demand(cards.get(self.name) == self.card and {*near, *boxed} <= set(cards), "manifest-mismatch")
-        allowed = m.a >= self.policy[0] and m.h_min >= self.policy[1] and m.loss <= self.policy[2]
-        demand(allowed, "policy-refused")
+        demand(m.a >= self.policy[0] and m.h_min >= self.policy[1] and m.loss <= self.policy[2], "policy-refused")
         self.mask = {v: self._pair("pair-mask", 0, cards[v].mask_key, v) for v in near}
         self.box = {v: self._pair("pair-box", 1, cards[v].box_key, v) for v in boxed if v != self.name}
         self.expires = min(card.expires for card in cards.values())
@@ -196,6 +211,12 @@ class Member(Party):
             raise Refused("low-order-point", other) from None
         return hkdf(shared, self.manifest_hash, tag, self.cohort, *sorted((self.name, other)))
 
+    def _ratchet(self, sequence: int) -> None:
+        for step in range(self.step + 1, sequence + 1):
+            for keys in (self.mask, self.box):
+                keys.update((v, hkdf(key, b"", "ratchet", self.cohort, u(64, step))) for v, key in keys.items())
+            self.step = step
+
     def on_opening(self, said: Any) -> None:
         """§4.3."""
         terms, links, place = said.terms, said.links, said[1:3]
@@ -206,55 +227,54 @@ class Member(Party):
         demand(over and ahead, "wrong-sequence")
         demand(self.joined <= set(self.ends), "outcome-missing")
         known = self.ends.items() <= {link.context: link.closing for link in links}.items()
-        demand(known and links[: len(self.links)] == self.links, "chain-broken")
         places = [(0, -1), *(link[1:3] for link in links if link.cohort == self.cohort), place]
-        demand(all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places)), "chain-broken")
-        demand(terms.extractor in self.roster.extractors and sum(self.m.caps) <= terms.N_max, "terms-refused")
-        counting = rules.family(terms) == "indicator" or any(terms.indicator)
-        demand(counting or not self.roster.withhold, "terms-refused")
+        known &= all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places))
+        demand(known and links[: len(self.links)] == self.links, "chain-broken")
+        counting = family(terms) == "indicator" or any(terms.indicator) or not self.roster.withhold
+        allowed = terms.extractor in self.roster.extractors and sum(self.m.caps) <= terms.N_max
+        demand(counting and allowed, "terms-refused")
+        floor = self.m.a + self.m.h_min + terms.margin
+        rare = tuple(c for c, holders in enumerate(self.counted[2]) if holders < floor)
+        seen = (terms.indicator, terms.withheld) == (self.counted[0], rare)
+        demand(seen or not any(terms.indicator), "indicator-mismatch")
         for each in said.exceptions:
             self.verify(each, "exception-refused")
-            right = (each.federation, each.sequence) == (self.roster.federation, said.sequence)
-            demand(right, "exception-refused")
+            demand((each.federation, each.sequence) == (self.roster.federation, said.sequence), "exception-refused")
             demand(self.policy[3] or self.name not in each.members, "policy-refused")
         self.begin(said)
         vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set())
         vars(self).update(headers={}, shares={})  # delivered, and their shares, by dealer
         self._ratchet(said.sequence)
 
-    def _ratchet(self, sequence: int) -> None:
-        for step in range(self.step + 1, sequence + 1):
-            self.step, parts = step, (b"", "ratchet", self.cohort, u(64, step))
-            self.mask = {v: hkdf(key, *parts) for v, key in self.mask.items()}
-            self.box = {v: hkdf(key, *parts) for v, key in self.box.items()}
-
-    def upload(
-        self, x: Sequence[int], lineage: bytes, records: bytes, draw: Callable[[int], bytes], below_p: Any
-    ) -> tuple[bytes, list[bytes]]:
+    def upload(self, x: Any, lineage: bytes, records: bytes, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
         """The announcement and the chunks of a vector (§4.4); `below_p` draws Shamir's coefficients."""
-        demand(lineage not in self.spent or rules.family(self.terms) == "noisy", "lineage-spent")
-        ctx, name, places, bits = self.context, self.name, self.places, self.terms.ring_bits
-        seeds = {v: hkdf(key, ctx, "mask-seed", *sorted((name, v))) for v, key in self.mask.items()}
-        secrets, masked = {"": draw(32), **seeds}, list(x)
-        for v, secret in secrets.items():
+        demand(lineage not in self.spent or family(self.terms) == "noisy", "lineage-spent")
+        ctx, name, bits, masked = self.context, self.name, self.terms.ring_bits, list(x)
+        seeds = [hkdf(self.mask[v], ctx, "mask-seed", *sorted((name, v))) for v in self.secrets(name)[1:]]
+        secrets = [draw(32), *seeds]
+        for v, secret in zip(self.secrets(name), secrets, strict=True):
             rules.mask(masked, bits, 1 if v > name or not v else -1, secret)
         chunks = pieces(rules.pack(masked, bits), self.terms.chunk_elements * bits // 8)
         digests = tuple(sha256(chunk).digest() for chunk in chunks)
-        commits = tuple(commit_secret(ctx, name, *each) for each in secrets.items())
-        dealt = [rules.split(secret, self.m.t, len(places), below_p) for secret in secrets.values()]
-        shares = dict(zip(places, zip(*dealt, strict=True), strict=True))
-        rows = tuple(
-            b"".join(commit_share(ctx, name, d, *one) for one in enumerate(shares[d])) for d in places
-        )
+        commits = tuple(self.commit(name, i, secret) for i, secret in enumerate(secrets))
+        dealt = [rules.split(secret, self.m.t, len(self.places), below_p) for secret in secrets]
+        shares = dict(zip(self.places, zip(*dealt, strict=True), strict=True))
+        rows = tuple(self.row(name, d, held) for d, held in shares.items())
         roots = (root(digests), root((b"".join(commits), *rows)))
         head = M.Header(ctx, name, lineage, records, draw(32), *roots, b"", b"")
-        seals = {d: AESGCM(rules.box_key(key, head, d)) for d, key in self.box.items() if d in places}
-        plain = {d: b"".join(shares[d]) for d in places}
-        boxes = tuple(seals[d].encrypt(bytes(12), plain[d], ctx) if d in seals else b"" for d in places)
+        sealed = {d: self.cipher(head, d).encrypt(bytes(12), b"".join(shares[d]), ctx) for d in shares if d != name}
+        boxes = tuple(sealed.get(d, b"") for d in shares)
         self.own = sign(self.key, "Header", *head[:-2], root(boxes))
         self.joined.add(ctx)
-        self.shares |= {name: shares[name]} if name in places else {}
+        self.shares |= {name: shares[name]} if name in shares else {}
         return encode(M.Upload(self.own, digests, commits, rows, boxes)), chunks
+
+    def row(self, dealer: str, decryptor: str, shares: Any) -> bytes:
+        return b"".join(self.commit_share(dealer, decryptor, i, share) for i, share in enumerate(shares))
+
+    def cipher(self, header: Any, decryptor: str) -> AESGCM:
+        key = self.box[decryptor if header.member == self.name else header.member]
+        return AESGCM(hkdf(key, self.context + header.salt, "box-key", header.member, decryptor))
 
     def on_deliveries(self, said: Any) -> Any:
         """→ Receipt (§4.5)."""
@@ -268,18 +288,16 @@ class Member(Party):
             demand(climb(box, x - 1, count, box_path) == header.box_root, "chunk-mismatch", dealer)
             demand(climb(row, x, 1 + count, row_path) == header.commitment_root, "chunk-mismatch", dealer)
             with suppress(InvalidTag, ValueError):
-                key = rules.box_key(self.box[dealer], header, self.name)
-                shares = pieces(AESGCM(key).decrypt(bytes(12), box, self.context), 36)
-            low = all(int.from_bytes(word, "little") < rules.P for each in shares for word in pieces(each, 4))
-            right = (commit_share(self.context, dealer, self.name, *each) for each in enumerate(shares))
-            if len(shares) == 1 + self.m.k and low and b"".join(right) == row:
+                shares = pieces(self.cipher(header, self.name).decrypt(bytes(12), box, self.context), 36)
+            low = all(word < rules.P for share in shares for word in rules.unpack(share, 9, 32))
+            if len(shares) == 1 + self.m.k and low and self.row(dealer, self.name, shares) == row:
                 self.shares[dealer] = shares
             else:
                 complaints.append(dealer)
         self.headers = {each.header.member: each.header for each in said.items}
         dealers = tuple(dealer for dealer in self.headers if dealer not in complaints)
-        said = (self.name, delivered(self.context, self.headers.values()), dealers, tuple(complaints))
-        self.receipt = sign(self.key, "Receipt", self.context, *said)
+        uploads = self.delivered(self.headers.values())
+        self.receipt = sign(self.key, "Receipt", self.context, self.name, uploads, dealers, tuple(complaints))
         return self.receipt
 
     def on_freeze(self, said: Any) -> Any:
@@ -289,9 +307,12 @@ class Member(Party):
         try:
             self.check_proposal(survivors, said.history, [*self.chosen.items()])
             for header in said.headers:
-                mine, shown = header.member == self.name, {self.name: self.own, **self.headers}
-                cause = "own-upload-changed" if mine else "survivors-invalid"
-                demand(header == shown.get(header.member), cause, header.member)
+                cause = "own-upload-changed" if header.member == self.name else "survivors-invalid"
+                shown = {self.name: self.own, **self.headers}.get(header.member)
+                demand(header == shown, cause, header.member)
+            here, counted = ({each[:3] for each in every} for every in (survivors, self.counted[1]))
+            right = here <= counted and len(counted - here) <= self.terms.margin
+            demand(right or not any(self.terms.indicator), "indicator-mismatch")
         except Refused as refused:
             cause, *named = refused.args
             exposed = named if cause == "ledger-refused" else ((), ())
@@ -302,13 +323,13 @@ class Member(Party):
 
     def on_voidrequest(self, said: Any) -> Any:
         """→ Vote (§4.6)."""
-        return self._vote(said.reason, ())
+        return self._vote(said.reason)
 
-    def _vote(self, reason: str, survivors: Sequence[Any]) -> Any:
+    def _vote(self, reason: str, survivors: Any = ()) -> Any:
         chosen = outcome(self.context, reason, survivors)
         demand(self.name in self.places, "not-a-decryptor")
         demand(self.vote in {None, chosen}, "already-voted")
-        self.vote = chosen
+        self.vote: Any = chosen
         self.joined.add(self.context)
         return sign(self.key, "Vote", self.context, self.name, chosen)
 
@@ -325,7 +346,7 @@ class Member(Party):
         self._close(reason, [M.SurvivorSet(survivors)] if survivors else [])
         return self._reveal() if survivors and self.receipt else None
 
-    def _close(self, reason: str, sets: Sequence[Any]) -> None:
+    def _close(self, reason: str, sets: Any) -> None:
         self.ends[self.context] = closing(self.context, reason, sets)
         if reason in {"none", "lost"}:
             self._ratchet(self.place[0] + 1)
@@ -346,15 +367,30 @@ class Member(Party):
             right += [16 * index < len(commits), len(holders) >= self.m.t]
             for member, share, row, row_path in holders:
                 right += [climb(row, self.places.get(member, count), count, row_path) == top]
-                right += [row[16 * index :][:16] == commit_share(self.context, dealer, member, index, share)]
+                right += [row[16 * index :][:16] == self.commit_share(dealer, member, index, share)]
             demand(all(right), "eviction-invalid", dealer)
             secret = rules.recover({self.places[each.member]: each.share for each in holders[: self.m.t]})
-            true = commit_secret(self.context, dealer, ("", *self.near(dealer))[index], secret)
-            demand(not secret or true != pieces(commits, 16)[index], "eviction-invalid", dealer)
+            true = secret and self.commit(dealer, index, secret) == pieces(commits, 16)[index]
+            demand(not true, "eviction-invalid", dealer)
         evicted = self.evicted | {proof.header.member for proof in said.proofs}
-        demand(len(evicted) <= self.m.a, "eviction-invalid")
-        self.evicted = evicted
-        return self._reveal()
+        demand(len(said.proofs) == len(evicted) <= self.m.a, "eviction-invalid")
+        self.evicted: Any = evicted
+        return self._reveal() if self.receipt else None
+
+    def on_disclosure(self, said: Any) -> None:
+        """An indicator round recounted (§9)."""
+        staying = [each for each in self.certified if each.member not in self.evicted]
+        right = family(self.terms) == "indicator" and [survivor(each.header) for each in said.entries] == staying
+        demand(right and staying, "disclosure-invalid")
+        owed, holders = self.owed(staying, ()), [0] * self.terms.elements
+        for header, commits, siblings, digests, chunks, seeds in said.entries:
+            v, paired = header.member, pieces(commits, 16)
+            right = climb(commits, 0, 1 + len(self.places), siblings) == header.commitment_root
+            right &= [seed.index for seed in seeds] == owed[v] and root(digests) == header.chunk_root
+            right &= all(self.commit(v, *seed) == paired[seed.index] for seed in seeds if right)
+            demand(right and [sha256(chunk).digest() for chunk in chunks] == [*digests], "disclosure-invalid")
+            self.unmask(holders, v, b"".join(chunks), dict(seeds))
+        self.counted = (self.context, staying, [count % 2**self.terms.ring_bits for count in holders])
 
     def on_reportrequest(self, _: Any) -> Any:
         """→ Report (§4.9); from then on no vote is to be had."""
@@ -368,10 +404,9 @@ class Member(Party):
         for report in said.reports:
             self.verify(report)
             for each in report.sets:
-                self.check_names([one.member for one in each.survivors])
-        reported = [one for each in said.reports for one in each.sets]
-        sets = {outcome(self.context, "none", one.survivors): one for one in reported}
-        times = Counter(reported)
+                self.check_names(each.survivors)
+        times = Counter(each for report in said.reports for each in report.sets)
         enough = self.m.t - self.m.a_D - len(self.places) + len(said.reports)
-        self._close("lost", [sets[key] for key in sorted(sets) if times[sets[key]] >= enough])
+        sets = [each for each in times if times[each] >= enough]
+        self._close("lost", sorted(sets, key=lambda each: outcome(self.context, "none", each.survivors)))
         self.spent |= {self.own.lineage} if self.own and len(said.reports) < self.m.t else set()

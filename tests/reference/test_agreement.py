@@ -10,12 +10,15 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from protocol.attempt import group_floor
+from protocol.messages import Terms
 from protocol.simulator import After
 from tests.reference import reference, wire
 from tests.reference.lies import Lie
@@ -53,7 +56,7 @@ def rounds(seed: int) -> Lockstep:
     rng = random.Random(seed)
     n = min(rng.randint(3, 12) for _ in range(3))
     nominees = sorted(rng.sample(range(n), rng.randint(2, n))) if rng.random() < 0.3 else ()
-    lineage = rng.randbytes(8) if rng.random() < 0.25 else None
+    lineage = rng.randbytes(8) if rng.random() < 0.4 else None
     federation = Lockstep(n, seed=seed, decryptors=nominees, lineage=lineage, cap=rng.randint(500, 10_000))
     for number in range(EACH):
         if number == 3 and rng.random() < 0.3:
@@ -68,26 +71,34 @@ def rounds(seed: int) -> Lockstep:
         )
         values = np.random.default_rng(rng.getrandbits(32))
         low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-        vectors = {
-            member: values.integers(low, high, terms.elements, endpoint=True) for member in federation.ids
-        }
-        federation.drop = {
-            index: rng.choice([*After]) for index in range(n) if not calm and rng.random() < 0.15
-        }
+        vectors = {member: values.integers(low, high, terms.elements, endpoint=True) for member in federation.ids}
+        federation.drop = {index: rng.choice([*After]) for index in range(n) if not calm and rng.random() < 0.15}
         if n > 3 and rng.random() < 0.3:
-            federation.lies = {
-                rng.choice(federation.ids): Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))
-            }
+            federation.lies = {rng.choice(federation.ids): Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))}
         named = tuple(member for member in federation.ids if rng.random() < 0.3)
         exceptions = (federation.excepting(named),) if named and rng.random() < 0.2 else ()
+        if federation.lineage and rng.random() < 0.6:
+            terms = under_an_indicator(federation, rng, terms)
+            federation.drop = rng.choice([federation.drop, {}])
         federation.run_round(vectors, terms, exceptions)
     return federation
 
 
+def under_an_indicator(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
+    """Terms of a main round after the indicator round; now and then they withhold what they must not."""
+    classes, margin = rng.randint(1, 9), rng.choice([0, federation.members // 6, federation.members])
+    holding = {member: np.array([rng.randrange(2) for _ in range(classes)]) for member in federation.ids}
+    outcome = federation.run_round(holding, federation.terms(classes, statistic="indicator", ring_bits=16))
+    if outcome.total is None:
+        return terms
+    federation.disclose()
+    floor = group_floor(federation.manifest) + margin
+    rare = tuple(c for c in range(classes) if (outcome.total[c] < floor) == (rng.random() < 0.98))
+    return replace(terms, indicator=federation.phase.attempt.context, margin=margin, withheld=rare)
+
+
 @pytest.mark.parametrize("batch", range(BATCHES))
-def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(
-    batch: int, figures: Counter[str]
-) -> None:
+def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(batch: int, figures: Counter[str]) -> None:
     each = ROUNDS // EACH // BATCHES
     counts = Counter[str]()
     for seed in range(batch * each, (batch + 1) * each):
@@ -99,3 +110,18 @@ def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(
         counts += federation.compared + federation.ends
     figures.update(counts)
     assert all(counts[kind] >= each for kind in ("sum", "Upload", "Receipt", "Freeze", "Vote", "Reveal"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_an_indicator_round_is_recounted_alike(seed: int) -> None:
+    """Where a dealer of it is false members are shown the proof first, and recount without it."""
+    rng, federation = random.Random(seed), Lockstep(7, seed=seed, lineage=bytes(8), withhold=True)
+    federation.lies = {"member-3": Lie("dealing", 0)} if seed % 2 else {}
+    terms = under_an_indicator(federation, rng, federation.terms(20))
+    assert federation.compared["Disclosure"] == 1
+    assert federation.compared["Evictions"] == seed % 2
+    assert {twin.counted[0] for twin in federation.twins.values()} == {federation.phase.attempt.context}
+    assert [len(twin.counted[1]) for twin in federation.twins.values()] == [7 - seed % 2] * 7
+    if seed % 2 == 0:
+        federation.run_round(terms=terms)
+        assert federation.ends["Recovered"] == 2

@@ -29,9 +29,7 @@ class Guest:
         self.federation, self.name = federation, name
         self.member = reference.Member(name, private(key), roster.to_bytes(), counter, (0, 3, 374, True))
 
-    def receive(
-        self, message: Message, _key: SigningKey, now_s: float
-    ) -> tuple["Guest", tuple[Message, ...]]:
+    def receive(self, message: Message, _key: SigningKey, now_s: float) -> tuple["Guest", tuple[Message, ...]]:
         self.member.now = int(now_s)
         try:
             answer = self.member.receive(message.to_bytes())
@@ -90,9 +88,7 @@ def test_reference_members_among_others(seed: int) -> None:
     federation = Mixed(rng.randint(4, 9), seed=seed)
     for _ in range(3):
         vanish = rng.randrange(federation.members) if federation.members > 4 else None
-        federation.drop = (
-            {} if vanish is None else {vanish: rng.choice([After.CARD, After.UPLOAD, After.RECEIPT])}
-        )
+        federation.drop = {} if vanish is None else {vanish: rng.choice([After.CARD, After.UPLOAD, After.RECEIPT])}
         vectors = federation.vectors(rng.randint(1, 300))
         outcome = federation.run_round(vectors)
         assert outcome.total is not None

@@ -1,17 +1,14 @@
 """The bytes of the secure sum, version 2: hashes and trees (§2), the encoding (§3), signatures.
 
-A second implementation, written from docs/protocol.md alone; sections are that page's, and its tables of messages and structs
-are the codec's. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
+A second implementation, written from docs/protocol.md alone; sections are that page's, and its tables of messages and
+structs are the codec's. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
 """
 
-import math
 import re
 import struct
 from collections import namedtuple
-from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from io import BytesIO
-from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,21 +16,19 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-Q, D = 2**255 - 19, -121665 * pow(121666, -1, 2**255 - 19)  # the field and the constant of Edwards25519
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
 ROW, FIELD = r"(?m)^\| (?:(\d+) \| )?([A-Z]\w+) \| (.+) \|$", r"^(.*?) ?((?:list≤\S+ )?\S+?)(?: \(.*)?$"
+TYPE = r"([A-Za-z]+)(\d*)(?:≤(\d+))?(?: (\S+?))?(↑?)$"  # bits or bytes, limit, items, whether they ascend
 M = SimpleNamespace()
 KINDS: dict[str, int] = {}
 TYPES: dict[str, list[str]] = {}  # message or struct → types of its fields
 SIGNERS: dict[str, tuple[str, str]] = {}  # message or header → who signs it, and the tag
-for _kind, _name, _row in re.findall(ROW, PAGE):
-    _row = re.sub(r"signature( B64)? \(", "signature B64 (", _row).replace(
-        " (the fields of RevealSummary)", " RevealSummary"
-    )
+for _kind, _name, _row in re.findall(ROW, re.sub(r"(?<=\d),(?=\d)", "", PAGE).replace("2^20", "1048576")):
+    _row = re.sub(r"signature( B64)? \(", "signature B64 (", _row).replace(" (the fields of", "")
     _fields = [re.findall(FIELD, each)[0] for each in _row.split(" · ")]
     _tuple: Any = namedtuple  # noqa: PYI024 - its fields are data
     setattr(M, _name, _tuple(_name, [label.replace(" ", "_") or "items" for label, _ in _fields]))
-    TYPES[_name] = [kind for _, kind in _fields]
+    TYPES[_name] = [kind.rstrip(")") for _, kind in _fields]
     KINDS.update((_name, int(number)) for number in [_kind] if number)
     SIGNERS.update((_name, each) for each in re.findall(r'B64 \((\w+), (?:tag )?"?([a-z]*)', _row))
 
@@ -51,66 +46,94 @@ def u(bits: int, value: int) -> bytes:
     return value.to_bytes(bits // 8, "little")
 
 
-def info(tag: str, *parts: bytes | str) -> bytes:
-    raw = [part.encode() if isinstance(part, str) else part for part in parts]
-    return b"veilsum/2/%s\0" % tag.encode() + b"".join(u(64, len(part)) + part for part in raw)
+def raw(part: Any) -> bytes:
+    """An id's bytes, or the fields of a message or struct without a header."""
+    if isinstance(part, tuple):
+        return b"".join(map(_write, TYPES[type(part).__name__], part))
+    return part.encode() if isinstance(part, str) else bytes(part)
 
 
-def H(tag: str, *parts: bytes | str) -> bytes:  # noqa: N802 - the page's name
+def info(tag: str, *parts: Any) -> bytes:
+    return b"veilsum/2/%s\0" % tag.encode() + b"".join(u(64, len(each)) + each for each in map(raw, parts))
+
+
+def H(tag: str, *parts: Any) -> bytes:  # noqa: N802 - the page's name
     return sha256(info(tag, *parts)).digest()
 
 
-def levels(leaves: Iterable[bytes | str]) -> list[list[bytes]]:
-    """A Merkle tree from its leaves' hashes to its root."""
-    tree = [[H("merkle-leaf", leaf) for leaf in leaves] or [H("merkle-leaf", b"")]]
-    while len(below := tree[-1]) > 1:
-        pairs = [H("merkle-node", *below[i : i + 2]) for i in range(0, len(below) - 1, 2)]
-        tree.append(pairs + below[2 * len(pairs) :])
-    return [*tree, [H("merkle-root", u(64, len(tree[0])), tree[-1][0])]]
+def tree(leaves: Any, index: int = 0) -> tuple[bytes, tuple[bytes, ...]]:
+    """The Merkle root over the leaves, and the path of one."""
+    level, siblings = [H("merkle-leaf", leaf) for leaf in leaves or [b""]], list[bytes]()
+    count = len(level)
+    while len(level) > 1:
+        siblings += level[index ^ 1 : (index ^ 1) + 1]
+        pairs = [level[i : i + 2] for i in range(0, len(level), 2)]
+        level, index = [H("merkle-node", *pair) if pair[1:] else pair[0] for pair in pairs], index // 2
+    return H("merkle-root", u(64, count), level[0]), tuple(siblings)
 
 
-def root(leaves: Iterable[bytes | str]) -> bytes:
-    return levels(leaves)[-1][0]
+def root(leaves: Any) -> bytes:
+    return tree(leaves)[0]
 
 
-def path(leaves: Sequence[bytes], index: int) -> tuple[bytes, ...]:
-    beside = [(level, index >> depth ^ 1) for depth, level in enumerate(levels(leaves)[:-2])]
-    return tuple(level[place] for level, place in beside if place < len(level))
-
-
-def climb(leaf: bytes, index: int, count: int, siblings: Sequence[bytes]) -> bytes:
-    """The root above the `index`-th of `count` leaves; empty if the path isn't as long as such a leaf's."""
-    node, left, width = H("merkle-leaf", leaf), list(siblings), count
-    while width > 1 and (left or index ^ 1 >= width):
-        if index ^ 1 < width:
-            node = H("merkle-node", *((left.pop(0), node) if index & 1 else (node, left.pop(0))))
-        index, width = index // 2, (width + 1) // 2
-    return b"" if left or width > 1 else H("merkle-root", u(64, count), node)
+def climb(leaf: bytes, index: int, count: int, siblings: Any) -> bytes:
+    """The root above the `index`-th of `count` leaves; a path of another length leads to no tree's."""
+    node, last, left = H("merkle-leaf", leaf), count - 1, list(siblings)
+    while last > 0:
+        if index ^ 1 <= last:
+            pair = node, left.pop(0) if left else b""
+            node = H("merkle-node", *(pair[::-1] if index % 2 else pair))
+        index, last = index // 2, last // 2
+    return b"" if left else H("merkle-root", u(64, count), node)
 
 
 def _write(kind: str, value: Any) -> bytes:
-    if kind in TYPES:
-        return b"".join(map(_write, TYPES[kind], value))
-    if kind[0] in "uf":
-        return u(int(kind[1:]), value) if kind[0] == "u" else struct.pack("<d", value)
-    if kind[0] == "l":
-        item = kind.split(" ")[1].removesuffix("↑")
+    base, width, _, item, _ = re.findall(TYPE, kind)[0]
+    if item:
         return u(32, len(value)) + b"".join(_write(item, each) for each in value)
-    raw = value.encode() if isinstance(value, str) else value
-    return (b"" if kind[0] == "B" else u(8 if kind == "id" else 32, len(raw))) + raw
+    if base in {"u", "f"}:
+        return u(int(width), value) if base == "u" else struct.pack("<d", value)
+    counted = {"id": 8, "bytes": 32, "text": 32}.get(base)
+    return (u(counted, len(raw(value))) if counted else b"") + raw(value)
 
 
-def fields(value: Any) -> bytes:
-    """A message or struct without a header."""
-    return _write(type(value).__name__, value)
+def _read(data: BytesIO, kind: str) -> Any:
+    base, width, limit, item, ascends = re.findall(TYPE, kind)[0]
+    if kind in TYPES:
+        value = getattr(M, kind)(*[_read(data, each) for each in TYPES[kind]])
+    else:
+        size = int(width) // (1 if base == "B" else 8) if width else _read(data, "u8" if base == "id" else "u32")
+        demand(not limit or size <= int(limit), "oversized")
+        value = tuple([_read(data, item) for _ in range(size)]) if item else data.read(size)
+        demand(len(value) == size, "truncated")
+        value = READERS.get(base, type(value))(value)
+    domain = DOMAINS.get("↑" if ascends else kind) or DOMAINS.get(base)
+    demand(not domain or domain(value), "malformed")
+    return value
+
+
+def ascend(values: Any) -> bool:
+    """Whether ids, or what members said, stand in order and once."""
+    inner = [getattr(each, "header", getattr(each, "card", each)) for each in values]
+    names = [getattr(each, "member", each) for each in inner]
+    return names == sorted(set(names))
 
 
 def _fits(past: Any) -> bool:
-    hashes = [H("survivors", past.context, *map(fields, each.survivors)) for each in past.sets]
-    return hashes == sorted(set(hashes)) if past.reason == "lost" else len(hashes) == (past.reason == "none")
+    hashes = [H("survivors", past.context, *each.survivors) for each in past.sets]
+    return ascend(hashes) if past.reason == "lost" else len(hashes) == (past.reason == "none")
 
 
+READERS: dict[str, Any] = {
+    "u": lambda raw: int.from_bytes(raw, "little"),
+    "f": lambda raw: struct.unpack("<d", raw)[0],
+    **dict.fromkeys(("id", "text"), lambda raw: raw.decode(errors="surrogateescape")),
+}
 DOMAINS: dict[str, Any] = {
+    "↑": ascend,
+    "f": lambda value: abs(value) < float("inf"),
+    "id": lambda text: re.fullmatch("[a-z0-9-]{1,64}", text),
+    "text": lambda text: not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", text),
     "Roster": lambda roster: roster.withhold <= 1,
     "Manifest": lambda m: len(m.caps) == len(m.members) and set(m.decryptors) <= set(m.members),
     "Certificate": lambda c: bool(c.survivors) == (c.reason == "none") and c.reason != "lost",
@@ -122,46 +145,16 @@ DOMAINS: dict[str, Any] = {
 
 
 def encode(message: Any) -> bytes:
-    return bytes((2, KINDS[type(message).__name__])) + fields(message)
-
-
-def _read(data: BytesIO, kind: str) -> Any:
-    if kind in TYPES:
-        made = getattr(M, kind)(*[_read(data, each) for each in TYPES[kind]])
-        demand(DOMAINS.get(kind, bool)(made), "malformed")
-        return made
-    head, _, item = kind.removesuffix("↑").partition(" ")
-    if kind[0] in "uBf":
-        size = int(kind[1:]) // (1 if kind[0] == "B" else 8)
-    else:
-        size = _read(data, "u8" if kind == "id" else "u32")
-        limit = head.partition("≤")[2].replace(",", "") or "255"
-        demand(size <= (1 << int(limit[2:]) if "^" in limit else int(limit)), "oversized")
-    if item:
-        items = tuple([_read(data, item) for _ in range(size)])
-        inner = [getattr(each, "header", getattr(each, "card", each)) for each in items if kind.endswith("↑")]
-        demand(all(a < b for a, b in pairwise(getattr(each, "member", each) for each in inner)), "malformed")
-        return items
-    raw = data.read(size)
-    demand(len(raw) == size, "truncated")
-    if kind[0] in "Bb":
-        return raw
-    if kind[0] in "uf":
-        value = int.from_bytes(raw, "little") if kind[0] == "u" else struct.unpack("<d", raw)[0]
-        demand(math.isfinite(value), "malformed")
-        return value
-    text, pattern = raw.decode(errors="ignore"), "[a-z0-9-]{1,64}" if kind == "id" else "[^\0-\x1f\x7f-\x9f]*"
-    demand(text.encode() == raw and re.fullmatch(pattern, text), "malformed")
-    return text
+    return bytes((2, KINDS[type(message).__name__])) + raw(message)
 
 
 def decode(message: bytes, *expected: str) -> Any:
     """One of the messages expected."""
-    data = BytesIO(message)
+    data, names = BytesIO(message), {KINDS[name]: name for name in expected}
     version, kind = _read(data, "u8"), _read(data, "u8")
     demand(version == 2, "unknown-version")
-    demand(kind in {KINDS[name] for name in expected}, "unknown-message")
-    value = _read(data, next(name for name in expected if KINDS[name] == kind))
+    demand(kind in names, "unknown-message")
+    value = _read(data, names[kind])
     demand(not data.read(1), "left-over-bytes")
     return value
 
@@ -180,9 +173,12 @@ def sign(key: Ed25519PrivateKey, name: str, *values: Any) -> Any:
 
 
 def signed(key: bytes, message: Any) -> bool:
-    y = int.from_bytes(key, "little") % 2**255 % Q
-    if (y**3 - y) % Q == 0 or (D * y**4 + 2 * y**2 - 1) % Q == 0:
-        return False  # the key's order divides 8
+    q, y = (
+        2**255 - 19,
+        int.from_bytes(key, "little") % 2**255,
+    )  # Edwards25519's field, and the point's coordinate
+    if (y**3 - y) % q == 0 or (-121665 * y**4 + 121666 * (2 * y**2 - 1)) % q == 0:
+        return False  # its order divides 8
     try:
         Ed25519PublicKey.from_public_bytes(key).verify(message.signature, _signable(message))
     except (InvalidSignature, ValueError):
