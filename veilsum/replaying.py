@@ -14,7 +14,7 @@ from protocol.messages import Survivor, UploadHeader
 from protocol.replay import replay
 from protocol.rest import round_name
 from protocol.transcript import Transcript
-from protocol.verdict import COORDINATOR, Finding, Verdict
+from protocol.verdict import Finding, Verdict
 
 _NO_TRANSCRIPT = frozenset(
     {
@@ -160,7 +160,7 @@ def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
     if not verdict.signed:
         shown["signed"] = (
             f"not as it is: {path.name} was changed, or the coordinator never signed it. Only what members signed is proved; "
-            f"what names {COORDINATOR} is not"
+            "what names the coordinator is not"
         )
     shown["broke_a_rule"] = "nobody" if verdict.kept else "see below"
     return shown
@@ -171,9 +171,7 @@ def rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
     return {
         "Broke a rule": [_row(each) for each in verdict.findings if not each.dispute],
         "Disputes: one of the two is false": [_row(each) for each in verdict.findings if each.dispute],
-        "Refused to sign, for what only they can know": [
-            {"who": each.member, "cause": each.cause} for each in verdict.refusals
-        ],
+        "Refusals, not proved": [{"who": each.member, "cause": each.cause} for each in verdict.refusals],
     }
 
 
