@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import write_durably
+from client_sdk.files import remove_durably, write_durably
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
 from protocol.codec import Reader
@@ -99,6 +99,8 @@ class Evidence:
             write_durably(folder / f"{name}.bin", getattr(self, name).to_bytes())
         if self.header is not None:
             write_durably(folder / _HEADER, self.header.encode_fields())
+        else:
+            remove_durably(folder / _HEADER)  # an earlier round's
         own = [
             {"lineage": s.lineage.hex(), "records": s.records.hex(), "digest": s.digest.hex()}
             for s in self.own

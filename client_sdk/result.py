@@ -16,7 +16,7 @@ from calibration.errors import CalibrationError
 from calibration.layout import Layout
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.evidence import Evidence
-from client_sdk.files import write_durably
+from client_sdk.files import remove_durably, write_durably
 from client_sdk.replaying import replayed
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
@@ -156,6 +156,8 @@ class Result:
             write_durably(home / _EVICTIONS, self.evictions.to_bytes())
         if self.transcript_file is not None:
             write_durably(home / TRANSCRIPT, self.transcript_file)
+        else:
+            remove_durably(home / TRANSCRIPT)  # an earlier round's
         write_durably(home / _RECORD, self.record.model_dump_json(indent=2).encode())  # last: stands for all
 
     @staticmethod

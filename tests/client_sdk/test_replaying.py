@@ -63,6 +63,11 @@ def test_a_result_comes_with_the_transcript_and_the_members_own_header(
     assert [result.verdict.counted(member) for member in federation.ids] == [True] * 3
     result.save(tmp_path)
     assert Result.load(tmp_path).transcript_file == result.transcript_file
+    helper = replace(result.evidence, own=(), header=None)
+    replace(result, evidence=helper, transcript_file=None).save(tmp_path)  # where another one was
+    loaded = Result.load(tmp_path)
+    assert (loaded.transcript_file, loaded.evidence.header) == (None, None)
+    result.save(tmp_path)
     header = read_header((tmp_path / "header.bin").read_bytes())
     assert (Survivor.of(header),) == result.evidence.own
     assert Survivor.of(header) in result.certificate.survivors
