@@ -112,6 +112,12 @@ class Coordinator:
         """The weights file, not yet verified."""
         return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
 
+    def transcript(self, round_id: str) -> Flow[bytes]:
+        """The file of an ended round's transcript, not yet replayed."""
+        path = rest.TRANSCRIPT.format(round_id=round_id)
+        request = Request("GET", path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)
+        return (yield from self._caller.call(request)).body
+
     def evictions(self, round_id: str) -> Flow[Evictions]:
         """The proofs against survivors that the sum is without, not yet checked."""
         path = rest.EVICTIONS.format(round_id=round_id)

@@ -16,9 +16,11 @@ from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_of
 from client_sdk.evidence import Evidence
+from client_sdk.files import write_durably
 from client_sdk.offer import Offer, check_consistent
 from client_sdk.progress import Progress, Step
-from client_sdk.result import Result
+from client_sdk.replaying import FETCHED_UP_TO
+from client_sdk.result import TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.settling import release, settle
 from client_sdk.upload import check_same, mask, send
@@ -152,8 +154,14 @@ class Attendance:
         weights_file = yield from session.coordinator.weights(view.round)
         evictions = (yield from session.coordinator.evictions(view.round)) if record.evicted else None
         folder = session.store.results(view.round)
-        result = Result(Evidence.load(folder), record, weights_file, evictions)
-        result.verify(session.policy.federation)
+        evidence = Evidence.load(folder)
+        asked = session.transcripts or len(evidence.attempt.members) <= FETCHED_UP_TO
+        transcript = (yield from session.coordinator.transcript(view.round)) if asked else None
+        if transcript is not None:
+            # Before it is replayed: where it shows that the coordinator is false, it is what shows it to others.
+            write_durably(folder / TRANSCRIPT, transcript)
+        result = Result(evidence, record, weights_file, evictions, transcript)
+        yield from compute(partial(result.verify, session.policy.federation))
         result.save(folder)
         self._settled()
         session.report(
@@ -292,7 +300,8 @@ class Attendance:
         following, replies = self.phase.receive(message, session.key, session.surroundings.now_s())
         if isinstance(following, Closed) and not isinstance(self.phase, Closed):
             # The evidence first: once the phase is Closed and a later round opens, nothing else holds it.
-            Evidence.of(following).save(session.store.results(self.round_id))
+            assert isinstance(self.phase, Attempting)
+            Evidence.of(following, self.phase.uploads).save(session.store.results(self.round_id))
             release(session, following.certificate)
         if following is not self.phase:
             self._hold(following)

@@ -6,11 +6,12 @@ from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import write_durably
+from client_sdk.files import remove_durably, write_durably
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
+from protocol.codec import Reader
 from protocol.member import Closed
-from protocol.messages import Certificate, Manifest, Opening, Roster, Survivor
+from protocol.messages import Certificate, Manifest, Opening, Roster, Survivor, Upload, UploadHeader
 
 _PARTS: dict[str, type[Roster | Manifest | Opening | Certificate]] = {
     "roster": Roster,
@@ -18,6 +19,7 @@ _PARTS: dict[str, type[Roster | Manifest | Opening | Certificate]] = {
     "opening": Opening,
     "certificate": Certificate,
 }
+_HEADER = "header.bin"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,7 @@ class Evidence:
     Attributes:
         member: who kept it.
         own: this member as the certificate should name it, if it uploaded; at most one.
+        header: its upload's header as it signed it: beside the certificate it shows others whether the upload was counted.
     """
 
     member: str
@@ -35,12 +38,14 @@ class Evidence:
     opening: Opening
     certificate: Certificate
     own: tuple[Survivor, ...]
+    header: UploadHeader | None = None
 
     @classmethod
-    def of(cls, closed: Closed) -> "Evidence":
-        """What is left to check once the keys are gone."""
+    def of(cls, closed: Closed, uploads: tuple[Upload, ...] = ()) -> "Evidence":
+        """What is left to check once the keys are gone; `uploads` are the member's own, at most one."""
         ready = closed.ready
-        return cls(ready.member, ready.roster, ready.manifest, closed.opening, closed.certificate, closed.own)
+        history = ready.roster, ready.manifest, closed.opening, closed.certificate
+        return cls(ready.member, *history, closed.own, uploads[0].header if uploads else None)
 
     @cached_property
     def attempt(self) -> Attempt:
@@ -60,7 +65,8 @@ class Evidence:
         3. the opening is for this cohort (wrong-cohort) and signed by the roster's coordinator, its exceptions by the admin
            (bad-signature);
         4. the certificate has t valid votes on its outcome (`check_certificate`);
-        5. it does not name another upload of this member than the one it sent (own-upload-changed).
+        5. it does not name another upload of this member than the one it sent, whose header it signed (own-upload-changed,
+           bad-signature).
 
         Args:
             admin_key: the pinned key; None checks against the key that the roster itself names.
@@ -81,12 +87,20 @@ class Evidence:
         named = {survivor.member: survivor for survivor in self.certificate.survivors}
         if self.own and named.get(self.member, self.own[0]) != self.own[0]:
             raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the certificate names another upload of this member")
+        if self.header is not None:
+            self.attempt.check_header(self.header)
+            if (Survivor.of(self.header),) != self.own:
+                raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the header is not that of this member's upload")
 
     def save(self, folder: Path) -> None:
-        """Write roster.bin, manifest.bin, opening.bin, certificate.bin and member.json."""
+        """Write roster.bin, manifest.bin, opening.bin, certificate.bin, header.bin if it uploaded, and member.json."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name in _PARTS:
             write_durably(folder / f"{name}.bin", getattr(self, name).to_bytes())
+        if self.header is not None:
+            write_durably(folder / _HEADER, self.header.encode_fields())
+        else:
+            remove_durably(folder / _HEADER)  # an earlier round's
         own = [
             {"lineage": s.lineage.hex(), "records": s.records.hex(), "digest": s.digest.hex()}
             for s in self.own
@@ -116,8 +130,22 @@ class Evidence:
                 Survivor(member, *(bytes.fromhex(entry[key]) for key in ("lineage", "records", "digest")))
                 for entry in content["uploads"]
             )
+            kept = folder / _HEADER
+            header = read_header(kept.read_bytes()) if kept.exists() else None
         except (OSError, ValueError, KeyError, TypeError, PeerFault, Misuse) as error:
             raise StateError(
                 f"{folder} holds no complete evidence of a round ({error}): fetch the result again into another folder"
             ) from error
-        return cls(member, own=own, **parts)  # type: ignore[arg-type]  # each part has its own form
+        return cls(member, own=own, header=header, **parts)  # type: ignore[arg-type]  # each part has its own form
+
+
+def read_header(raw: bytes) -> UploadHeader:
+    """An upload's signed header, as header.bin holds it.
+
+    Raises:
+        PeerFault: truncated, malformed, left-over-bytes.
+    """
+    reader = Reader(raw)
+    header = UploadHeader.decode_fields(reader)
+    reader.done()
+    return header

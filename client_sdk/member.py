@@ -44,6 +44,7 @@ class _Conversations:
         progress: Watcher | None,
         patience_s: float,
         lanes: int,
+        transcripts: bool = False,
         surroundings: Surroundings,
     ) -> None:
         if lanes < 1 or patience_s < 0:
@@ -65,6 +66,7 @@ class _Conversations:
                 surroundings=surroundings,
                 given=given,
                 lanes=lanes,
+                transcripts=transcripts,
             )
             if given is not None:
                 self.session.store.see_roster(given)
@@ -116,6 +118,8 @@ class Member:
         verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
         cert: this client's certificate where the coordinator asks for one: a PEM file, or (certificate, key).
         lanes: chunks in flight.
+        transcripts: fetch and replay each round's transcript also in cohorts of more than 200 members, where it takes tens
+            of megabytes.
         surroundings: clock and randomness; another one in tests only.
         driver: another way to the coordinator, in tests.
 
@@ -137,6 +141,7 @@ class Member:
         verify: bool | str = True,
         cert: ClientCertificate | None = None,
         lanes: int = LANES,
+        transcripts: bool = False,
         surroundings: Surroundings = THIS_MACHINE,
         driver: BlockingDriver | None = None,
     ) -> None:
@@ -148,6 +153,7 @@ class Member:
             progress=progress,
             patience_s=patience_s,
             lanes=lanes,
+            transcripts=transcripts,
             surroundings=surroundings,
         )
 
@@ -216,6 +222,7 @@ class AsyncMember:
         verify: bool | str = True,
         cert: ClientCertificate | None = None,
         lanes: int = LANES,
+        transcripts: bool = False,
         surroundings: Surroundings = THIS_MACHINE,
         driver: AsyncDriver | None = None,
     ) -> None:
@@ -227,6 +234,7 @@ class AsyncMember:
             progress=progress,
             patience_s=patience_s,
             lanes=lanes,
+            transcripts=transcripts,
             surroundings=surroundings,
         )
 

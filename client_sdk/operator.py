@@ -125,6 +125,11 @@ class Operator:
         """The signed record, not verified."""
         return self._model(rest.ResultRecord, Request("GET", rest.RESULT.format(round_id=round_id)))
 
+    def transcript(self, round_id: str) -> bytes:
+        """The file of an ended round's transcript, not replayed."""
+        path = rest.TRANSCRIPT.format(round_id=round_id)
+        return self._call(Request("GET", path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)).body
+
     def sums(self, round_id: str) -> bytes:
         """The sum itself, a safetensors file."""
         return self._call(Request("GET", rest.SUMS.format(round_id=round_id), limit_bytes=1 << 33)).body

@@ -16,17 +16,20 @@ from calibration.errors import CalibrationError
 from calibration.layout import Layout
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.evidence import Evidence
-from client_sdk.files import write_durably
+from client_sdk.files import remove_durably, write_durably
+from client_sdk.replaying import replayed
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.evicting import check_proof
 from protocol.messages import Certificate, Evictions, Terms
 from protocol.record import verify_record
 from protocol.rest import ResultRecord
+from protocol.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
 
 _RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
+TRANSCRIPT = "transcript.json"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -38,12 +41,14 @@ class Result:
         record: what the coordinator signed about the result.
         weights_file: the safetensors file as it came.
         evictions: proofs against the survivors that the sum is without; None where it is of all of them.
+        transcript_file: what was said in the round; None where it was not fetched.
     """
 
     evidence: Evidence
     record: ResultRecord
     weights_file: bytes
     evictions: Evictions | None = None
+    transcript_file: bytes | None = None
 
     @property
     def weights(self) -> Floats:
@@ -75,6 +80,13 @@ class Result:
         """Whether this member's own upload is in the sum; False also where it only helped to decrypt."""
         return self.evidence.counted and self.evidence.member in self.summed
 
+    @cached_property
+    def verdict(self) -> Verdict | None:
+        """What the transcript shows, `replayed`; None where it was not fetched."""
+        if self.transcript_file is None:
+            return None
+        return replayed(self.transcript_file, self.evidence, self.record)
+
     def verify(self, admin_key: bytes | None = None) -> None:
         """Check everything again, from the stored bytes alone, in this order.
 
@@ -83,7 +95,9 @@ class Result:
         3. each field of the record against the evidence (result-mismatch);
         4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
-        5. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch).
+        5. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch);
+        6. the transcript, where there is one: it is the one that the record names, it replays, and the coordinator broke no
+           rule in it (`replayed`).
 
         That the weights solve the sums is for those to check who may read the sums; this shows that the
         coordinator signed that they do, and for whom.
@@ -112,6 +126,7 @@ class Result:
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
             raise _mismatch("the weights file is not the one that the record names")
         self._check_tensors()
+        _ = self.verdict
 
     def _check_dropped(self) -> None:
         context, members = self.evidence.attempt.context, set(self.evidence.attempt.members)
@@ -139,6 +154,10 @@ class Result:
         write_durably(home / _WEIGHTS, self.weights_file)
         if self.evictions is not None:
             write_durably(home / _EVICTIONS, self.evictions.to_bytes())
+        if self.transcript_file is not None:
+            write_durably(home / TRANSCRIPT, self.transcript_file)
+        else:
+            remove_durably(home / TRANSCRIPT)  # an earlier round's
         write_durably(home / _RECORD, self.record.model_dump_json(indent=2).encode())  # last: stands for all
 
     @staticmethod
@@ -159,7 +178,9 @@ class Result:
             record = ResultRecord.model_validate_json((home / _RECORD).read_bytes())
             raw = (home / _EVICTIONS).read_bytes() if record.evicted else None
             evictions = Evictions.from_bytes(raw) if raw is not None else None
-            return cls(evidence, record, (home / _WEIGHTS).read_bytes(), evictions)
+            kept = home / TRANSCRIPT
+            transcript = kept.read_bytes() if kept.exists() else None
+            return cls(evidence, record, (home / _WEIGHTS).read_bytes(), evictions, transcript)
         except (OSError, ValidationError, PeerFault) as error:
             why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
             raise StateError(

@@ -30,6 +30,7 @@ class Session:
     Attributes:
         given: the roster that the caller passed; None to ask the coordinator each time.
         lanes: chunks in flight.
+        transcripts: fetch a round's transcript however large its cohort is.
     """
 
     member: str
@@ -41,6 +42,7 @@ class Session:
     surroundings: Surroundings
     given: Roster | None
     lanes: int
+    transcripts: bool
 
     def roster(self) -> Flow[Roster]:
         """The roster in force, checked against the pinned admin key and the versions seen.

@@ -12,6 +12,7 @@ from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.evicting import check_proof
 from protocol.identity import verify_signature
+from protocol.judging import follows
 from protocol.keys import check_order
 from protocol.merkle import verify
 from protocol.messages import (
@@ -40,62 +41,7 @@ from protocol.opening_rules import check_opening
 from protocol.proposal import check_survivors, covers, disputes_among, settle
 from protocol.shelf import Announced
 from protocol.transcript import Transcript, transcript_digest
-
-COORDINATOR = "coordinator"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A rule that somebody broke, or a dispute that nobody can decide.
-
-    Attributes:
-        parties: who; two of them for a dispute, one of whom is false.
-        cause: the rule.
-        detail: what was seen.
-        entry: the transcript's entry that shows it, counted from 0; None where it is the whole.
-    """
-
-    parties: tuple[str, ...]
-    cause: Cause
-    detail: str
-    entry: int | None = None
-
-    @property
-    def dispute(self) -> bool:
-        """Whether one of two parties is false, and nobody can tell which."""
-        return self.cause in {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a transcript shows.
-
-    Attributes:
-        attempt: roster, manifest and opening.
-        findings: in order; none but disputes where everybody kept the rules.
-        certificate: the outcome, if there is one.
-        lost: the admin's closing, if there is one.
-        uploads: what was announced, by member.
-        evicted: dealers proved false, in order: the sum is without them.
-    """
-
-    attempt: Attempt
-    findings: tuple[Finding, ...]
-    certificate: Certificate | None
-    lost: Lost | None
-    uploads: dict[str, Announced]
-    evicted: tuple[str, ...]
-
-    @property
-    def kept(self) -> bool:
-        """Whether nobody is named but by a dispute."""
-        return all(finding.dispute for finding in self.findings)
-
-    def counted(self, member: str) -> bool:
-        """Whether the member's upload, as it signed it, was certified and is not proved false."""
-        upload = self.uploads.get(member)
-        survivors = self.certificate.survivors if self.certificate else ()
-        return upload is not None and Survivor.of(upload.header) in survivors and member not in self.evicted
+from protocol.verdict import COORDINATOR, Finding, Verdict
 
 
 def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
@@ -115,9 +61,17 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
         raise PeerFault(fault.cause, fault.detail, [COORDINATOR]) from fault
     for index, entry in enumerate(transcript.entries[3:], start=3):
         run.take(index, entry)
-    run.close(transcript)
-    evicted = tuple(sorted(run.evicted))
-    return Verdict(run.attempt, tuple(run.findings), run.certificate, run.lost, run.uploads, evicted)
+    signed = run.close(transcript)
+    return Verdict(
+        run.attempt,
+        tuple(run.findings),
+        run.certificate,
+        run.lost,
+        run.uploads,
+        tuple(sorted(run.evicted)),
+        tuple(run.refusals),
+        signed,
+    )
 
 
 def _begun(transcript: Transcript, federation: bytes | None) -> Attempt:
@@ -178,10 +132,12 @@ class _Replay:
     findings: list[Finding] = field(default_factory=list)
     uploads: dict[str, Announced] = field(default_factory=dict)
     receipts: dict[str, Receipt] = field(default_factory=dict)
+    whole: dict[str, Announced] = field(default_factory=dict)
     proposal: tuple[Survivor, ...] = ()
     reason: str = ""
     votes: dict[str, Vote] = field(default_factory=dict)
     reports: dict[str, tuple[int, Report]] = field(default_factory=dict)
+    refusals: list[Refusal] = field(default_factory=list)
     certificate: Certificate | None = None
     evicted: set[str] = field(default_factory=set)
     lost: Lost | None = None
@@ -194,8 +150,8 @@ class _Replay:
             # Whatever is wrong with an entry, the coordinator admitted it, or made it.
             self._find(index, (COORDINATOR,), fault.cause, fault.detail)
 
-    def close(self, transcript: Transcript) -> None:
-        """Check what the whole shows: disputes, contradictions, an end, and the coordinator's signature."""
+    def close(self, transcript: Transcript) -> bool:
+        """Check what the whole shows: disputes, contradictions, an end; whether the coordinator signed it as it is."""
         if self.receipts and not self.proposal:
             try:
                 self._disputed()
@@ -209,6 +165,8 @@ class _Replay:
             verify_signature(self.attempt.roster.coordinator, transcript.signature, digest, COORDINATOR)
         except PeerFault as fault:
             self._find(None, (COORDINATOR,), fault.cause, "the transcript is not signed as it is")
+            return False
+        return True
 
     def _find(self, index: int | None, parties: tuple[str, ...], cause: Cause, detail: str) -> None:
         self.findings.append(Finding(parties, cause, detail, index))
@@ -275,8 +233,8 @@ class _Replay:
         self.stage = _Stage.FREEZING
         self.attempt.check_context(freeze.context, COORDINATOR)
         self.proposal = tuple(Survivor.of(header) for header in freeze.headers)
-        uploads, disputes = self._disputed()
-        settled = settle(self.attempt, uploads, self.receipts, disputes, freeze.history)
+        self.whole, disputes = self._disputed()
+        settled = settle(self.attempt, self.whole, self.receipts, disputes, freeze.history)
         expected = tuple(Survivor.of(upload.header) for upload in settled.values())
         if self.proposal != expected:
             named = sorted({each.member for each in {*self.proposal} ^ {*expected}})
@@ -312,8 +270,16 @@ class _Replay:
         if known.outcome != vote.outcome:
             self._find(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
 
-    def _refusal(self, _index: int, refusal: Refusal) -> None:
+    def _refusal(self, index: int, refusal: Refusal) -> None:
         self._signed_by_decryptor(refusal)
+        member, cause = refusal.member, refusal.cause
+        judged = follows(cause, member, self.attempt, self.proposal, self.whole, self.receipts)
+        if judged is None:
+            self.refusals.append(refusal)
+        elif not judged:
+            # It may have been shown another proposal: what follows from the one noted is found there.
+            said = f"{member} refused for {cause}, which the proposal that was noted does not show"
+            self._find(index, (member, COORDINATOR), Cause(cause), said)
 
     def _certificate(self, index: int, certificate: Certificate) -> None:
         asked = self.stage

@@ -14,8 +14,10 @@ OCTETS = "application/octet-stream"
 PROBLEM = "application/problem+json"
 PROBLEM_BASE = "https://veilsum.org/problems/"
 SAFETENSORS = "application/x-safetensors"
+TRANSCRIPT_JSON = "application/vnd.veilsum.transcript+json"
 
 MAX_MESSAGE_BYTES = 64 << 20
+MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_WAIT_S = 60.0
 DIGEST_HEADER = "content-digest"
 VERSION_HEADER = "veilsum-version"
@@ -46,6 +48,7 @@ RESULT = "/v1/rounds/{round_id}/result"
 WEIGHTS = "/v1/rounds/{round_id}/result/weights"
 SUMS = "/v1/rounds/{round_id}/result/sums"
 EVICTIONS = "/v1/rounds/{round_id}/result/evictions"
+TRANSCRIPT = "/v1/rounds/{round_id}/transcript"
 COMBINATIONS = "/v1/federations/{federation}/combinations"
 COMBINATION = "/v1/combinations/{combination}"
 COMBINED_WEIGHTS = "/v1/combinations/{combination}/weights"
@@ -233,6 +236,7 @@ class RoundView(Model):
         evicted: those of them that proved false: the sum is without them.
         reported: where the round is lost, the decryptors whose reports are in.
         phase_seconds: how long each phase took so far.
+        transcript: once the round has ended, the head of its transcript (protocol §11).
     """
 
     round: RoundId
@@ -268,6 +272,7 @@ class RoundView(Model):
     fault: Problem | None
     phase_seconds: dict[str, float]
     terms: TermsView | None = None
+    transcript: Hex32 | None = None
 
 
 class UploadView(Model):
@@ -323,6 +328,7 @@ class ResultRecord(Model):
         dropped: whom they cost their place, in order.
         evicted: survivors that proved false after it: the sum is without them.
         withheld: classes left out of the statistics, as the terms say.
+        transcript: the head of the round's transcript (protocol §11).
     """
 
     format: Literal["veilsum-result/2"] = "veilsum-result/2"
@@ -344,6 +350,7 @@ class ResultRecord(Model):
     noise: Literal["none"] = "none"
     weights_sha256: Hex32
     sums_sha256: Hex32
+    transcript: Hex32
     weights_error_bound: float | None
     solution: SolutionView
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""

@@ -30,6 +30,28 @@ PROVING = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT,
 
 
 @dataclass(frozen=True)
+class Accusation:
+    """A refused message by which others see that its sender is false.
+
+    Attributes:
+        cause: what it was refused for.
+        parties: whom that names.
+        entry: what a transcript keeps of it.
+    """
+
+    cause: Cause
+    parties: tuple[str, ...]
+    entry: bytes
+
+    @classmethod
+    def of(cls, message: Message, fault: PeerFault) -> "Accusation | None":
+        """What the refusal proves to others; None where it proves nothing."""
+        if isinstance(fault, ShareFault):
+            return cls(fault.cause, fault.parties, fault.evidence.to_bytes())
+        return cls(fault.cause, fault.parties, _entry(message).to_bytes()) if fault.cause in PROVING else None
+
+
+@dataclass(frozen=True)
 class Transcript:
     """The entries so far.
 
@@ -60,23 +82,24 @@ class Transcript:
         """Note a message that the coordinator took, and what it shows members since; nothing if it changed nothing."""
         if after == before:
             return self
-        return self._noting_once(_entry(message)).moved(before, after)
+        return self._noting_once(_entry(message).to_bytes()).moved(before, after)
 
     def refused(self, message: Message, fault: PeerFault) -> "Transcript":
         """Note a message that was refused, where others can see by it that its sender is false."""
-        evidence = fault.evidence if isinstance(fault, ShareFault) else message
-        proving = evidence is not message or fault.cause in PROVING
-        accused = self.accused | {(fault.cause, party) for party in fault.parties}
-        if not proving or accused == self.accused:
-            return self
-        return replace(self._noting_once(_entry(evidence)), accused=accused)
+        found = Accusation.of(message, fault)
+        return self if found is None else self.accusing(found)
+
+    def accusing(self, found: Accusation) -> "Transcript":
+        """Note what a refused message proves, once for each cause and party."""
+        accused = self.accused | {(found.cause, party) for party in found.parties}
+        return self if accused == self.accused else replace(self._noting_once(found.entry), accused=accused)
 
     def moved(self, before: CoordinatorPhase, after: CoordinatorPhase) -> "Transcript":
         """Note what the coordinator shows members since it moved on by itself."""
         shown = _shown(after)
         if shown is None or shown == _shown(before):
             return self
-        return self._noting_once(shown)
+        return self._noting_once(shown.to_bytes())
 
     def signed(self, key: SigningKey, context: bytes) -> "Transcript":
         """Close it with the coordinator's signature."""
@@ -119,11 +142,8 @@ class Transcript:
         """The entries decoded; PeerFault names what is wrong with one."""
         return tuple(map(parse, self.entries))
 
-    def _noting(self, message: Message) -> "Transcript":
-        return replace(self, entries=(*self.entries, message.to_bytes()))
-
-    def _noting_once(self, message: Message) -> "Transcript":
-        return self if message.to_bytes() in self.entries else self._noting(message)
+    def _noting_once(self, entry: bytes) -> "Transcript":
+        return self if entry in self.entries else replace(self, entries=(*self.entries, entry))
 
 
 def transcript_digest(context: bytes, head: bytes) -> bytes:

@@ -185,6 +185,12 @@ class Cohort:
             raise PeerFault(Cause.UNKNOWN_MEMBER, f"the cohort was formed without {member}", [member])
         return self.enrolling.cards_for(manifest, member)
 
+    @property
+    def cards(self) -> Cards:
+        """The manifest with everybody's cards; PeerFault(wrong-phase) before the cohort is formed."""
+        manifest = self.formed()
+        return self.enrolling.cards_for(manifest, manifest.decryptors[0])  # who needs all
+
     def expired(self, now_s: float) -> tuple[str, ...]:
         """Members whose cards no round may open on any more."""
         cards_ = self.enrolling.cards.items()

@@ -24,6 +24,7 @@ from protocol.rest import (
     WindowsModel,
     round_name,
 )
+from protocol.transcript import Transcript
 from service import combining, solving
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
@@ -133,7 +134,8 @@ class Coordinator:
                 exceptions=_exceptions(request, cohort, sequence),
             )
             attempt = Attempt(cohort.roster, manifest, opening)
-            round_ = self._round(attempt, request.windows, now_s, ledger)
+            noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
+            round_ = self._round(attempt, request.windows, now_s, ledger, noted)
             async with self.database.transaction() as connection:
                 await connection.execute(
                     insert(rounds).values(
@@ -166,11 +168,24 @@ class Coordinator:
             raise not_found("context")
         return found
 
-    def _round(self, attempt: Attempt, windows: WindowsModel, opened_s: float, ledger: Ledger) -> Round:
+    def _round(
+        self, attempt: Attempt, windows: WindowsModel, opened_s: float, ledger: Ledger, noted: Transcript
+    ) -> Round:
         given = Windows(**windows.model_dump())
         history = ledger.history[: len(attempt.opening.links)]
         name = round_name(attempt.context)
-        return Round(self.database, self.blobs, self.keeper.wake, name, attempt, given, opened_s, history)
+        return Round(
+            self.database,
+            self.blobs,
+            self.keeper.wake,
+            name,
+            attempt,
+            given,
+            opened_s,
+            history,
+            noted,
+            self.key,
+        )
 
     def _refuse_unsettled(self, federation: str) -> None:
         """One round after the other: what a set may be signed for depends on everything that was opened before."""
@@ -249,8 +264,11 @@ class Coordinator:
     ) -> Round:
         cohort = self.cohorts[row.cohort]
         attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
-        round_ = self._round(attempt, WindowsModel.model_validate_json(row.windows), row.opened_s, ledger)
-        if row.final is not None:
+        ended = row.final is not None
+        noted = Transcript(()) if ended else Transcript.begin(attempt, cohort.cards)
+        windows = WindowsModel.model_validate_json(row.windows)
+        round_ = self._round(attempt, windows, row.opened_s, ledger, noted)
+        if ended:
             return round_.restore(row, littered=littered)
         return await round_.resume(not_before_s)
 

@@ -1,4 +1,8 @@
-"""A live round's events in storage, numbered without a gap."""
+"""A live round's events in storage, numbered without a gap.
+
+Phase and transcript are both folds of the events. A refused message moves no phase, but where it proves its sender false it is an
+event too: what it proves, once for each cause and party, so that nobody can fill the disk by it.
+"""
 
 import json
 from dataclasses import dataclass
@@ -6,8 +10,11 @@ from typing import cast
 
 from sqlalchemy import insert, select
 
+from protocol.causes import Cause
 from protocol.coordinator import Collecting, CoordinatorPhase
+from protocol.errors import PeerFault
 from protocol.messages import parse
+from protocol.transcript import Accusation, Transcript
 from service.storage.database import Database
 from service.storage.tables import events
 
@@ -32,7 +39,26 @@ class Event:
             return cast("Collecting", phase).chunk_stored(member, index, self.at_s)
         if self.kind == "expire":
             return phase.expire(self.at_s)
+        if self.kind == "refused":
+            return phase
         return phase.cancel(self.at_s, self.body.decode())
+
+    def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
+        """The transcript after this event led from one phase to the next."""
+        if self.kind == "message":
+            return transcript.received(parse(self.body), before, after)
+        if self.kind == "refused":
+            cause, parties, entry = json.loads(self.body)
+            return transcript.accusing(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
+        return transcript.moved(before, after)
+
+    def refused(self, transcript: Transcript, fault: PeerFault) -> "Event | None":
+        """What is kept of this event although it was refused; None where it proves nothing new to others."""
+        found = Accusation.of(parse(self.body), fault) if self.kind == "message" else None
+        if found is None or transcript.accusing(found) is transcript:
+            return None
+        body = json.dumps([found.cause.value, found.parties, found.entry.hex()])
+        return Event(self.at_s, "refused", body.encode())
 
 
 class Journal:

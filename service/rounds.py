@@ -1,8 +1,8 @@
-"""A round in time: its accepted events, in order, are all there is; the phase is their fold.
+"""A round in time: its accepted events, in order, are all there is; phase and transcript are their folds.
 
 Every change runs through `_submit`: the next phase is computed, the event is committed, and only then
 does the round move and anybody hear of it. A restart replays the events. When a round ends, what is
-left is its outcome: uploads, boxes, shares and seeds are deleted (protocol §4.8).
+left is its outcome and the signed transcript: uploads, boxes, shares and seeds are deleted (protocol §4.8).
 """
 
 import asyncio
@@ -15,9 +15,12 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from protocol.attempt import Attempt
 from protocol.coordinator import Certified, Collecting, CoordinatorPhase, Lost, Recovered, Windows
 from protocol.coordinator.base import cancelled
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
 from protocol.messages import Lost as LostMessage
 from protocol.messages import Message, Past, Upload
 from protocol.rest import Problem, ResultRecord, RoundView, UploadView
+from protocol.transcript import Transcript
 from service.announced import announced_before, stored
 from service.ends import SETTLED, Closing, closing_from, closing_of, shown_state, unsigned
 from service.journal import Event, Journal
@@ -38,6 +41,7 @@ class Round:
         final: the view that stays; None while the round is live.
         closing: the certificate or the admin's Lost, for members who still have to hear of the end.
         record: the signed result.
+        noted: the transcript so far; empty once it is kept.
         not_before_s: no deadline passes before this Unix time.
     """
 
@@ -56,9 +60,12 @@ class Round:
         attempt: Attempt,
         windows: Windows,
         opened_s: float,
-        history: tuple[Past, ...] = (),
+        history: tuple[Past, ...],
+        noted: Transcript,
+        key: SigningKey,
     ) -> None:
         self.id, self.attempt, self.version = round_id, attempt, 1
+        self.noted, self._key = noted, key
         self.watch = Watch(lambda: self.version)
         self._database, self._blobs, self._wake = database, blobs, wake
         self._journal = Journal(database, round_id)
@@ -85,12 +92,15 @@ class Round:
         self.closing = closing_from(row.closing)
         self.record = ResultRecord.model_validate_json(row.record) if row.record else None
         self.phase, self.version, self._littered = None, self.final.version, littered
+        self.noted = Transcript(())
         return self
 
     async def _catch_up(self) -> None:
         if self._behind:
             for event in await self._journal.unseen():
-                self._moved(await asyncio.to_thread(event.apply, self.live), event.at_s)
+                after = await asyncio.to_thread(event.apply, self.live)
+                noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
+                self._moved(after, noted, event.at_s)
             self._behind = False
             self._changed()
 
@@ -175,6 +185,12 @@ class Round:
         self.result()
         return self._blobs.get(f"results/{self.id}/{name}")
 
+    def transcript(self) -> bytes:
+        """The signed transcript's file; PeerFault(wrong-phase) before the round has ended."""
+        if self.final is None:
+            raise wrong_phase(f"the round is {self.view().state}: its transcript is signed when it ends")
+        return self._blobs.get(f"transcripts/{self.id}")
+
     # What goes on by itself
 
     @property
@@ -208,14 +224,21 @@ class Round:
 
     async def _submit(self, event: Event) -> None:
         await self._catch_up()
-        before = self.live
-        after = await asyncio.to_thread(event.apply, before)
-        if after is before:
-            return
+        try:
+            after = await asyncio.to_thread(event.apply, self.live)
+        except PeerFault as fault:
+            if proof := await asyncio.to_thread(event.refused, self.noted, fault):
+                await self._keep(proof, self.live)
+            raise
+        if after is not self.live:
+            await self._keep(event, after)
+
+    async def _keep(self, event: Event, after: CoordinatorPhase) -> None:
+        noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
         self._behind = True  # until storage has said that it holds the event
         try:
             await self._journal.append(event)
-            self._moved(after, event.at_s)
+            self._moved(after, noted, event.at_s)
             self._behind = False
             await self._settle(event.at_s)
         finally:
@@ -231,7 +254,8 @@ class Round:
     ) -> None:
         closing = closing_of(self.live)
         past = self.attempt.past(closing)
-        final = self._view(state, fault, _extended(self._timeline, state, now_s))
+        head = await asyncio.to_thread(self._keep_transcript)
+        final = self._view(state, fault, _extended(self._timeline, state, now_s), head)
         this = rounds.c.id == self.id
         async with self._database.transaction() as connection:
             ended = await connection.execute(
@@ -260,8 +284,14 @@ class Round:
         self.restore(row, littered=True)
         self._changed()
 
-    def _moved(self, after: CoordinatorPhase, at_s: float) -> None:
-        self.phase = after
+    def _keep_transcript(self) -> bytes:
+        """Sign and store it while the events stand from which a crash would have it made again; its head."""
+        signed = self.noted.signed(self._key, self.attempt.context)
+        self._blobs.put(f"transcripts/{self.id}", signed.to_json().encode())
+        return signed.head
+
+    def _moved(self, after: CoordinatorPhase, noted: Transcript, at_s: float) -> None:
+        self.phase, self.noted = after, noted
         self._journal.seen += 1
         self.version += 1
         self._timeline = _extended(self._timeline, after.name, at_s)
@@ -310,7 +340,9 @@ class Round:
         fault = getattr(self.phase, "fault", None)
         return self._view(None, problem_of(fault) if fault else None, self._timeline)
 
-    def _view(self, end: str | None, fault: Problem | None, timeline: Timeline) -> RoundView:
+    def _view(
+        self, end: str | None, fault: Problem | None, timeline: Timeline, head: bytes | None = None
+    ) -> RoundView:
         return round_view(
             self.id,
             self.attempt,
@@ -321,6 +353,7 @@ class Round:
             deadline_s=None if end else self.deadline_s,
             fault=fault,
             timeline=timeline,
+            transcript=head,
         )
 
     def chunk_name(self, member: str, index: int) -> str:

@@ -83,6 +83,7 @@ def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningK
         records=statistics.records,
         weights_sha256=hashlib.sha256(weights).hexdigest(),
         sums_sha256=hashlib.sha256(sums).hexdigest(),
+        transcript=round_.noted.head.hex(),  # nothing is noted any more once the seeds are rebuilt
         weights_error_bound=error_bound(terms, solution, members),
         solution=solution_view(solution),
     )

@@ -38,6 +38,7 @@ def round_view(
     deadline_s: float | None,
     fault: Problem | None,
     timeline: Timeline,
+    transcript: bytes | None,
 ) -> RoundView:
     """A round in a phase."""
     quorum, opening = attempt.quorum, attempt.opening
@@ -67,6 +68,7 @@ def round_view(
                 name: round(max(0.0, until - since), 6) for (name, since), (_, until) in pairwise(timeline)
             },
             "terms": terms_view(opening.terms),
+            "transcript": transcript.hex() if transcript else None,
         }
     )
 

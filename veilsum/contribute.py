@@ -38,6 +38,7 @@ class Errand:
     accept_exceptions: bool = False
     changed_records_min: int | None = None
     publish_rare_classes: bool = True
+    transcript: bool = False
     ca: Path | None = None
 
     def __post_init__(self) -> None:
@@ -72,7 +73,15 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
     output.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (
         naming(errand.url),
-        Member(errand.url, identity, None, policy, progress=teller(), verify=trust(errand.ca)) as member,
+        Member(
+            errand.url,
+            identity,
+            None,
+            policy,
+            progress=teller(),
+            verify=trust(errand.ca),
+            transcripts=errand.transcript,
+        ) as member,
     ):
         view = _named_round(errand)
         quorum = member.enrol(errand.cohort)
@@ -103,6 +112,7 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
     return {
         "round": record.round,
         "counted": result.counted,
+        "transcript": _transcript(result),
         "survivors": list(result.survivors),
         "evicted": list(record.evicted),
         "dropped": list(record.dropped),
@@ -118,6 +128,15 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
         else 0,
         "saved": str(output),
     }
+
+
+def _transcript(result: Result) -> str:
+    if (verdict := result.verdict) is None:
+        return "not fetched: pass --transcript, or get it by `veilsum round transcript`"
+    named = sorted({party for each in verdict.findings if not each.dispute for party in each.parties})
+    if named:
+        return f"replayed: rules were broken by {', '.join(named)}; see `veilsum verify transcript.json`"
+    return "replayed: nobody broke a rule"
 
 
 def _rare_classes(result: Result) -> str:

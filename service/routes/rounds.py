@@ -252,10 +252,28 @@ async def closing(context: Hex32Path, here: Here) -> Response:
     return Response(here.closed(context).end().to_bytes(), media_type=rest.OCTETS)
 
 
+@router.get(
+    rest.TRANSCRIPT,
+    response_class=Response,
+    responses={
+        **octets_out("the round's signed transcript (protocol §11)", rest.TRANSCRIPT_JSON),
+        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    },
+)
+async def transcript(found: TheRound) -> Response:
+    """What was said in a round that has ended, however it ended, for whoever replays it. It never changes."""
+    content = await asyncio.to_thread(found.transcript)
+    headers = {"cache-control": "public, max-age=31536000, immutable"}
+    return Response(content, headers=headers, media_type=rest.TRANSCRIPT_JSON)
+
+
 @router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
-async def result(found: TheRound) -> rest.ResultRecord:
-    """The signed record of a finished round."""
-    return found.result()
+async def result(found: TheRound, response: Response) -> rest.ResultRecord:
+    """The signed record of a finished round; its `link` header leads to the transcript that it names."""
+    record = found.result()
+    where = rest.TRANSCRIPT.format(round_id=found.id)
+    response.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
+    return record
 
 
 @router.get(

@@ -37,6 +37,7 @@ from protocol.messages import (
     LedgerException,
     Link,
     Manifest,
+    Message,
     Opening,
     Past,
     Roster,
@@ -46,6 +47,7 @@ from protocol.messages import (
 )
 from protocol.messages import Lost as LostMessage
 from protocol.record import sign_record
+from protocol.transcript import Transcript
 
 DIM, CLASSES = 3, 2
 
@@ -64,6 +66,7 @@ class Round:
     round_id: str
     cohort: Cohort
     phase: CoordinatorPhase
+    transcript: Transcript
     version: int = 1
     spool: dict[tuple[str, int], bytes] = field(default_factory=dict)
     record: rest.ResultRecord | None = None
@@ -139,7 +142,8 @@ class LocalCoordinator:
         attempt = Attempt(entry.enrolling.roster, entry.manifest, opening)
         round_id = rest.round_name(attempt.context)
         collecting = Collecting.begin(attempt, Windows(), self.now_s(), self.history)
-        self.rounds[round_id] = Round(round_id, entry, collecting)
+        cards = entry.enrolling.cards_for(entry.manifest, entry.manifest.decryptors[0])
+        self.rounds[round_id] = Round(round_id, entry, collecting, Transcript.begin(attempt, cards))
         return round_id
 
     def abandon(self, round_id: str, admin: SigningKey) -> None:
@@ -148,7 +152,7 @@ class LocalCoordinator:
         assert isinstance(entry.phase, Lost)
         reports = tuple(entry.phase.reports[member] for member in sorted(entry.phase.reports))
         lost = LostMessage.make(admin, context=entry.phase.attempt.context, reports=reports)
-        self._move(entry, entry.phase.receive(lost, self.now_s()))
+        self._take(entry, lost)
 
     def expire(self, round_id: str) -> None:
         entry = self.rounds[round_id]
@@ -203,6 +207,7 @@ class LocalCoordinator:
             ("PUT", pattern(rest.CHUNK), self._chunk),
             ("GET", pattern(rest.RESULT), self._result),
             ("GET", pattern(rest.WEIGHTS), self._weights),
+            ("GET", pattern(rest.TRANSCRIPT), self._transcript),
         ]
 
     def _roster(self, _request: Request, federation: str) -> Response:
@@ -305,7 +310,7 @@ class LocalCoordinator:
 
     def _answer(self, request: Request, round_id: str) -> Response:
         entry = self.rounds[round_id]
-        self._move(entry, entry.phase.receive(parse(request.body), self.now_s()))
+        self._take(entry, parse(request.body))
         return model(self.view(round_id))
 
     def _upload(self, request: Request, round_id: str, member: str) -> Response:
@@ -313,7 +318,7 @@ class LocalCoordinator:
         upload = parse(request.body)
         assert isinstance(upload, Upload)
         assert upload.header.member == member
-        self._move(entry, entry.phase.receive(upload, self.now_s()))
+        self._take(entry, upload)
         return self._upload_view(entry, member)
 
     def _chunk(self, request: Request, round_id: str, member: str, index: str) -> Response:
@@ -341,11 +346,22 @@ class LocalCoordinator:
     def _weights(self, _request: Request, round_id: str) -> Response:
         return Response(200, {}, self.rounds[round_id].weights)
 
+    def _transcript(self, _request: Request, round_id: str) -> Response:
+        entry = self.rounds[round_id]
+        signed = entry.transcript.signed(self.key, entry.phase.attempt.context)
+        return Response(200, {}, signed.to_json().encode())
+
     # Moving on
+
+    def _take(self, entry: Round, message: Message) -> None:
+        phase = entry.phase.receive(message, self.now_s())
+        entry.transcript = entry.transcript.received(message, entry.phase, phase)
+        self._move(entry, phase)
 
     def _move(self, entry: Round, phase: CoordinatorPhase) -> None:
         if phase is entry.phase:
             return
+        entry.transcript = entry.transcript.moved(entry.phase, phase)
         before, entry.phase = entry.phase, phase
         entry.version += 1
         if isinstance(phase, Ended) and phase.past and phase.link and phase.name != before.name:
@@ -402,6 +418,7 @@ class LocalCoordinator:
             "records": records,
             "weights_sha256": hashlib.sha256(entry.weights).hexdigest(),
             "sums_sha256": hashlib.sha256(entry.sums).hexdigest(),
+            "transcript": entry.transcript.head.hex(),
             "weights_error_bound": None,
             "solution": rest.SolutionView(
                 ridge=ridge,

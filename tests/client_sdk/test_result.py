@@ -18,10 +18,12 @@ from client_sdk.result import Result
 from protocol.causes import Cause
 from protocol.identity import SigningKey
 from protocol.member import Closed
-from protocol.messages import Certificate, Opening, Survivor, Vote, void_hash
+from protocol.messages import Certificate, Opening, Survivor, UploadHeader, Vote, void_hash
 from protocol.record import sign_record
 from protocol.rest import SurvivorView
+from protocol.transcript import Transcript
 from tests.client_sdk.federation import Federation, tensor
+from tests.protocol.forging import again
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +56,10 @@ def test_a_result_survives_the_disk(done: tuple[Federation, Result], tmp_path: P
         "manifest.bin",
         "opening.bin",
         "certificate.bin",
+        "header.bin",
         "member.json",
         "record.json",
+        "transcript.json",
         "weights.safetensors",
     ],
 )
@@ -70,7 +74,8 @@ def test_every_flipped_byte_is_found(done: tuple[Federation, Result], tmp_path: 
             continue
         try:
             changed = Result.load(tmp_path)
-            if (changed.record, changed.evidence) == (result.record, result.evidence) and name != (
+            said = (changed.record, changed.evidence, read(changed.transcript_file))
+            if said == (result.record, result.evidence, read(result.transcript_file)) and name != (
                 "weights.safetensors"
             ):
                 continue  # white space
@@ -162,6 +167,11 @@ def test_weights_that_are_none_are_refused_even_where_signed(
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
 
+def read(raw: bytes | None) -> Transcript:
+    assert raw is not None
+    return Transcript.from_json(raw.decode(errors="replace"))
+
+
 def reopened(evidence: Evidence, key: SigningKey, **changes: Any) -> Evidence:
     opening = evidence.opening
     values = {
@@ -169,6 +179,11 @@ def reopened(evidence: Evidence, key: SigningKey, **changes: Any) -> Evidence:
         for name in ("cohort", "sequence", "attempt", "links", "terms", "exceptions")
     } | changes
     return replace(evidence, opening=Opening.make(key, **values))
+
+
+def header_of(evidence: Evidence) -> UploadHeader:
+    assert evidence.header is not None
+    return evidence.header
 
 
 FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] = {
@@ -189,6 +204,16 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
     ),
     "another upload of its own": (
         lambda f, e: replace(e, own=(Survivor(e.member, bytes(8), bytes(8), bytes(32)),)),
+        Cause.OWN_UPLOAD_CHANGED,
+    ),
+    "a header that it did not sign": (
+        lambda f, e: replace(e, header=again(header_of(e), f.admin)),
+        Cause.BAD_SIGNATURE,
+    ),
+    "a header of another upload": (
+        lambda f, e: replace(
+            e, header=again(header_of(e), Identity.load(f.folder / e.member).key, salt=bytes(32))
+        ),
         Cause.OWN_UPLOAD_CHANGED,
     ),
 }
@@ -231,7 +256,7 @@ def test_terms_of_another_kind_of_statistic_have_no_weights(done: tuple[Federati
 
 def test_a_helper_has_evidence_without_an_upload(done: tuple[Federation, Result], tmp_path: Path) -> None:
     federation, result = done
-    helper = replace(result, evidence=replace(result.evidence, own=()))
+    helper = replace(result, evidence=replace(result.evidence, own=(), header=None))
     helper.verify(federation.admin.public)
     assert "not counted" in repr(helper)
     helper.save(tmp_path)
@@ -246,5 +271,7 @@ def test_evidence_comes_from_a_closed_phase(done: tuple[Federation, Result]) -> 
     held = federation.member("member-0").session.store.held(bytes.fromhex(cohort))
     assert held is not None
     assert isinstance(held.phase, Closed)
-    assert Evidence.of(held.phase) == result.evidence
+    assert Evidence.of(held.phase) == replace(result.evidence, header=None)
+    assert result.evidence.header is not None
+    assert (Survivor.of(result.evidence.header),) == result.evidence.own
     federation.close()

@@ -26,7 +26,7 @@ from protocol.sealing import commit_row, commitment_tree
 from protocol.shamir import share_secrets
 from protocol.simulator import Federation, SeededRandom
 
-SignedMessage = TypeVar("SignedMessage", bound=Signed)
+SignedMessage = TypeVar("SignedMessage", bound=Signed | UploadHeader)
 Edit = Callable[[str, bytes], bytes]
 """What a false dealer deals a decryptor instead of its shares."""
 
@@ -38,7 +38,9 @@ def unsigned(message: Struct) -> dict[str, Any]:
 
 def again(message: SignedMessage, key: SigningKey, **changes: Any) -> SignedMessage:
     """The message with some fields changed, signed by `key`."""
-    return type(message).make(key, **{**unsigned(message), **changes})
+    form: Any = type(message)
+    made: SignedMessage = form.make(key, **{**unsigned(message), **changes})
+    return made
 
 
 def resign(federation: Federation, upload: Upload, **changes: Any) -> Upload:

@@ -1,5 +1,7 @@
 import hashlib
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +39,7 @@ RECORD = ResultRecord(
     records=100,
     weights_sha256="3e" * 32,
     sums_sha256="50" * 32,
+    transcript="7a" * 32,
     weights_error_bound=None,
     solution=SOLUTION,
 )
@@ -49,7 +52,19 @@ def test_the_digest_is_over_sorted_json_without_the_signature() -> None:
     preimage = b"veilsum/2/result\0" + len(text).to_bytes(8, "little") + text
     assert record_digest(RECORD) == hashlib.sha256(preimage).digest()
     assert record_digest(sign_record(RECORD, KEY)) == record_digest(RECORD)
-    assert record_digest(RECORD).hex() == "2dc30f0302217121c14565c27f6ef11327c74f0f791bc9729d8ab914e252e8a8"
+    assert record_digest(RECORD).hex() == "1ae7b06a12341e180138ee9ea780d05eebfbf379aeae5fce4abe0536aaa5f876"
+
+
+def test_the_page_has_every_field_of_both_records() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
+    section = page.partition("\n### 4.8 ")[2].partition("\n### 4.9 ")[0]
+    rows = [line.split(" | ")[0].strip("| ") for line in section.splitlines() if line.startswith("| ")]
+    assert [name for row in rows[1:] for name in row.split(", ")] == list(ResultRecord.model_fields)
+    said = section.partition("A combined record ")[2]
+    assert set(CombinedRecord.model_fields) <= set(re.findall(r"`([a-z_0-9]+)`", said))
+    assert set(PartView.model_fields) | set(SolutionView.model_fields) <= set(
+        re.findall(r"`([a-z_0-9]+)`", section)
+    )
 
 
 def test_a_signed_record_verifies_after_a_journey_as_json() -> None:

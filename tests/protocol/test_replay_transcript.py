@@ -24,8 +24,8 @@ from protocol.messages import (
     Vote,
     parse,
 )
-from protocol.replay import Finding
 from protocol.simulator import After, Federation
+from protocol.verdict import Finding
 from tests.protocol.forging import again, false_dealers, other_secrets, redeal, resign
 from tests.protocol.transcripts import (
     Entries,
@@ -96,7 +96,13 @@ def test_a_proposal_that_some_refuse_ends_void_and_is_kept() -> None:
         else message
     )
     federation.run_round()
-    assert verdict(federation).findings == ()
+    found = verdict(federation)
+    assert found.kept
+    # Nobody can tell that it was the network: they refused for what the proposal noted does not show.
+    assert named(found) == {
+        ((member, "coordinator"), "survivors-too-few") for member in ("member-0", "member-1")
+    }
+    assert found.refusals == ()
     assert any(isinstance(message, Refusal) for message in federation.transcript.messages())
 
 
@@ -121,6 +127,8 @@ def test_disputes_over_an_edge_name_both() -> None:
         (("member-2", "member-5"), "edge-disagreement"),
         # the cover left member-2 in, and the seed that it had not committed to became due
         (("member-2",), "dealer-inconsistent"),
+        # its own state is of the upload that it did not send
+        (("member-2", "coordinator"), "own-upload-changed"),
     }
     federation = Federation(6, seed=2)
     federation.tamper = false_edge(federation, "member-2")

@@ -7,10 +7,11 @@ from typing import Any
 from protocol.coordinator import CoordinatorPhase
 from protocol.messages import BadRun, Message, Reveal, Upload, parse
 from protocol.messages.base import Signed
-from protocol.replay import Verdict, replay
+from protocol.replay import replay
 from protocol.shamir import PRIME
 from protocol.simulator import Federation, Tamper
 from protocol.transcript import Transcript
+from protocol.verdict import Verdict
 from tests.protocol.forging import again, resign
 
 Entries = list[bytes]

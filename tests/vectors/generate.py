@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.tags import PROTOCOL_VERSION
-from tests.vectors import cases
+from tests.vectors import cases, transcripts
 from tests.vectors.produce import run
 from tests.vectors.rounds import SCENARIOS, played
 
@@ -48,6 +48,7 @@ def documents() -> dict[str, Json]:
             "cases": contexts + solved(cases.context_preimages(contexts)),
         },
         "messages": {"clauses": "§4.4–4.7", "cases": messages},
+        "transcripts": {"clauses": "§11", "cases": solved(transcripts.cases())},
     }
     files |= {f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()}
     return {

@@ -46,6 +46,7 @@ from protocol.ring import Ring
 from protocol.sealing import commitment_tree
 from protocol.shamir import ShareError, recover_secrets, share_secrets
 from protocol.tags import Tag, hash_fields
+from tests.vectors import transcripts
 
 Case = Mapping[str, Any]
 TAGS = {tag.value.decode().split("/")[2].rstrip("\0"): tag for tag in Tag}
@@ -388,4 +389,5 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "certificate": certificate,
     "due": due,
     "eviction": eviction,
+    "transcript": transcripts.replayed,
 }

@@ -49,6 +49,12 @@ def join(
     refuse_rare_classes: Annotated[
         bool, typer.Option("--refuse-rare-classes", help="Refuse a federation that publishes rare classes.")
     ] = False,
+    transcript: Annotated[
+        bool,
+        typer.Option(
+            "--transcript", help="Fetch and replay the transcript also where more than 200 members take part."
+        ),
+    ] = False,
     normalise: Annotated[
         bool, typer.Option("--normalise", help="Scale each feature vector to length 1.")
     ] = False,
@@ -78,6 +84,7 @@ def join(
             accept_exceptions=accept_exceptions,
             changed_records_min=changed_records_min,
             publish_rare_classes=not refuse_rare_classes,
+            transcript=transcript,
             ca=ca,
         )
         _, values = run(errand, output or folder / "result")

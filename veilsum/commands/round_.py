@@ -198,6 +198,30 @@ def exception(
 
 
 @app.command()
+def transcript(
+    round_id: RoundId,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Where the transcript goes, a JSON file.")],
+    url: Url = DEFAULT_URL,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Fetch the signed transcript of a round that has ended; `veilsum verify` replays it."""
+    with reported(as_json=json_):
+        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        name = names.round_id(round_id)
+        with operator(url, ca=ca) as client:
+            content = client.transcript(name)
+        output.write_bytes(content)
+        say(
+            {"round": name, "saved": str(output), "bytes": len(content)},
+            as_json=json_,
+            title="Transcript, not yet replayed: `veilsum verify` does it",
+        )
+
+
+@app.command()
 def combine(
     rounds: Annotated[list[str], typer.Argument(metavar="ROUND...", help="Finished rounds, two or more.")],
     federation: Annotated[str, typer.Option(help="The federation's id.")],

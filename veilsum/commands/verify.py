@@ -1,30 +1,99 @@
-"""`veilsum verify`: check a saved result again, offline."""
+"""`veilsum verify`: check a saved result, or replay a transcript, offline."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, reported, say
+from veilsum.console import AsJson, fail, reported, say, table
+
+BROKEN, NO_TRANSCRIPT = 1, 2
 
 
 def verify(
-    folder: Annotated[Path, typer.Argument(help="A result's folder, as `veilsum join` saved it.")],
+    path: Annotated[
+        Path, typer.Argument(help="A result's folder, as `veilsum join` saved it; or a transcript's file.")
+    ],
     admin_key: Annotated[
         str | None, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key that you pinned.")
     ] = None,
+    member: Annotated[
+        str | None, typer.Option(help="Say whether this member's upload was counted (transcripts).")
+    ] = None,
+    header: Annotated[
+        Path | None,
+        typer.Option(help="The upload's header, signed by its member: header.bin of a result (transcripts)."),
+    ] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(help="Your identity: was the upload counted that you sent? (transcripts)"),
+    ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Check signatures, certificate, record and weights of a saved result; exit code 1 if one does not hold."""
+    """Check a saved result, or replay a transcript and say who broke which rule. Nobody is asked.
+
+    Exit codes: 0 everything holds, and nobody is named but by a dispute; 1 something does not hold, or somebody broke a rule;
+    2 the file is no transcript, or the command is not one.
+    """
     with reported(as_json=json_):
-        from client_sdk import Result  # noqa: PLC0415 - `--help` stays quick
+        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
         from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.contribute import summary  # noqa: PLC0415 - as above
 
         pinned = None if admin_key is None else bytes.fromhex(names.admin_key(admin_key))
-        result = Result.load(folder)
-        result.verify(pinned)
-        federation = (
-            "the pinned admin key" if pinned else "the roster's own admin key; pass --admin-key to pin it"
-        )
-        say({"verified_against": federation, **summary(result, folder)}, as_json=json_, title="Verified")
+        if path.is_dir():
+            if member is not None or header is not None or identity is not None:
+                raise Misuse(
+                    "--member, --header and --identity go with a transcript's file: pass FOLDER/transcript.json"
+                )
+            _result(path, pinned, as_json=json_)
+            return
+        kept = _transcript(path, pinned, member, header, identity, as_json=json_)
+    if not kept:
+        raise typer.Exit(BROKEN)
+
+
+def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> None:
+    from client_sdk import Result  # noqa: PLC0415 - `--help` stays quick
+    from veilsum.contribute import summary  # noqa: PLC0415 - as above
+
+    result = Result.load(folder)
+    result.verify(pinned)
+    say({**_against(pinned), **summary(result, folder)}, as_json=as_json, title="Verified")
+
+
+def _transcript(
+    path: Path,
+    pinned: bytes | None,
+    member: str | None,
+    header: Path | None,
+    identity: Path | None,
+    *,
+    as_json: bool,
+) -> bool:
+    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+    from veilsum import replaying  # noqa: PLC0415 - as above
+
+    if identity is not None and (member is not None or header is not None):
+        raise Misuse("--identity knows member and header: leave --member and --header out")
+    claim = replaying.Claim.of(member, header)
+    try:
+        verdict = replaying.verdict_on(path, pinned)
+    except replaying.NotATranscript as error:
+        fail(str(error), as_json=as_json, code=NO_TRANSCRIPT)
+    if identity is not None:
+        claim = replaying.of_identity(identity)(verdict)
+    asked = {} if claim is None else claim.values(verdict)
+    if as_json:
+        say({**_against(pinned), **replaying.values_of(verdict), **asked}, as_json=True)
+        return verdict.kept
+    values = {**_against(pinned), **replaying.lines(verdict, path), **asked}
+    say(values, as_json=False, title="Transcript, replayed")
+    for title, rows in replaying.rows(verdict).items():
+        if rows:
+            table(title, rows)
+    return verdict.kept
+
+
+def _against(pinned: bytes | None) -> dict[str, str]:
+    known = "the pinned admin key" if pinned else "the roster's own admin key; pass --admin-key to pin it"
+    return {"verified_against": known}

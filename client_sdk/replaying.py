@@ -1,0 +1,63 @@
+"""A round's transcript, held against what this member saw and signed itself (protocol §11)."""
+
+from client_sdk.errors import PeerFault
+from client_sdk.evidence import Evidence
+from protocol.attempt import ALL_CARDS_MAX
+from protocol.causes import Cause
+from protocol.messages import Survivor
+from protocol.replay import replay
+from protocol.rest import ResultRecord
+from protocol.transcript import Transcript
+from protocol.verdict import COORDINATOR, Verdict
+
+FETCHED_UP_TO = ALL_CARDS_MAX
+"""Members of a cohort up to which a member fetches the transcript unasked: beyond, it is tens of megabytes."""
+
+
+def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
+    """Replay a transcript, in this order.
+
+    1. it can be read, and its head is the one that the record names (result-mismatch);
+    2. roster, cards and opening hold, and are those of the evidence (result-mismatch);
+    3. the coordinator signed it as it is (bad-signature);
+    4. the certificate is for the outcome that this member was shown, those evicted are the record's (result-mismatch);
+    5. an upload of this member is noted as this member sent it, if it sent one and one is noted (own-upload-changed);
+    6. the coordinator broke no rule (the first that it broke).
+
+    Others who are named, or dispute, are the verdict's to tell: the result is what the rules make of what they did.
+
+    Args:
+        raw: the transcript's file.
+        evidence: verified; it holds the admin's key.
+        record: verified.
+
+    Raises:
+        PeerFault: the first of these that does not hold, naming the coordinator.
+    """
+    transcript = Transcript.from_json(raw.decode(errors="replace"))
+    if transcript.head.hex() != record.transcript:
+        raise _mismatch("the transcript is not the one that the record names")
+    verdict = replay(transcript, evidence.roster.federation)
+    if verdict.attempt.context != evidence.attempt.context:
+        raise _mismatch("the transcript is of another attempt")
+    if not verdict.signed:
+        raise PeerFault(Cause.BAD_SIGNATURE, "the coordinator did not sign the transcript", [COORDINATOR])
+    if verdict.certificate is None or verdict.certificate.outcome != evidence.certificate.outcome:
+        raise _mismatch("the transcript tells of another outcome than this member was shown")
+    if verdict.evicted != record.evicted:
+        raise _mismatch("the record names others as evicted than the transcript shows")
+    noted = verdict.uploads.get(evidence.member)
+    if noted and evidence.own and (Survivor.of(noted.header),) != evidence.own:
+        raise PeerFault(
+            Cause.OWN_UPLOAD_CHANGED, "the transcript notes another upload of this member", [COORDINATOR]
+        )
+    for finding in verdict.findings:
+        if finding.parties == (COORDINATOR,):
+            raise PeerFault(
+                finding.cause, f"the transcript shows that it broke a rule: {finding.detail}", [COORDINATOR]
+            )
+    return verdict
+
+
+def _mismatch(detail: str) -> PeerFault:
+    return PeerFault(Cause.RESULT_MISMATCH, detail, [COORDINATOR])

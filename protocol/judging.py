@@ -1,0 +1,58 @@
+"""Whether a decryptor's refusal follows from what it was shown, as far as others can tell (protocol §11)."""
+
+from collections.abc import Mapping, Sequence
+
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.messages import Receipt, Survivor
+from protocol.proposal import covers
+from protocol.shelf import Announced
+
+
+def follows(
+    cause: str,
+    member: str,
+    attempt: Attempt,
+    proposal: Sequence[Survivor],
+    uploads: Mapping[str, Announced],
+    receipts: Mapping[str, Receipt],
+) -> bool | None:
+    """Whether a refusal's cause follows from the proposal that was noted; None where only its sender can know.
+
+    What hangs on histories that the sender knows, on its policy or on an indicator round that it has recounted is its own
+    knowledge. A refusal does not name the proposal that it answers: where the cause does not follow from the one noted, its
+    sender is false, or was shown another one.
+
+    Args:
+        cause: as the refusal states it.
+        member: who refused.
+        attempt: gives quorum and graph.
+        proposal: the survivors proposed.
+        uploads: the whole ones, in order of member.
+        receipts: by decryptor.
+    """
+    if cause == Cause.SURVIVORS_TOO_FEW:
+        return len(proposal) < attempt.quorum.survivors_min
+    if cause == Cause.WINDOW_EXCEEDED:
+        return _windows_exceeded(attempt, proposal)
+    shown = {Survivor.of(upload.header) for upload in uploads.values()}
+    if cause == Cause.OWN_UPLOAD_CHANGED:
+        return any(each.member == member and each not in shown for each in proposal)
+    if cause == Cause.SURVIVORS_INVALID and member in receipts:
+        # Its own signature says which uploads it was delivered.
+        return not (covers(receipts[member], uploads) and shown.issuperset(proposal) and _in_order(proposal))
+    return None
+
+
+def _windows_exceeded(attempt: Attempt, proposal: Sequence[Survivor]) -> bool:
+    try:
+        attempt.check_windows({each.member for each in proposal})
+    except PeerFault:
+        return True
+    return False
+
+
+def _in_order(proposal: Sequence[Survivor]) -> bool:
+    names = [each.member for each in proposal]
+    return names == sorted({*names})

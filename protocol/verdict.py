@@ -1,0 +1,94 @@
+"""What a replayed transcript shows: who broke which rule, and whose upload was counted (protocol §11)."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.messages import Certificate, Lost, Refusal, Survivor
+from protocol.shelf import Announced
+
+COORDINATOR = "coordinator"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A rule that somebody broke, or a dispute that nobody can decide.
+
+    Attributes:
+        parties: who; two of them for a dispute, one of whom is false.
+        cause: the rule.
+        detail: what was seen.
+        entry: the transcript's entry that shows it, counted from 0; None where it is the whole.
+    """
+
+    parties: tuple[str, ...]
+    cause: Cause
+    detail: str
+    entry: int | None = None
+
+    @property
+    def dispute(self) -> bool:
+        """Whether one of two parties is false, and nobody can tell which."""
+        return len(self.parties) > 1
+
+
+class Standing(StrEnum):
+    """What became of a member's upload, in words."""
+
+    COUNTED = "counted: the certificate names the upload that it signed"
+    EVICTED = "not counted: certified, then proved false"
+    LEFT_OUT = "not counted: announced, and not among the certified survivors"
+    UNCERTIFIED = "not counted: announced, and the attempt ended without a sum"
+    ABSENT = "not counted: the transcript holds no upload of this member"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a transcript shows.
+
+    Attributes:
+        attempt: roster, manifest and opening.
+        findings: in order; none but disputes where everybody kept the rules.
+        certificate: the outcome, if there is one.
+        lost: the admin's closing, if there is one.
+        uploads: what was announced, by member.
+        evicted: dealers proved false, in order: the sum is without them.
+        refusals: what decryptors said and nobody can judge from here, in order.
+        signed: whether it is as the coordinator signed it. If not, only what other parties signed is proved: whoever changed it
+            may have made up the rest.
+    """
+
+    attempt: Attempt
+    findings: tuple[Finding, ...]
+    certificate: Certificate | None
+    lost: Lost | None
+    uploads: dict[str, Announced]
+    evicted: tuple[str, ...]
+    refusals: tuple[Refusal, ...]
+    signed: bool
+
+    @property
+    def kept(self) -> bool:
+        """Whether nobody is named but by a dispute."""
+        return all(finding.dispute for finding in self.findings)
+
+    @property
+    def survivors(self) -> tuple[str, ...]:
+        """The certified members in order; none without a sum."""
+        return tuple(survivor.member for survivor in self.certificate.survivors) if self.certificate else ()
+
+    def standing(self, member: str) -> Standing:
+        """What became of this member's upload."""
+        upload = self.uploads.get(member)
+        if upload is None:
+            return Standing.ABSENT
+        if self.certificate is None or self.certificate.void:
+            return Standing.UNCERTIFIED
+        if Survivor.of(upload.header) not in self.certificate.survivors:
+            return Standing.LEFT_OUT
+        return Standing.EVICTED if member in self.evicted else Standing.COUNTED
+
+    def counted(self, member: str) -> bool:
+        """Whether the member's upload, as it signed it, was certified and is not proved false."""
+        return self.standing(member) is Standing.COUNTED

@@ -1,0 +1,212 @@
+"""A member holds the round's transcript against what it saw and signed itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from client_sdk import contribution
+from client_sdk.errors import PeerFault
+from client_sdk.evidence import read_header
+from client_sdk.identity import Identity
+from client_sdk.replaying import replayed
+from client_sdk.result import TRANSCRIPT, Result
+from protocol.causes import Cause
+from protocol.messages import Certificate, Survivor, VoidRequest, Vote, parse, void_hash
+from protocol.record import sign_record
+from protocol.transcript import Transcript
+from tests.client_sdk.federation import Federation, asked
+from tests.protocol.forging import again
+from veilsum.contribute import summary
+
+Edit = Callable[[list[bytes]], object]
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, Result]:
+    federation = Federation(tmp_path_factory.mktemp("federation"))
+    round_id = federation.coordinator.open_round(federation.enrol())
+    result = federation.together(federation.contributions(round_id))["member-0"]
+    federation.close()
+    return federation, result
+
+
+def transcript_of(result: Result) -> Transcript:
+    assert result.transcript_file is not None
+    return Transcript.from_json(result.transcript_file.decode())
+
+
+def doctored(federation: Federation, result: Result, edit: Edit) -> Result:
+    """A coordinator changes the transcript, signs it, and signs a record that names it."""
+    entries = list(transcript_of(result).entries)
+    edit(entries)
+    made = Transcript(tuple(entries)).signed(federation.coordinator_key, result.evidence.attempt.context)
+    record = sign_record(
+        result.record.model_copy(update={"transcript": made.head.hex()}), federation.coordinator_key
+    )
+    return replace(result, transcript_file=made.to_json().encode(), record=record)
+
+
+def cause_of(result: Result) -> tuple[Cause, tuple[str, ...]]:
+    with pytest.raises(PeerFault) as caught:
+        result.verify()
+    return caught.value.cause, caught.value.parties
+
+
+def test_a_result_comes_with_the_transcript_and_the_members_own_header(
+    done: tuple[Federation, Result], tmp_path: Path
+) -> None:
+    federation, result = done
+    assert result.verdict is not None
+    assert result.verdict.kept
+    assert [result.verdict.counted(member) for member in federation.ids] == [True] * 3
+    result.save(tmp_path)
+    assert Result.load(tmp_path).transcript_file == result.transcript_file
+    helper = replace(result.evidence, own=(), header=None)
+    replace(result, evidence=helper, transcript_file=None).save(tmp_path)  # where another one was
+    loaded = Result.load(tmp_path)
+    assert (loaded.transcript_file, loaded.evidence.header) == (None, None)
+    result.save(tmp_path)
+    header = read_header((tmp_path / "header.bin").read_bytes())
+    assert (Survivor.of(header),) == result.evidence.own
+    assert Survivor.of(header) in result.certificate.survivors
+    with pytest.raises(PeerFault) as caught:
+        read_header(header.encode_fields() + b"\0")
+    assert caught.value.cause is Cause.LEFT_OVER_BYTES
+
+
+def test_a_transcript_that_the_record_does_not_name_is_refused(done: tuple[Federation, Result]) -> None:
+    federation, result = done
+    other = transcript_of(result)
+    cut = Transcript(other.entries[:-1]).signed(federation.coordinator_key, result.evidence.attempt.context)
+    changed = replace(result, transcript_file=cut.to_json().encode())
+    assert cause_of(changed) == (Cause.RESULT_MISMATCH, ("coordinator",))
+    assert cause_of(replace(result, transcript_file=b"{}"))[0] is Cause.MALFORMED
+
+
+def test_one_that_the_coordinator_did_not_sign_is_refused(done: tuple[Federation, Result]) -> None:
+    federation, result = done
+    unsigned = transcript_of(result).signed(federation.admin, result.evidence.attempt.context)
+    changed = replace(result, transcript_file=unsigned.to_json().encode())
+    assert cause_of(changed) == (Cause.BAD_SIGNATURE, ("coordinator",))
+
+
+def test_a_rule_that_the_coordinator_broke_is_told(done: tuple[Federation, Result]) -> None:
+    federation, result = done
+    request = VoidRequest(result.evidence.attempt.context, "cancelled").to_bytes()
+    changed = doctored(federation, result, lambda entries: entries.append(request))
+    assert cause_of(changed) == (Cause.WRONG_PHASE, ("coordinator",))
+    assert cause_of(doctored(federation, result, lambda entries: entries.pop(0)))[1] == ("coordinator",)
+
+
+def test_a_member_that_broke_a_rule_is_told_of_beside_the_result(done: tuple[Federation, Result]) -> None:
+    federation, result = done
+    entries = transcript_of(result).entries
+    at, vote = next((i, v) for i, e in enumerate(entries) if isinstance(v := parse(e), Vote))
+    key = Identity.load(federation.folder / vote.member).key
+    other = again(vote, key, outcome=bytes(32)).to_bytes()
+    told = doctored(federation, result, lambda made: made.insert(at + 1, other))
+    told.verify()
+    assert told.verdict is not None
+    [finding] = told.verdict.findings
+    assert (finding.parties, finding.cause) == ((vote.member,), Cause.ALREADY_VOTED)
+    said = summary(told, Path("result"))["transcript"]
+    assert said.startswith(f"replayed: rules were broken by {vote.member};")
+    assert "nobody broke a rule" in summary(result, Path("result"))["transcript"]
+    alone = replace(result, transcript_file=None)
+    assert "not fetched" in summary(alone, Path("result"))["transcript"]
+
+
+def test_one_of_another_attempt_is_refused(done: tuple[Federation, Result], tmp_path: Path) -> None:
+    _, result = done
+    other = Federation(tmp_path)
+    round_id = other.coordinator.open_round(other.enrol(), ridges=(0.2,))
+    second = other.together(other.contributions(round_id))["member-0"]
+    other.close()
+    with pytest.raises(PeerFault, match="another attempt") as caught:
+        replayed(
+            second.transcript_file,
+            replace(result.evidence, roster=second.evidence.roster),
+            second.record,
+        )
+    assert caught.value.cause is Cause.RESULT_MISMATCH
+
+
+def test_another_outcome_than_the_member_was_shown_is_refused(done: tuple[Federation, Result]) -> None:
+    federation, result = done
+    assert result.transcript_file is not None
+    context = result.evidence.attempt.context
+    votes = tuple(
+        Vote.make(
+            Identity.load(federation.folder / m).key,
+            context=context,
+            member=m,
+            outcome=void_hash(context, "cancelled"),
+        )
+        for m in federation.ids
+    )
+    evidence = replace(result.evidence, certificate=Certificate(context, (), "cancelled", votes))
+    with pytest.raises(PeerFault, match="another outcome"):
+        replayed(result.transcript_file, evidence, result.record)
+    with pytest.raises(PeerFault, match="others as evicted"):
+        replayed(
+            result.transcript_file,
+            result.evidence,
+            result.record.model_copy(update={"evicted": ("member-1",)}),
+        )
+
+
+def test_another_upload_of_its_own_is_refused(done: tuple[Federation, Result]) -> None:
+    _, result = done
+    assert result.transcript_file is not None
+    evidence = replace(result.evidence, own=(Survivor("member-0", bytes(8), bytes(8), bytes(32)),))
+    with pytest.raises(PeerFault, match="another upload of this member") as caught:
+        replayed(result.transcript_file, evidence, result.record)
+    assert caught.value.cause is Cause.OWN_UPLOAD_CHANGED
+    helper = replace(result.evidence, own=(), header=None)
+    assert replayed(result.transcript_file, helper, result.record).kept
+
+
+def test_a_large_cohorts_is_fetched_where_it_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contribution, "FETCHED_UP_TO", 2)
+    federation = Federation(tmp_path)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    flows["member-1"].close()
+    flows["member-1"] = federation.member("member-1", transcripts=True).contribute(
+        round_id, federation.statistics("member-1"), "main"
+    )
+    results = federation.together(flows)
+    assert [results[member].verdict is not None for member in federation.ids] == [False, True, False]
+    fetched = [r for r in federation.coordinator.requests if "transcript" in asked(r)]
+    assert len(fetched) == 1
+    loaded = Result.load(federation.member("member-0").session.store.results(round_id))
+    loaded.verify(federation.admin.public)
+    assert (loaded.verdict, loaded.counted) == (None, True)
+    federation.close()
+
+
+def test_what_shows_that_the_coordinator_is_false_is_kept(tmp_path: Path) -> None:
+    federation = Federation(tmp_path)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    coordinator, sign = federation.coordinator, federation.coordinator.sign
+
+    def doctoring(entry: object, *arguments: object, **changes: object) -> object:
+        """A request to void the attempt, after its certificate."""
+        context = coordinator.rounds[round_id].phase.attempt.context
+        request = VoidRequest(context, "cancelled").to_bytes()
+        noted = coordinator.rounds[round_id].transcript
+        coordinator.rounds[round_id].transcript = replace(noted, entries=(*noted.entries, request))
+        return sign(entry, *arguments, **changes)  # type: ignore[arg-type]  # as it was called
+
+    coordinator.sign = doctoring  # type: ignore[method-assign,assignment]  # this coordinator is false
+    failed = federation.together(federation.contributions(round_id))["member-0"]
+    assert isinstance(failed, PeerFault)
+    assert (failed.cause, failed.parties) == (Cause.WRONG_PHASE, ("coordinator",))
+    folder = federation.member("member-0").session.store.results(round_id)
+    assert not Result.saved_in(folder)
+    assert Transcript.from_json((folder / TRANSCRIPT).read_text()).signature
+    federation.close()

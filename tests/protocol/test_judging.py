@@ -1,0 +1,123 @@
+"""A decryptor refuses: what others can tell of it, and what they can't."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.attempt import Attempt
+from protocol.causes import Cause
+from protocol.coordinator import Freezing
+from protocol.judging import follows
+from protocol.messages import Freeze, Message, Refusal, Vote, parse
+from protocol.replay import replay
+from protocol.simulator import Federation
+from protocol.verdict import Verdict
+from tests.protocol.transcripts import Entries, doctored, find, named
+
+
+def refusing(cause: str, member: str = "member-1", **fields: Any) -> Verdict:
+    """What an auditor makes of a round in which this decryptor refuses first, whatever it is shown."""
+    federation = Federation(5)
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == member and isinstance(message, Vote):
+            values = {"context": message.context, "member": member, "group": (), "rounds": (), **fields}
+            return Refusal.make(federation.keys[member], cause=cause, **values)
+        return message
+
+    federation.tamper = tamper
+    federation.run_round(terms=federation.terms(8))
+    return replay(federation.transcript, federation.admin.public)
+
+
+@pytest.mark.parametrize(
+    "cause", ["survivors-too-few", "survivors-invalid", "window-exceeded", "own-upload-changed"]
+)
+def test_a_cause_that_the_proposal_does_not_show_is_a_dispute_with_the_coordinator(cause: str) -> None:
+    found = refusing(cause)
+    assert named(found) == {(("member-1", "coordinator"), cause)}
+    assert found.kept
+    assert found.refusals == ()
+
+
+@pytest.mark.parametrize(
+    "cause", ["ledger-refused", "chain-broken", "outcome-missing", "indicator-mismatch", "a-cause-of-its-own"]
+)
+def test_what_only_its_sender_can_know_stands_as_said(cause: str) -> None:
+    found = refusing(cause)
+    assert found.findings == ()
+    assert [(each.member, each.cause) for each in found.refusals] == [("member-1", cause)]
+
+
+def test_who_refuses_what_should_be_refused_is_not_named() -> None:
+    """The coordinator shows two decryptors too few, and owns up to it."""
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        replace(message, headers=message.headers[2:])
+        if isinstance(message, Freeze) and sender in {"coordinator>member-0", "coordinator>member-1"}
+        else message
+    )
+    federation.run_round(terms=federation.terms(8))
+
+    def own_up(entries: Entries) -> None:
+        at = find(entries, Freeze)
+        proposed = parse(entries[at])
+        assert isinstance(proposed, Freeze)
+        entries[at] = replace(proposed, headers=proposed.headers[2:]).to_bytes()
+
+    found = doctored(federation, own_up)
+    assert {finding.parties for finding in found.findings} == {("coordinator",)}
+    assert found.refusals == ()
+
+
+def frozen() -> tuple[Freezing, Attempt]:
+    federation = Federation(8)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    return phase, phase.attempt
+
+
+def test_what_follows_from_the_proposal_accuses_nobody() -> None:
+    phase, attempt = frozen()
+    proposal, uploads, receipts = phase.survivors, phase.uploads, phase.receipts
+    member = proposal[0].member
+    known = attempt, proposal, uploads, receipts
+    assert follows(Cause.SURVIVORS_TOO_FEW, member, *known) is False
+    few = attempt, proposal[:3], uploads, receipts
+    assert follows(Cause.SURVIVORS_TOO_FEW, member, *few) is True
+    other = (replace(proposal[0], digest=bytes(32)), *proposal[1:])
+    changed = attempt, other, uploads, receipts
+    assert follows(Cause.OWN_UPLOAD_CHANGED, member, *changed) is True
+    assert follows(Cause.OWN_UPLOAD_CHANGED, proposal[1].member, *changed) is False
+    assert follows(Cause.SURVIVORS_INVALID, member, *changed) is True
+    disordered = attempt, proposal[::-1], uploads, receipts
+    assert follows(Cause.SURVIVORS_INVALID, member, *disordered) is True
+    twice = attempt, (*proposal, proposal[-1]), uploads, receipts
+    assert follows(Cause.SURVIVORS_INVALID, member, *twice) is True
+    assert follows(Cause.SURVIVORS_INVALID, member, *known) is False
+
+
+def test_who_signed_no_receipt_may_not_have_been_delivered_an_upload() -> None:
+    phase, attempt = frozen()
+    known = attempt, phase.survivors, phase.uploads
+    member = phase.survivors[0].member
+    others = {name: receipt for name, receipt in phase.receipts.items() if name != member}
+    assert follows(Cause.SURVIVORS_INVALID, member, *known, others) is None
+    # Its receipt is for other uploads than those that were announced.
+    fewer = {name: upload for name, upload in phase.uploads.items() if name != phase.survivors[-1].member}
+    assert (
+        follows(Cause.SURVIVORS_INVALID, member, attempt, phase.survivors[:-1], fewer, phase.receipts) is True
+    )
+
+
+def test_a_window_that_is_exceeded_is_one() -> None:
+    phase, attempt = frozen()
+    manifest = replace(attempt.manifest, degree=4, window_dropped_max=1)
+    sparse = replace(attempt, manifest=manifest)
+    ring = sparse.graph.ring
+    gone = {*ring[:2]}
+    left = tuple(each for each in phase.survivors if each.member not in gone)
+    assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, left, {}, {}) is True
+    assert follows(Cause.WINDOW_EXCEEDED, "member-0", sparse, phase.survivors, {}, {}) is False

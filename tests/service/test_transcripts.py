@@ -1,0 +1,261 @@
+"""Every round that ends leaves a signed transcript, which replays clean where everybody kept the rules."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from protocol import rest
+from protocol.causes import Cause
+from protocol.messages import Message, Reveal, Upload, Vote, parse
+from protocol.replay import replay
+from protocol.shamir import PRIME, share_secrets
+from protocol.simulator import After, SeededRandom
+from protocol.transcript import Transcript
+from protocol.verdict import Verdict
+from service.storage.tables import events
+from tests.protocol.forging import again
+from tests.service.driver import OCTETS, Party, Server, running, snapshot
+
+
+async def verdict(server: Server, party: Party, round_id: str) -> Verdict:
+    """What an auditor makes of the transcript, which the round's view and its record name."""
+    got = await server.client.get(rest.TRANSCRIPT.format(round_id=round_id))
+    assert got.status_code == 200, got.text
+    assert got.headers["content-type"] == rest.TRANSCRIPT_JSON
+    assert "immutable" in got.headers["cache-control"]
+    transcript = Transcript.from_json(got.text)
+    view = await server.view(round_id)
+    assert view["transcript"] == transcript.head.hex()
+    if view["state"] == "done":
+        result = await server.client.get(rest.RESULT.format(round_id=round_id))
+        assert result.json()["transcript"] == transcript.head.hex()
+        assert result.headers["link"].startswith(f"</v1/rounds/{round_id}/transcript>;")
+    found = replay(transcript, party.admin.public)
+    assert found.signed
+    assert found.attempt.context.hex() == view["context"]
+    return found
+
+
+async def play(server: Server, party: Party, **drop: After) -> tuple[str, str]:
+    party.drop = {name.replace("_", "-"): after for name, after in drop.items()}
+    round_id = await party.open_round(server)
+    view = await party.play(server, round_id)
+    if view["state"] == "lost":
+        view = await party.abandon(server, round_id)
+    return round_id, view["state"]
+
+
+@pytest.mark.parametrize(
+    ("drop", "end"),
+    [
+        ({}, "done"),
+        ({"m_5": After.ANNOUNCEMENT, "m_4": After.UPLOAD}, "done"),
+        (dict.fromkeys(("m_0", "m_1", "m_2"), After.OPENING), "abandoned"),
+        (dict.fromkeys(("m_3", "m_4", "m_5"), After.RECEIPT), "abandoned"),
+        (dict.fromkeys(("m_3", "m_4", "m_5"), After.VOTE), "failed"),
+    ],
+)
+async def test_an_honest_round_leaves_one_that_replays_clean(
+    server: Server, formed: Party, drop: dict[str, After], end: str
+) -> None:
+    first = await formed.open_round(server)
+    early = await server.client.get(rest.TRANSCRIPT.format(round_id=first))
+    assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
+    for member in formed.ids:
+        formed.seal(member, await server.opening(first, member))
+    await server.client.post(rest.CANCEL.format(round_id=first), json={"reason": "another one"})
+    assert (await formed.play(server, first))["state"] == "voided"
+    assert (await verdict(server, formed, first)).findings == ()
+    round_id, state = await play(server, formed, **drop)
+    assert state == end
+    found = await verdict(server, formed, round_id)
+    assert found.findings == ()
+    assert (found.lost is not None) == (end == "abandoned")
+    late = {name.replace("_", "-") for name, after in drop.items() if after < After.UPLOAD}
+    counted = {member for member in formed.ids if found.counted(member)}
+    assert counted == (set() if end == "abandoned" else set(formed.ids) - late)
+
+
+async def test_a_sum_that_is_refused_has_one_too(server: Server, formed: Party) -> None:
+    formed.spoil["m-1"] = lambda vector: vector + 7
+    round_id, state = await play(server, formed)
+    assert (state, (await server.view(round_id))["fault"]["cause"]) == ("failed", "sum-check-failed")
+    assert (await verdict(server, formed, round_id)).findings == ()
+
+
+async def test_an_evicted_dealer_is_named_and_not_counted(server: Server, formed: Party) -> None:
+    other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
+    places = {member: place for place, member in enumerate(formed.ids)}
+    formed.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+    round_id, _ = await play(server, formed)
+    found = await verdict(server, formed, round_id)
+    assert [(each.parties, each.cause) for each in found.findings] == [(("m-3",), Cause.DEALER_INCONSISTENT)]
+    assert not found.counted("m-3")
+
+
+# What is refused
+
+
+async def refused(server: Server, round_id: str, message: Message) -> str:
+    if isinstance(message, Upload):
+        where = f"/v1/rounds/{round_id}/uploads/{message.header.member}"
+        answer = await server.client.put(where, content=message.to_bytes(), headers=OCTETS)
+    else:
+        answer = await server.client.post(
+            f"/v1/rounds/{round_id}/answers", content=message.to_bytes(), headers=OCTETS
+        )
+    assert answer.status_code >= 400
+    return str(answer.json()["cause"])
+
+
+def another(party: Party, member: str, number: int) -> Upload:
+    """An upload that the member signs as well."""
+    upload = Upload.from_bytes(party.upload_of(member))
+    header = again(upload.header, party.keys[member], salt=number.to_bytes(32, "little"))
+    return replace(upload, header=header)
+
+
+async def kept(server: Server) -> list[tuple[str, int]]:
+    async with server.coordinator.database.reading() as connection:
+        found = await connection.execute(select(events.c.kind, events.c.body).order_by(events.c.number))
+        return [(kind, len(body)) for kind, body in found]
+
+
+async def test_what_proves_a_member_false_survives_a_restart_and_is_kept_once(
+    tmp_path: Path, party: Party
+) -> None:
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        await party.serve(server, round_id, "m-1")
+        before = await server.view(round_id)
+        for number in range(1, 4):
+            assert await refused(server, round_id, another(party, "m-1", number)) == "upload-conflict"
+        assert [kind for kind, _ in await kept(server)].count("refused") == 1
+        assert (await server.view(round_id))["version"] == before["version"] + 1
+        snapshot(server.folder, tmp_path / "crash")
+    async with running(tmp_path / "crash") as server:
+        assert await refused(server, round_id, another(party, "m-1", 5)) == "upload-conflict"
+        assert [kind for kind, _ in await kept(server)].count("refused") == 1
+        assert (await party.play(server, round_id))["state"] == "done"
+        found = await verdict(server, party, round_id)
+        assert [(each.parties, each.cause) for each in found.findings] == [(("m-1",), Cause.UPLOAD_CONFLICT)]
+        # Which of the two counts, the certificate says.
+        assert found.counted("m-1")
+
+
+async def test_nobody_is_accused_by_what_it_did_not_sign(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    await formed.serve(server, round_id, "m-1")
+    genuine = another(formed, "m-1", 1)
+    forged = replace(genuine, header=again(genuine.header, formed.keys["m-2"]))
+    assert await refused(server, round_id, forged) == "bad-signature"
+    assert "refused" not in {kind for kind, _ in await kept(server)}
+
+
+def flipped(message: Reveal) -> dict[str, Any]:
+    word = (int.from_bytes(message.runs[0][:4], "little") + 1) % PRIME
+    return {"runs": (word.to_bytes(4, "little") + message.runs[0][4:], *message.runs[1:])}
+
+
+LIES: dict[str, tuple[str, type[Vote | Reveal], Callable[[Any], dict[str, Any]], str]] = {
+    "a bad share": ("revealing", Reveal, flipped, "share-invalid"),
+    "a reveal for another outcome": (
+        "revealing",
+        Reveal,
+        lambda _: {"outcome": bytes(32)},
+        "reveal-misshapen",
+    ),
+    "a second vote": ("freezing", Vote, lambda _: {"outcome": bytes(32)}, "already-voted"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+async def test_a_decryptors_lie_is_kept_without_what_it_did_not_prove(
+    tmp_path: Path, party: Party, lie: str
+) -> None:
+    state, form, change, cause = LIES[lie]
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        await party.play_until(server, round_id, state)
+        member = "m-1"
+
+        request = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
+        key = party.keys[member]
+        phase, (reply,) = party.phases[member].receive(parse(request.content), key, server.clock())
+        assert isinstance(reply, form)
+        lied = again(reply, key, **change(reply))
+        if form is Vote:
+            party.phases[member] = phase
+            await server.client.post(
+                f"/v1/rounds/{round_id}/answers", content=reply.to_bytes(), headers=OCTETS
+            )
+        for _ in range(2):
+            assert await refused(server, round_id, lied) == cause
+        [size] = [size for kind, size in await kept(server) if kind == "refused"]
+        assert size < 4096
+        snapshot(server.folder, tmp_path / "crash")
+    async with running(tmp_path / "crash") as server:
+        assert (await party.play(server, round_id))["state"] == "done"
+        found = await verdict(server, party, round_id)
+        assert [(each.parties, each.cause.value) for each in found.findings] == [(("m-1",), cause)]
+
+
+# It is not lost, whatever happens around the end
+
+
+async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        put = server.coordinator.blobs.put
+
+        def crashing(name: str, data: bytes) -> None:
+            if round_id not in server.coordinator.blobs.names("transcripts"):
+                put(name, data)
+            if name.startswith("transcripts/"):
+                raise OSError("the power is gone")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(server.coordinator.blobs, "put", crashing)
+            await party.play_until(server, round_id, "recovered")
+            while round_id not in server.coordinator.blobs.names("transcripts"):
+                await server.client.get(rest.ROUND.format(round_id=round_id), params={"wait_s": 0.05})
+            assert not (await server.view(round_id))["ended"]
+            written = server.coordinator.blobs.get(f"transcripts/{round_id}")
+            snapshot(server.folder, tmp_path / "crash")
+    async with running(tmp_path / "crash") as server:
+        assert (await server.until(round_id))["state"] == "done"
+        assert server.coordinator.blobs.get(f"transcripts/{round_id}") == written
+        assert (await verdict(server, party, round_id)).findings == ()
+        await server.tidy(round_id)
+        assert server.coordinator.rounds[round_id].noted == Transcript(())
+    async with running(tmp_path / "crash") as server:
+        assert server.coordinator.rounds[round_id].transcript() == written
+        assert json.loads(written)["veilsum-transcript"] == 2
+
+
+async def test_a_restart_in_each_phase_leaves_the_same_transcript(tmp_path: Path, party: Party) -> None:
+    saved: dict[str, tuple[Path, Party]] = {}
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        for state in ("collecting", "checking", "freezing", "revealing"):
+            await party.play_until(server, round_id, state)
+            saved[state] = snapshot(server.folder, tmp_path / state), party.copy()
+        await party.play(server, round_id)
+        whole = Transcript.from_json(server.coordinator.rounds[round_id].transcript().decode())
+    for state, (folder, then) in saved.items():
+        async with running(folder) as server:
+            assert (await then.play(server, round_id))["state"] == "done"
+            assert (await verdict(server, then, round_id)).findings == (), state
+            again_ = Transcript.from_json(server.coordinator.rounds[round_id].transcript().decode())
+            assert len(again_.entries) == len(whole.entries)

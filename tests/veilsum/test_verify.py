@@ -1,0 +1,263 @@
+"""`veilsum verify` on transcripts: what it finds, whom it names, how it exits."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol.messages import Message, Receipt, Refusal, Reveal, Upload, Vote, parse
+from protocol.simulator import After, Federation
+from protocol.transcript import Transcript
+from tests.protocol.doctoring import DOCTORED
+from tests.protocol.forging import again, false_dealers, other_secrets
+from tests.protocol.transcripts import bad_share
+from tests.veilsum.cli import Cli, Consortium
+
+Make = Callable[..., Consortium]
+
+
+def played(members: int = 5, **settings: Any) -> Federation:
+    federation = Federation(members, **settings)
+    federation.run_round(terms=federation.terms(8))
+    return federation
+
+
+def saved(federation: Federation, name: str = "t.json") -> str:
+    Path(name).write_text(federation.transcript.to_json())
+    return name
+
+
+def test_a_round_of_real_members_is_proved_to_whoever_asks(consortium: Make, remote: Cli) -> None:
+    c = consortium(4)
+    joining = [c.join(member, "--json") for member in c.members]
+    c.formed()
+    round_id = c.open()
+    for future in joining:
+        outcome = future.result(60)
+        assert outcome.values["transcript"] == "replayed: nobody broke a rule"
+    fetched = remote.json(*remote.at("round", "transcript", round_id, "-o", "t.json"))
+    assert (fetched["round"], fetched["bytes"]) == (round_id, Path("t.json").stat().st_size)
+    folder = c.folder / "m1" / "result"
+    assert (folder / "transcript.json").read_bytes() == Path("t.json").read_bytes()
+    verify = ("verify", "t.json", "--admin-key", c.admin)
+
+    # A stranger has the file and the admin's key.
+    found = remote.json(*verify, "--member", "m1")
+    assert (found["round"], found["outcome"], found["survivors"]) == (
+        round_id,
+        "certified",
+        list(c.members),
+    )
+    assert (found["signed"], found["kept"], found["findings"], found["refusals"]) == (True, True, [], [])
+    assert (found["counted"], found["upload"].partition(":")[0]) == (True, "counted")
+    # A member shows it the header that it signed, or looks for itself.
+    assert remote.json(*verify, "--header", folder / "header.bin")["member"] == "m1"
+    assert remote.json(*verify, "--header", folder / "header.bin")["counted"] is True
+    assert remote.json(*verify, "--identity", c.folder / "m1")["counted"] is True
+    shown = remote(*verify, "--member", "m1")
+    assert shown.code == 0
+    for words in ("4 of 4: m0, m1, m2, m3", "broke a rule", "nobody", "counted: the certificate names"):
+        assert words in shown.out
+
+    # One byte, anywhere: it is found, no member is named for it, and nothing is proved against the coordinator.
+    document = json.loads(Path("t.json").read_text())
+    for entry in range(3, len(document["entries"]), 4):
+        text = document["entries"][entry]
+        for at in (2, len(text) // 2, len(text) - 1):
+            flipped = text[:at] + format(int(text[at], 16) ^ 1, "x") + text[at + 1 :]
+            entries = [*document["entries"][:entry], flipped, *document["entries"][entry + 1 :]]
+            Path("x.json").write_text(json.dumps({**document, "entries": entries}))
+            tampered = remote("verify", "x.json", "--admin-key", c.admin, "--json")
+            assert (tampered.code, tampered.values["signed"]) == (1, False)
+            assert {party for each in tampered.values["findings"] for party in each["parties"]} == {
+                "coordinator"
+            }
+    assert "what names the coordinator is not" in remote("verify", "x.json").out
+    other = remote("verify", "t.json", "--admin-key", "00" * 32)
+    assert (other.code, other.error.partition(":")[0]) == (1, "wrong-federation")
+    early = remote(*remote.at("round", "transcript", c.open(), "-o", "u.json"))
+    assert early.error.startswith(
+        "wrong-phase: the round is collecting: its transcript is signed when it ends"
+    )
+
+
+def test_a_round_in_which_one_is_refused_shows_another_member(consortium: Make, remote: Cli) -> None:
+    """A member that the coordinator was never sent anything by."""
+    c = consortium(4)
+    joining = [c.join(member, "--json") for member in c.members]
+    c.formed()
+    round_id = c.open()
+    assert [future.result(60).code for future in joining] == [0] * 4
+    remote.json(*remote.at("round", "transcript", round_id, "--output", "t.json"))
+    found = remote.json("verify", "t.json", "--member", "m9")
+    assert (found["counted"], found["upload"]) == (
+        False,
+        "not counted: the transcript holds no upload of this member",
+    )
+    kept = c.folder / "m0" / "state" / "results" / round_id / "member.json"
+    kept.unlink()  # it knows of no upload: it asks by its name
+    assert remote.json("verify", "t.json", "--identity", c.folder / "m0")["counted"] is True
+
+
+def cheating(name: str) -> tuple[Federation, set[tuple[tuple[str, ...], str]]]:
+    expected: set[tuple[tuple[str, ...], str]]
+    federation = Federation(6)
+    match name:
+        case "a bad share":
+            federation.tamper = bad_share(federation, "member-1")
+            expected = {(("member-1",), "share-invalid")}
+        case "a false dealer":
+            false_dealers(federation, {"member-2": lambda attempt: other_secrets(attempt, 0)})
+            expected = {(("member-2",), "dealer-inconsistent")}
+        case _:
+            federation.tamper = lambda sender, message: (
+                again(message, federation.keys[sender], outcome=bytes(32))
+                if sender == "member-1" and isinstance(message, Reveal)
+                else message
+            )
+            expected = {(("member-1",), "reveal-misshapen")}
+    federation.run_round(terms=federation.terms(8))
+    return federation, expected
+
+
+@pytest.mark.parametrize("name", ["a bad share", "a false dealer", "a reveal for another outcome"])
+def test_a_member_that_broke_a_rule_is_named(cli: Cli, name: str) -> None:
+    federation, expected = cheating(name)
+    outcome = cli("verify", saved(federation), "--json")
+    assert (outcome.code, outcome.values["signed"], outcome.values["kept"]) == (1, True, False)
+    assert {(tuple(each["parties"]), each["cause"]) for each in outcome.values["findings"]} == expected
+    [(party,)] = [parties for parties, _ in expected]
+    shown = cli("verify", saved(federation))
+    assert shown.code == 1
+    assert "Broke a rule" in shown.out
+    assert party in shown.out
+
+
+@pytest.mark.parametrize("name", DOCTORED)
+def test_a_coordinator_that_doctors_it_and_signs_is_named(cli: Cli, name: str) -> None:
+    federation = played()
+    entries = list(federation.transcript.entries)
+    edit, cause = DOCTORED[name]
+    edit(entries)
+    context = federation.phase.attempt.context
+    federation.transcript = Transcript(tuple(entries)).signed(federation.coordinator, context)
+    outcome = cli("verify", saved(federation), "--admin-key", federation.admin.public.hex(), "--json")
+    assert (outcome.code, outcome.values["signed"]) == (1, True)
+    assert cause in {each["cause"] for each in outcome.values["findings"]}
+    assert {tuple(each["parties"]) for each in outcome.values["findings"]} == {("coordinator",)}
+
+
+def test_disputes_are_shown_as_disputes_and_refusals_as_said(cli: Cli) -> None:
+    federation = Federation(6)
+
+    def tamper(sender: str, message: Message) -> Message:
+        key = federation.keys.get(sender)
+        if sender == "member-1" and isinstance(message, Receipt) and key:
+            return again(message, key, dealers=message.dealers[1:], complaints=message.dealers[:1])
+        if sender in {"member-2", "member-3"} and isinstance(message, Vote) and key:
+            cause = "ledger-refused" if sender == "member-2" else "survivors-too-few"
+            return Refusal.make(key, context=message.context, member=sender, cause=cause, group=(), rounds=())
+        return message
+
+    federation.tamper = tamper
+    federation.run_round(terms=federation.terms(8))
+    outcome = cli("verify", saved(federation), "--json")
+    assert (outcome.code, outcome.values["kept"]) == (0, True)
+    disputes = [each["parties"] for each in outcome.values["findings"] if each["dispute"]]
+    assert disputes == [["member-0", "member-1"], ["member-3", "coordinator"]]
+    assert outcome.values["refusals"] == [{"member": "member-2", "cause": "ledger-refused"}]
+    shown = cli("verify", saved(federation))
+    for words in (
+        "Disputes: one of the two is false",
+        "member-3 or coordinator",
+        "Refusals, not proved",
+    ):
+        assert words in shown.out
+    assert "Broke a rule" not in shown.out
+
+
+@pytest.mark.parametrize(
+    ("settings", "outcome"),
+    [
+        ({"drop": {0: After.RECEIPT, 1: After.RECEIPT}}, "lost: closed by the admin over 3 reports"),
+        ({"tamper": lambda _s, m: None if isinstance(m, Upload) else m}, "void: survivors-too-few"),
+    ],
+)
+def test_every_end_is_told(cli: Cli, settings: dict[str, Any], outcome: str) -> None:
+    found = cli.json("verify", saved(played(**settings)))
+    assert (found["outcome"], found["survivors"], found["kept"]) == (outcome, [], True)
+
+
+def test_an_eviction_and_a_missing_end_are_told(cli: Cli) -> None:
+    federation, _ = cheating("a false dealer")
+    shown = cli("verify", saved(federation), "--member", "member-2")
+    assert "evicted" in shown.out
+    assert "not counted: certified, then proved false" in shown.out
+    cut = played()
+    cut.transcript = Transcript(cut.transcript.entries[:5])
+    assert cli("verify", saved(cut), "--json").values["outcome"] == "none"
+
+
+def test_a_header_that_is_another_is_not_counted(cli: Cli) -> None:
+    federation = played()
+    [header] = [
+        parse(entry).header  # type: ignore[attr-defined]  # an upload's summary has one
+        for entry in federation.transcript.entries[3:4]
+    ]
+    name = saved(federation)
+    Path("other.bin").write_bytes(
+        again(header, federation.keys[header.member], salt=bytes(32)).encode_fields()
+    )
+    found = cli.json("verify", name, "--header", "other.bin")
+    assert (found["member"], found["counted"]) == (header.member, False)
+    assert found["upload"] == "not counted: the transcript does not hold this upload"
+    Path("forged.bin").write_bytes(again(header, federation.admin).encode_fields())
+    assert cli("verify", name, "--header", "forged.bin").error.startswith("bad-signature")
+    Path("none.bin").write_bytes(b"\x01")
+    assert "holds no upload's header" in cli("verify", name, "--header", "none.bin").error
+    refused = cli("verify", name, "--header", "other.bin", "--member", "member-4")
+    assert refused.error == f"other.bin is the header of {header.member}, not of member-4"
+    refused = cli("verify", name, "--identity", "x", "--member", "member-4")
+    assert "--identity knows member and header" in refused.error
+    Path("folder").mkdir()
+    assert "go with a transcript's file" in cli("verify", "folder", "--member", "member-4").error
+
+
+GARBAGE = {
+    "empty": b"",
+    "binary": bytes(range(256)),
+    "another document": b'{"format": "veilsum-result/2"}',
+    "deep": b"[" * 100_000,
+    "no entries": b'{"veilsum-transcript": 2, "entries": [], "signature": ""}',
+    "another version": b'{"veilsum-transcript": 1, "entries": [], "signature": ""}',
+    "entries that are no messages": b'{"veilsum-transcript": 2, "entries": ["00", "01", "02"], "signature": ""}',
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+def test_what_is_no_transcript_has_a_code_of_its_own(cli: Cli, name: str) -> None:
+    Path("garbage.json").write_bytes(GARBAGE[name])
+    outcome = cli("verify", "garbage.json")
+    assert outcome.code == 2
+    assert outcome.err.startswith("veilsum: garbage.json is no transcript: ")
+    assert "Traceback" not in outcome.err
+    assert "is no transcript" in cli("verify", "garbage.json", "--json").values["error"]
+    missing = cli("verify", "missing.json")
+    assert (missing.code, missing.err) == (
+        2,
+        "veilsum: missing.json can't be read: No such file or directory\n",
+    )
+
+
+def test_a_beginning_that_does_not_hold_names_the_coordinator(cli: Cli) -> None:
+    federation = played(4)
+    entries = list(federation.transcript.entries)
+    roster: Any = parse(entries[0])
+    entries[0] = again(roster, federation.coordinator, version_number=2).to_bytes()
+    federation.transcript = Transcript(tuple(entries), federation.transcript.signature)
+    outcome = cli("verify", saved(federation), "--json")
+    assert outcome.code == 1
+    assert outcome.values["cause"] == "bad-signature"
+    assert "[coordinator]" in outcome.values["error"]

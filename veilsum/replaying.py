@@ -1,0 +1,205 @@
+"""A transcript from the command line: what an auditor, or a member, finds in it offline (protocol §11)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from client_sdk import Identity
+from client_sdk.evidence import Evidence, read_header
+from client_sdk.store import Store
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+from protocol.messages import Survivor, UploadHeader
+from protocol.replay import replay
+from protocol.rest import round_name
+from protocol.transcript import Transcript
+from protocol.verdict import Finding, Verdict
+
+_NO_TRANSCRIPT = frozenset(
+    {
+        Cause.UNKNOWN_VERSION,
+        Cause.UNKNOWN_MESSAGE,
+        Cause.TRUNCATED,
+        Cause.LEFT_OVER_BYTES,
+        Cause.OVERSIZED,
+        Cause.MALFORMED,
+    }
+)
+
+
+class NotATranscript(Misuse):
+    """The file holds no transcript: there is nobody to name."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Whose upload is asked about.
+
+    Attributes:
+        member: an id.
+        header: its upload's header as it signed it, if it shows one.
+    """
+
+    member: str
+    header: UploadHeader | None = None
+
+    @classmethod
+    def of(cls, member: str | None, header: Path | None) -> "Claim | None":
+        """What --member and --header ask; Misuse where they contradict each other, or the header is none."""
+        if header is None:
+            return None if member is None else cls(member)
+        try:
+            shown = read_header(header.read_bytes())
+        except PeerFault as fault:
+            raise Misuse(f"{header} holds no upload's header ({fault}): pass header.bin") from fault
+        if member not in {None, shown.member}:
+            raise Misuse(f"{header} is the header of {shown.member}, not of {member}")
+        return cls(shown.member, shown)
+
+    def values(self, verdict: Verdict) -> dict[str, Any]:
+        """Whether that upload was counted, and why.
+
+        Raises:
+            PeerFault: the header shown is not signed by the member, or of another attempt.
+        """
+        noted = verdict.uploads.get(self.member)
+        standing = verdict.standing(self.member)
+        values = {"member": self.member, "counted": verdict.counted(self.member), "upload": standing.value}
+        if self.header is not None:
+            verdict.attempt.check_header(self.header)
+            if noted is None or Survivor.of(self.header) != Survivor.of(noted.header):
+                values |= {
+                    "counted": False,
+                    "upload": "not counted: the transcript does not hold this upload",
+                }
+        return values
+
+
+def of_identity(folder: Path) -> Callable[[Verdict], Claim]:
+    """The upload that a member remembers having sent in the transcript's round."""
+    identity = Identity.load(folder)
+
+    def claim(verdict: Verdict) -> Claim:
+        kept = Store(identity.folder).results(round_name(verdict.attempt.context))
+        header = Evidence.load(kept).header if Evidence.saved_in(kept) else None
+        return Claim(identity.member, header)
+
+    return claim
+
+
+def read(path: Path) -> Transcript:
+    """A transcript's file.
+
+    Raises:
+        NotATranscript: it is none, or cannot be read.
+    """
+    try:
+        return Transcript.from_json(path.read_bytes().decode(errors="replace"))
+    except OSError as error:
+        raise NotATranscript(f"{path} can't be read: {error.strerror or error}") from error
+    except PeerFault as fault:
+        raise NotATranscript(f"{path} is no transcript: {fault}") from fault
+
+
+def verdict_on(path: Path, pinned: bytes | None) -> Verdict:
+    """Replay it.
+
+    Args:
+        path: the file.
+        pinned: the admin's key; None takes the roster's own.
+
+    Raises:
+        NotATranscript: the file is none.
+        PeerFault: roster, cards or opening do not hold: there is nothing to replay.
+    """
+    transcript = read(path)
+    try:
+        return replay(transcript, pinned)
+    except PeerFault as fault:
+        if fault.cause in _NO_TRANSCRIPT:
+            raise NotATranscript(f"{path} is no transcript: {fault.cause.value}: {fault.detail}") from fault
+        raise
+
+
+def values_of(verdict: Verdict) -> dict[str, Any]:
+    """What a transcript shows, for scripts."""
+    attempt = verdict.attempt
+    return {
+        "round": round_name(attempt.context),
+        "context": attempt.context.hex(),
+        "federation": attempt.roster.federation.hex(),
+        "cohort": attempt.manifest.cohort.hex(),
+        "sequence": attempt.opening.sequence,
+        "attempt": attempt.opening.attempt,
+        "members": len(attempt.members),
+        "outcome": _outcome(verdict),
+        "survivors": list(verdict.survivors),
+        "evicted": list(verdict.evicted),
+        "signed": verdict.signed,
+        "kept": verdict.kept,
+        "findings": [_finding(each) for each in verdict.findings],
+        "refusals": [{"member": each.member, "cause": each.cause} for each in verdict.refusals],
+    }
+
+
+def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
+    """The same for people."""
+    values = values_of(verdict)
+    shown = {
+        "round": f"{values['round']}: round {values['sequence']}, attempt {values['attempt']} of its cohort",
+        "federation": values["federation"],
+        "outcome": values["outcome"],
+    }
+    if verdict.survivors:
+        shown["survivors"] = (
+            f"{len(verdict.survivors)} of {values['members']}: {', '.join(verdict.survivors)}"
+        )
+    if verdict.evicted:
+        shown["evicted"] = verdict.evicted
+    if not verdict.signed:
+        shown["signed"] = (
+            f"not as it is: {path.name} was changed, or the coordinator never signed it. Only what members signed is proved; "
+            "what names the coordinator is not"
+        )
+    shown["broke_a_rule"] = "nobody" if verdict.kept else "see below"
+    return shown
+
+
+def rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
+    """Tables for people: who broke a rule, who disputes what, and what was said that nobody can judge."""
+    return {
+        "Broke a rule": [_row(each) for each in verdict.findings if not each.dispute],
+        "Disputes: one of the two is false": [_row(each) for each in verdict.findings if each.dispute],
+        "Refusals, not proved": [{"who": each.member, "cause": each.cause} for each in verdict.refusals],
+    }
+
+
+def _outcome(verdict: Verdict) -> str:
+    if verdict.lost is not None:
+        return f"lost: closed by the admin over {len(verdict.lost.reports)} reports"
+    if verdict.certificate is None:
+        return "none"
+    if verdict.certificate.void:
+        return f"void: {verdict.certificate.reason}"
+    return "certified"
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    return {
+        "entry": finding.entry,
+        "parties": list(finding.parties),
+        "cause": finding.cause.value,
+        "detail": finding.detail,
+        "dispute": finding.dispute,
+    }
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    where = "the whole" if finding.entry is None else f"entry {finding.entry}"
+    return {
+        "who": " or ".join(finding.parties),
+        "cause": finding.cause.value,
+        "seen": finding.detail,
+        "where": where,
+    }
