@@ -8,12 +8,15 @@
 from calibration.accuracy import check_ridge, smallest_ridge, weights_error_bound
 from calibration.checks import check_sums
 from calibration.errors import (
+    BudgetMismatch,
+    BudgetSpent,
     CalibrationError,
     ConfigMismatch,
     HeadroomExceeded,
     LabelOutOfRange,
     LatticeMismatch,
     LayoutMismatch,
+    NoiseTooSmall,
     NonFinite,
     NoRecords,
     NotUnitNorm,
@@ -38,6 +41,8 @@ from calibration.verify import check_solution
 
 __all__ = [
     "Block",
+    "BudgetMismatch",
+    "BudgetSpent",
     "CalibrationError",
     "ClassIndicator",
     "ConfigMismatch",
@@ -52,6 +57,7 @@ __all__ = [
     "Layout",
     "LayoutMismatch",
     "NoRecords",
+    "NoiseTooSmall",
     "NonFinite",
     "NotUnitNorm",
     "RecordsNotTracked",

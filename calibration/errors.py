@@ -6,6 +6,7 @@ CalibrationError
 ├── LayoutMismatch, LatticeMismatch, ConfigMismatch       things that do not belong together
 ├── HeadroomExceeded, RidgeTooSmall                       what the round's terms can't promise
 ├── NoRecords, SingularSystem, RecordsNotTracked          nothing to compute from
+├── NoiseTooSmall, BudgetSpent, BudgetMismatch            what privacy does not allow
 └── SumCheckFailed, SolutionCheckFailed                   the coordinator's or a member's sums are false
 """
 
@@ -105,6 +106,34 @@ class SingularSystem(CalibrationError):
 
 class RecordsNotTracked(CalibrationError):
     """The digest of the records was asked of statistics that do not keep one."""
+
+
+class NoiseTooSmall(CalibrationError):
+    """A member's share of the noise would be too coarse for what is promised of it.
+
+    Attributes:
+        variance: what it would be, in squared grid steps.
+    """
+
+    def __init__(self, message: str, *, variance: int) -> None:
+        super().__init__(message)
+        self.variance = variance
+
+
+class BudgetSpent(CalibrationError):
+    """A round would take more privacy than the data set has left.
+
+    Attributes:
+        mu_left: the largest μ that would fit.
+    """
+
+    def __init__(self, message: str, *, mu_left: float) -> None:
+        super().__init__(message)
+        self.mu_left = mu_left
+
+
+class BudgetMismatch(CalibrationError):
+    """A budget, a charge or their bytes contradict each other."""
 
 
 class SumCheckFailed(CalibrationError):

@@ -10,6 +10,7 @@ from veilsum.commands import (
     identity,
     join,
     ledger,
+    privacy,
     round_,
     serve,
     train,
@@ -29,6 +30,7 @@ app.add_typer(federation.app, name="federation")
 app.add_typer(identity.app, name="identity")
 app.add_typer(cohort.app, name="cohort")
 app.add_typer(round_.app, name="round")
+app.add_typer(privacy.app, name="privacy")
 app.command("join")(join.join)
 app.command("verify")(verify.verify)
 app.command("ledger")(ledger.ledger)

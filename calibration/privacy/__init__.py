@@ -1,0 +1,67 @@
+"""Differential privacy for sums of statistics: noise, what it promises, what it costs, how to solve under it.
+
+>>> mechanism = Mechanism(layout, FeaturesLattice(12), weight=1, sensitivity=ffc_sensitivity(1), mu=gdp_mu(1, 1e-5),
+...                       members=50, survivors_min=32, colluders=12)
+>>> MemberNoise(layout, mechanism.shares, os.urandom).add_to(vector)     # each member, before it masks
+>>> solve_noisy(V, U, mechanism.deviation("V", survivors)).weights       # the coordinator, from the sum
+"""
+
+from calibration.privacy.accountant import (
+    compose,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu,
+    sum_defect,
+    zcdp_epsilon,
+    zcdp_epsilon_classic,
+)
+from calibration.privacy.budget import Budget, Charge
+from calibration.privacy.mechanism import Mechanism, MemberNoise, Share, default_weight, noisy_layout
+from calibration.privacy.plan import Plan, Verdict, plan
+from calibration.privacy.sampler import ByteSource, DiscreteGaussian
+from calibration.privacy.sensitivity import (
+    Neighbours,
+    ccvr_sensitivity,
+    clip_member,
+    ffc_sensitivity,
+    member_sensitivity,
+)
+from calibration.privacy.solving import (
+    NoisySolution,
+    noise_edge,
+    solve_adassp,
+    solve_mean_ridge,
+    solve_noisy,
+)
+
+__all__ = [
+    "Budget",
+    "ByteSource",
+    "Charge",
+    "DiscreteGaussian",
+    "Mechanism",
+    "MemberNoise",
+    "Neighbours",
+    "NoisySolution",
+    "Plan",
+    "Share",
+    "Verdict",
+    "ccvr_sensitivity",
+    "clip_member",
+    "compose",
+    "default_weight",
+    "ffc_sensitivity",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
+    "member_sensitivity",
+    "noise_edge",
+    "noisy_layout",
+    "plan",
+    "solve_adassp",
+    "solve_mean_ridge",
+    "solve_noisy",
+    "sum_defect",
+    "zcdp_epsilon",
+    "zcdp_epsilon_classic",
+]

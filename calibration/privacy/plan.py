@@ -1,0 +1,198 @@
+"""What a noisy round would promise, cost and lose, before anybody opens it.
+
+How much accuracy noise costs was measured, not derived (`benchmarks.private_heads`): 18 problems of 1,000 to 60,000
+records and 32 to 256 features, each at ε from 0.5 to 8, solved by `solve_noisy`. Two ratios order the losses, and
+the worse of what they say counts: N/(l·edge), the mean eigenvalue of V over the edge of its noise; and
+(N/C)/(σ_U·√l), the records of a class over the length of the noise on its column of U. That is a rule of thumb for other
+data, no bound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from calibration.errors import CalibrationError
+from calibration.lattice import FeaturesLattice
+from calibration.privacy.accountant import gdp_epsilon, gdp_mu
+from calibration.privacy.mechanism import Mechanism, default_weight, noisy_layout
+from calibration.privacy.sampler import VARIANCE_MAX
+from calibration.privacy.sensitivity import Neighbours, ffc_sensitivity
+from calibration.privacy.solving import noise_edge
+
+# From each ratio on: points of accuracy lost, the median of what was measured up to the next, the worst of all from there on.
+_BY_EIGENVALUE = ((0.0, 18.8, 33.3), (0.125, 13.2, 33.3), (0.25, 8.4, 31.7), (0.5, 5.2, 31.7), (1.0, 3.5, 15.8),
+                  (2.0, 2.3, 5.5), (4.0, 0.8, 3.8), (8.0, 0.5, 1.8), (16.0, 0.1, 1.0))  # fmt: skip
+_BY_CLASS = ((0.0, 23.8, 33.3), (2.0, 17.0, 31.7), (4.0, 11.7, 15.8), (8.0, 5.2, 9.5), (16.0, 3.6, 5.5),
+             (32.0, 2.6, 3.7), (64.0, 1.8, 2.4), (128.0, 0.7, 1.5))  # fmt: skip
+_GOOD_POINTS, _HOPELESS_POINTS = 4.0, 10.0
+_LATTICE_BITS = 12
+_EPSILON_ADVISED = 8.0
+_ITERATIVE_EPSILON = 4.0
+
+
+class Verdict(StrEnum):
+    """Whether to open the round, by the median loss: up to 4 points, up to 10, more."""
+
+    GOOD = "good"
+    WEAK = "weak"
+    HOPELESS = "hopeless"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A noisy round of FFC statistics, in figures."""
+
+    mechanism: Mechanism
+    records: int
+    """N of all members."""
+    classes: int
+    """C."""
+    delta: float
+
+    @property
+    def dim(self) -> int:
+        """l, the rows of V."""
+        return self.mechanism.layout.blocks[0].shape[0]
+
+    @property
+    def deviation(self) -> float:
+        """σ_V on the sum when all members are in it, in units of features of length 1."""
+        return self.mechanism.deviation("V", self.mechanism.members)
+
+    @property
+    def excess(self) -> float:
+        """How much noisier that is than σ needs, √(n/(n_min − a)): shares are sized for the fewest honest members."""
+        return self.deviation / self.mechanism.sigma
+
+    @property
+    def ring_bits(self) -> int:
+        """The smallest ring that holds sum and noise."""
+        return self.mechanism.lattice.required_bits(
+            self.records, self.mechanism.members, self.mechanism.noise_tail
+        )
+
+    @property
+    def upload_bytes(self) -> int:
+        """One member's masked vector."""
+        return -(-self.mechanism.layout.elements * self.ring_bits // 8)
+
+    @property
+    def eigenvalue_ratio(self) -> float:
+        """N/(l·edge)."""
+        return self.records / (self.dim * noise_edge(self.deviation, self.dim))
+
+    @property
+    def class_ratio(self) -> float:
+        """(N/C)/(σ_U·√l)."""
+        deviation = self.mechanism.deviation("U", self.mechanism.members)
+        return self.records / (self.classes * deviation * math.sqrt(self.dim))
+
+    @property
+    def expected_loss(self) -> tuple[float, float]:
+        """Points of accuracy lost against the exact sum: the greater median, and the worst that had both ratios."""
+        found = [_read(_BY_EIGENVALUE, self.eigenvalue_ratio), _read(_BY_CLASS, self.class_ratio)]
+        median = max(median for median, _ in found)
+        return median, max(median, min(worst for _, worst in found))
+
+    @property
+    def verdict(self) -> Verdict:
+        """By the median loss."""
+        median, _ = self.expected_loss
+        if median <= _GOOD_POINTS:
+            return Verdict.GOOD
+        return Verdict.WEAK if median <= _HOPELESS_POINTS else Verdict.HOPELESS
+
+    @property
+    def factor(self) -> float:
+        """By how much the noise would have to shrink, or the records to grow, for a good round; 1 or less for one."""
+        return max(
+            _first_good(_BY_EIGENVALUE) / self.eigenvalue_ratio, _first_good(_BY_CLASS) / self.class_ratio
+        )
+
+    def advice(self) -> tuple[str, ...]:
+        """What alone would make it a good round; nothing where it is one."""
+        if self.verdict is Verdict.GOOD:
+            return ()
+        said = [f"{math.ceil(self.records * self.factor):,} records"]
+        epsilon = gdp_epsilon(self.mechanism.mu * self.factor, self.delta)
+        if epsilon <= _EPSILON_ADVISED:
+            said.append(f"ε = {math.ceil(epsilon * 100) / 100:g}")
+        dim = self._dim_that_would_do()
+        if dim >= 2 * self.classes:
+            said.append(f"features projected to {dim} dimensions by a map that is public")
+        if self.excess >= self.factor:
+            said.append(
+                f"n_min − a closer to n: the noise is {self.excess:.1f} times what a sum of honest members only needs"
+            )
+        if gdp_epsilon(self.mechanism.mu, self.delta) >= _ITERATIVE_EPSILON:
+            said.append(
+                "a few noisy gradient rounds instead of one noisy sum, which overtake it from ε = 4 on"
+            )
+        return tuple(said)
+
+    def _dim_that_would_do(self) -> int:
+        # the ratios go as l^−1.5 and l^−0.5
+        by_eigenvalue = self.dim * (self.eigenvalue_ratio / _first_good(_BY_EIGENVALUE)) ** (2 / 3)
+        by_class = self.dim * (self.class_ratio / _first_good(_BY_CLASS)) ** 2
+        return int(min(by_eigenvalue, by_class))
+
+
+def plan(
+    records: int,
+    dim: int,
+    classes: int,
+    *,
+    members: int,
+    survivors_min: int,
+    colluders: int,
+    epsilon: float,
+    delta: float = 1e-5,
+    bias: bool = False,
+    weight: float | None = None,
+    neighbours: Neighbours = Neighbours.ADD_REMOVE,
+    nonnegative: bool = False,
+) -> Plan:
+    """Size a noisy round of FFC statistics and say what to expect of it.
+
+    Args:
+        records: N of all members.
+        dim: features per record.
+        classes: C.
+        members: n.
+        survivors_min: n_min, the manifest's.
+        colluders: a, the manifest's.
+        epsilon: what one round may cost, positive.
+        delta: at this δ; well below 1/N.
+        bias: with a constant column, off which the counts are read.
+        weight: w of U, by default `default_weight`.
+        neighbours: what is protected, a record's presence or its content.
+        nonnegative: features are never below 0.
+
+    Raises:
+        CalibrationError: a number outside its domain, or terms that no lattice holds.
+    """
+    if records < 1 or not epsilon > 0:
+        raise CalibrationError(
+            f"a plan takes at least a record and a positive ε, not {records} and {epsilon!r}"
+        )
+    layout = noisy_layout(dim, classes, bias=bias)
+    weight = default_weight(classes) if weight is None else weight
+    sensitivity = ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative)
+    mu = gdp_mu(epsilon, delta)
+    # The finest lattice up to 12 bits whose noise the sampler draws even if one member alone draws all of it.
+    bits = min(_LATTICE_BITS, math.floor((math.log2(VARIANCE_MAX) - 1 - 2 * math.log2(sensitivity / mu)) / 4))
+    mechanism = Mechanism(
+        layout, FeaturesLattice(bits), weight, sensitivity, mu, members, survivors_min, colluders
+    )
+    return Plan(mechanism, records, classes, delta)
+
+
+def _read(table: tuple[tuple[float, float, float], ...], ratio: float) -> tuple[float, float]:
+    _, median, worst = next(row for row in reversed(table) if ratio >= row[0])
+    return median, worst
+
+
+def _first_good(table: tuple[tuple[float, float, float], ...]) -> float:
+    return next(ratio for ratio, median, _ in table if median <= _GOOD_POINTS)

@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import ndtr  # type: ignore[import-untyped]
+from scipy.stats import chi2, kstwobign  # type: ignore[import-untyped]
+
+from calibration import CalibrationError, WrongDtype
+from calibration.privacy import sampler
+from calibration.privacy.sampler import DRAWN_BYTES, VARIANCE_MAX, DiscreteGaussian, exp_minus_bounds
+
+Source = Callable[[int], bytes]
+Keystream = Callable[[int], Source]
+VARIANCES = [1, 2, 3, 9, 16, 100, 10**6 + 7, 1 << 40, (1 << 52) - 1, VARIANCE_MAX - 1]
+
+
+def drawn(gaussian: DiscreteGaussian, count: int) -> Any:
+    out = np.empty(count, np.int64)
+    gaussian.fill(out)
+    return out
+
+
+def candidates(source: Source) -> Any:
+    return np.frombuffer(source(DRAWN_BYTES), "<u4").reshape(3, -1).copy()
+
+
+def replayed(words: Any, more: Source) -> Source:
+    """First these candidates, then `more`."""
+    blocks = [words.tobytes()]
+    return lambda count: blocks.pop() if blocks else more(count)
+
+
+@pytest.mark.parametrize("sigma", [1, 3, 10])
+def test_chi_square_against_the_exact_probabilities(sigma: int, keystream: Keystream) -> None:
+    count = 400_000
+    values = drawn(DiscreteGaussian(sigma**2, keystream(sigma)), count)
+    points = np.arange(-40 * sigma, 40 * sigma + 1)
+    mass = np.exp(-(points**2) / (2 * sigma**2))
+    mass /= mass.sum()
+    inner = np.abs(points) <= next(k for k in range(40 * sigma) if count * mass[points == k + 1] < 10)
+    seen = np.array([(values == point).sum() for point in points[inner]] + [0])
+    seen[-1] = count - seen.sum()
+    expected = np.append(mass[inner], 1 - mass[inner].sum()) * count
+    statistic = ((seen - expected) ** 2 / expected).sum()
+    assert chi2.sf(statistic, len(seen) - 1) > 1e-3
+
+
+@pytest.mark.parametrize("bits", [12, 20, 30])
+def test_kolmogorov_smirnov_where_the_grid_is_fine(bits: int, keystream: Keystream) -> None:
+    count = 400_000
+    values = np.sort(drawn(DiscreteGaussian(1 << 2 * bits, keystream(bits)), count)) / 2.0**bits
+    ranks = np.arange(count + 1) / count
+    distance = max(
+        np.abs(ndtr(values) - ranks[1:]).max(), np.abs(ndtr(values - 2.0**-bits) - ranks[:-1]).max()
+    )
+    # The step of the grid moves the distribution function by 2^−bits·φ(0) at most.
+    assert kstwobign.sf(math.sqrt(count) * (distance - 2.0**-bits)) > 1e-3
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_every_fast_decision_is_the_exact_one(
+    variance: int, keystream: Keystream, rng: np.random.Generator
+) -> None:
+    gaussian = DiscreteGaussian(variance, keystream(1))
+    words = candidates(keystream(variance % 997))
+    chosen = np.sort(rng.choice(words.shape[1], 150, replace=False))
+    # Where it is hardest: the first and last U, V at its thresholds, R at 0 and 1, zeros of both signs.
+    hard = [0, 1, (1 << 31) - 1, (1 << 32) - 2, (1 << 32) - 1]
+    corners = [(first, second, third) for first in hard for second in hard for third in hard]
+    words[:, chosen[:125]] = np.array(corners, np.uint32).T
+    expected = []
+    laplace = math.isqrt(variance) + 1
+    isolated = np.full_like(words, 0)
+    isolated[:, : len(chosen)] = words[:, chosen]
+    isolated[1, len(chosen) :] = (1 << 32) - 1
+    isolated[2, len(chosen) :] = (1 << 32) - 1  # R next to 1: never kept
+    for column in isolated[:, : len(chosen)].T.tolist():
+        if (column[0] * laplace) % (1 << 32) >= (1 << 32) % laplace:
+            accepted, X = gaussian._decide(*column)
+            if accepted:
+                expected.append(-X if column[2] & 1 else X)
+    again = DiscreteGaussian(variance, replayed(isolated, keystream(3)))._draw().tolist()
+    # Fillers have U = 0 and V = 0: γ = σ²/2t² > 2^−31, so R next to 1 is above e^−γ.
+    assert again == expected
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_probabilities_are_within_the_margin_that_was_proved(variance: int, keystream: Keystream) -> None:
+    gaussian = DiscreteGaussian(variance, keystream(4))
+    words = candidates(keystream(5))
+    t = gaussian._laplace
+    U = [int(word) * t >> 32 for word in words[0]]
+    V, doubtful = sampler._geometric(words[1])
+    X = np.array(U) + V * t
+    got = sampler._exp_minus(gaussian._gamma(X, V)).tolist()
+    worst = 0.0
+    for index in range(0, len(U), 16):
+        if not doubtful[index]:
+            x = int(X[index])
+            gamma = Fraction(x * x, 2 * variance) - int(V[index]) + Fraction(variance, 2 * t * t)
+            worst = max(worst, abs(got[index] - 2**31 * math.exp(-float(gamma))))
+    assert worst < 176 < sampler._MARGIN
+
+
+def test_undecided_candidates_draw_more_bits_until_they_are_decided(keystream: Keystream) -> None:
+    variance = 1 << 20
+    asked: list[int] = []
+    more = keystream(6)
+
+    def source(count: int) -> bytes:
+        asked.append(count)
+        return more(count) if count != DRAWN_BYTES else words.tobytes()
+
+    gaussian = DiscreteGaussian(variance, source)
+    words = np.full((3, DRAWN_BYTES // 12), (1 << 32) - 1, np.uint32)
+    words[0] = 1 << 31  # U = ⌊t/2⌋ everywhere
+    half = gaussian._laplace // 2
+    gamma = Fraction(half * half, 2 * variance) + Fraction(variance, 2 * gaussian._laplace**2)
+    edge = exp_minus_bounds(gamma, 31)[0]
+    words[2, :4] = [2 * edge, 2 * edge + 1, 2 * (edge - 1), 2 * (edge + 1)]
+    samples = gaussian._draw().tolist()
+    # R = edge/2^31 is all that is known of the first two: each is decided by 32 bits more.
+    assert asked == [DRAWN_BYTES, 4, 4]
+    assert samples[-1] == half
+    assert set(samples) <= {half, -half}
+    assert sampler._Real(0, 32, lambda _: bytes(3) + b"\x01").below_exp_minus(Fraction(23))
+    assert not sampler._Real(0, 32, lambda _: b"\xff" * 4).below_exp_minus(Fraction(23))
+
+
+def test_a_word_of_zeros_leaves_v_to_the_exact_arithmetic(keystream: Keystream) -> None:
+    V, doubtful = sampler._geometric(np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32))
+    assert V.tolist() == [22, 21, 0, 0]
+    assert doubtful.tolist() == [True, True, False, False]  # 2^32·e^−22 is 1.2
+    # All zeros go on for ever, as a geometric variable may; the stream ends it.
+    accepted, X = DiscreteGaussian(100, keystream(7))._decide(0, 0, 0)
+    assert X % 11 == 0
+    assert X >= 22 * 11
+    assert not accepted
+
+
+@pytest.mark.parametrize("gamma", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(10**20 + 1, 10**18)])
+@pytest.mark.parametrize("bits", [31, 62, 200])
+def test_bounds_enclose_the_exponential(gamma: Fraction, bits: int) -> None:
+    low, high = exp_minus_bounds(gamma, bits)
+    with localcontext() as context:
+        context.prec = 150
+        true = (-Decimal(gamma.numerator) / Decimal(gamma.denominator)).exp() * 2**bits
+    assert low <= true <= high <= low + 2
+    assert low >= 0
+
+
+def test_equal_bytes_give_equal_samples_however_they_are_asked_for(keystream: Keystream) -> None:
+    whole = drawn(DiscreteGaussian(1 << 30, keystream(8)), 20_000)
+    pieces = DiscreteGaussian(1 << 30, keystream(8))
+    sizes = [0, 1, 7, 4_000, 15_992]
+    assert np.concatenate([drawn(pieces, size) for size in sizes]).tolist() == whole.tolist()
+    assert repr(pieces) == "<DiscreteGaussian of variance 1073741824>"
+
+
+def test_a_memoryview_that_the_source_overwrites_is_read_in_time(keystream: Keystream) -> None:
+    buffer = bytearray(DRAWN_BYTES)
+    stream = keystream(9)
+
+    def overwriting(count: int) -> memoryview:
+        buffer[:count] = stream(count)
+        return memoryview(buffer)[:count]
+
+    expected = drawn(DiscreteGaussian(17, keystream(9)), 30_000)
+    assert drawn(DiscreteGaussian(17, overwriting), 30_000).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("variance", [0, -1, VARIANCE_MAX, 1.5, True, np.int64(4)])
+def test_other_variances_are_refused(variance: Any, keystream: Keystream) -> None:
+    with pytest.raises(CalibrationError, match="an integer variance from 1 to 2\\^62 − 1"):
+        DiscreteGaussian(variance, keystream(0))
+
+
+@pytest.mark.parametrize("out", [np.empty(3), np.empty((2, 2), np.int64), np.empty(3, np.uint64)])
+def test_other_outputs_are_refused(out: Any, keystream: Keystream) -> None:
+    with pytest.raises(WrongDtype, match=r"samples are int64 \(n,\)"):
+        DiscreteGaussian(9, keystream(0)).fill(out)

@@ -1,0 +1,42 @@
+"""`veilsum privacy`: the plan of a noisy round."""
+
+import pytest
+
+from tests.veilsum.cli import Cli
+
+TERMS = ("--dim", 64, "--classes", 10, "--members", 12)
+
+
+def test_a_plan_says_what_a_round_promises_costs_and_loses(cli: Cli) -> None:
+    outcome = cli("privacy", "plan", "--records", 100_000, *TERMS, "--epsilon", 1, "--json")
+    values = outcome.values
+    assert values["verdict"] == "good"
+    assert values["what_would_help"] == []
+    assert values["epsilon"] == pytest.approx(1)
+    assert 1 < values["epsilon_by_published_bounds"] < 1.15
+    assert (values["survivors_min"], values["colluders"]) == (8, 3)
+    assert values["sigma_when_all_are_summed"] == pytest.approx(values["sigma"] * (12 / 5) ** 0.5)
+    assert values["upload_bytes"] == -(-(64 * 65 // 2 + 640) * values["ring_bits"] // 8)
+    assert 0 < values["expected_points_lost"] <= values["worst_points_measured"]
+
+
+def test_a_hopeless_round_says_what_would_help(cli: Cli) -> None:
+    outcome = cli("privacy", "plan", "--records", 3_000, *TERMS, "--epsilon", 0.2, "--colluders", 0)
+    assert outcome.code == 0
+    assert "hopeless" in outcome.out
+    assert "records, ε = " in outcome.out
+
+
+def test_the_neighbours_are_a_choice(cli: Cli) -> None:
+    sigmas = [
+        cli("privacy", "plan", "--records", 9_999, *TERMS, "--epsilon", 1, *more, "--json").values["sigma"]
+        for more in ((), ("--replace", "--nonnegative"), ("--replace",), ("--replace", "--bias"))
+    ]
+    assert [sigma / sigmas[0] for sigma in sigmas] == pytest.approx([1, 2**0.5, 1.5, 1.5])
+
+
+def test_terms_that_cannot_be_are_refused(cli: Cli) -> None:
+    refused = cli("privacy", "plan", "--records", 500, *TERMS, "--epsilon", 0)
+    assert "a positive ε, not 500 and 0" in refused.error
+    few = cli("privacy", "plan", "--records", 500, *TERMS, "--epsilon", 1, "--colluders", 11)
+    assert "enrol more members or assume fewer colluders" in few.error
