@@ -27,16 +27,30 @@ from calibration.errors import (
     WrongDtype,
     ZeroRow,
 )
-from calibration.ffc import FFCStatistics
+from calibration.ffc import FFCStatistics, balanced_weights
+from calibration.folds import FoldCurve, FoldedStatistics, fold_curve
+from calibration.head import Head
 from calibration.indicator import ClassIndicator, indicator_classes, indicator_layout
 from calibration.lattice import FeaturesLattice, IndicatorLattice, Lattice, SumsLattice, lattice_from
 from calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
-from calibration.layouts import ffc_layout
+from calibration.layouts import ffc_layout, fold_layout
+from calibration.lda import LDA, nearest_class_mean, oracle_shrinkage, solve_lda
+from calibration.loo import LeaveOneOutStatistics, RidgePath, ridge_path
+from calibration.personal import Personal, personalise
+from calibration.posterior import RidgePosterior, ridge_posterior
+from calibration.random_features import (
+    KernelHead,
+    RandomFeatures,
+    mean_squared_distance,
+    principal_axes,
+    solve_random_features,
+)
 from calibration.ridge import default_grid, solve_ffc
 from calibration.solution import Solution
 from calibration.verify import check_solution
 
 __all__ = [
+    "LDA",
     "Block",
     "CalibrationError",
     "ClassIndicator",
@@ -44,17 +58,26 @@ __all__ = [
     "DenseBlock",
     "FFCStatistics",
     "FeaturesLattice",
+    "FoldCurve",
+    "FoldedStatistics",
+    "Head",
     "HeadroomExceeded",
     "IndicatorLattice",
+    "KernelHead",
     "LabelOutOfRange",
     "Lattice",
     "LatticeMismatch",
     "Layout",
     "LayoutMismatch",
+    "LeaveOneOutStatistics",
     "NoRecords",
     "NonFinite",
     "NotUnitNorm",
+    "Personal",
+    "RandomFeatures",
     "RecordsNotTracked",
+    "RidgePath",
+    "RidgePosterior",
     "RidgeTooSmall",
     "RowError",
     "ShapeMismatch",
@@ -66,15 +89,27 @@ __all__ = [
     "SymmetricBlock",
     "WrongDtype",
     "ZeroRow",
+    "balanced_weights",
     "check_ridge",
     "check_solution",
     "check_sums",
     "default_grid",
     "ffc_layout",
+    "fold_curve",
+    "fold_layout",
     "indicator_classes",
     "indicator_layout",
     "lattice_from",
+    "mean_squared_distance",
+    "nearest_class_mean",
+    "oracle_shrinkage",
+    "personalise",
+    "principal_axes",
+    "ridge_path",
+    "ridge_posterior",
     "smallest_ridge",
     "solve_ffc",
+    "solve_lda",
+    "solve_random_features",
     "weights_error_bound",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -147,6 +148,11 @@ def unit_rows(features: NDArray[Any], *, first: int = 0) -> tuple[Floats, Floats
         rows /= norms[:, None]
         norms[extreme] *= peaks
     return rows, norms
+
+
+def with_constant(rows: Floats, constant: float) -> Floats:
+    """Unit rows as a fit with a bias solves them, z' = (z/√2, constant), (n, l + 1)."""
+    return np.column_stack([rows * math.sqrt(0.5), np.full(len(rows), constant)])
 
 
 def check_rows(features: NDArray[Any], *, normalise: bool) -> None:
