@@ -6,6 +6,7 @@
 """
 
 from calibration.accuracy import check_ridge, smallest_ridge, weights_error_bound
+from calibration.ccvr import CCVRStatistics
 from calibration.checks import check_sums
 from calibration.errors import (
     CalibrationError,
@@ -16,6 +17,7 @@ from calibration.errors import (
     LayoutMismatch,
     NonFinite,
     NoRecords,
+    NormExceeded,
     NotUnitNorm,
     RecordsNotTracked,
     RidgeTooSmall,
@@ -33,8 +35,9 @@ from calibration.head import Head
 from calibration.indicator import ClassIndicator, indicator_classes, indicator_layout
 from calibration.lattice import FeaturesLattice, IndicatorLattice, Lattice, SumsLattice, lattice_from
 from calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
-from calibration.layouts import ffc_layout, fold_layout
+from calibration.layouts import ccvr_layout, ffc_layout, fold_layout
 from calibration.lda import LDA, nearest_class_mean, oracle_shrinkage, solve_lda
+from calibration.logistic import fit_logistic, fit_logistic_sgd
 from calibration.loo import LeaveOneOutStatistics, RidgePath, ridge_path
 from calibration.personal import Personal, personalise
 from calibration.posterior import RidgePosterior, ridge_posterior
@@ -48,10 +51,12 @@ from calibration.random_features import (
 from calibration.ridge import default_grid, solve_ffc
 from calibration.solution import Solution
 from calibration.verify import check_solution
+from calibration.virtual import TukeyHead, positive_definite, solve_ccvr, tukey, virtual_features
 
 __all__ = [
     "LDA",
     "Block",
+    "CCVRStatistics",
     "CalibrationError",
     "ClassIndicator",
     "ConfigMismatch",
@@ -72,6 +77,7 @@ __all__ = [
     "LeaveOneOutStatistics",
     "NoRecords",
     "NonFinite",
+    "NormExceeded",
     "NotUnitNorm",
     "Personal",
     "RandomFeatures",
@@ -87,14 +93,18 @@ __all__ = [
     "SumCheckFailed",
     "SumsLattice",
     "SymmetricBlock",
+    "TukeyHead",
     "WrongDtype",
     "ZeroRow",
     "balanced_weights",
+    "ccvr_layout",
     "check_ridge",
     "check_solution",
     "check_sums",
     "default_grid",
     "ffc_layout",
+    "fit_logistic",
+    "fit_logistic_sgd",
     "fold_curve",
     "fold_layout",
     "indicator_classes",
@@ -104,12 +114,16 @@ __all__ = [
     "nearest_class_mean",
     "oracle_shrinkage",
     "personalise",
+    "positive_definite",
     "principal_axes",
     "ridge_path",
     "ridge_posterior",
     "smallest_ridge",
+    "solve_ccvr",
     "solve_ffc",
     "solve_lda",
     "solve_random_features",
+    "tukey",
+    "virtual_features",
     "weights_error_bound",
 ]

@@ -50,3 +50,13 @@ def fold_layout(dim: int, classes: int, folds: int, *, bias: bool = False) -> La
     return Layout(
         tuple(replace(block, name=f"{block.name}.{fold}") for fold in range(folds) for block in blocks)
     )
+
+
+def ccvr_layout(dim: int, classes: int) -> Layout:
+    """The layout of CCVR statistics: n (C,), S (C, l), and for each class c the symmetric (l, l) second moment M.c.
+
+    Raises:
+        LayoutMismatch: `dim` or `classes` is not a whole number from 1.
+    """
+    blocks = (DenseBlock("n", (classes,)), DenseBlock("S", (classes, dim)))
+    return Layout((*blocks, *(SymmetricBlock(f"M.{label}", dim) for label in range(classes))))
