@@ -48,6 +48,7 @@ from calibration.random_features import (
     principal_axes,
     solve_random_features,
 )
+from calibration.reliability import ReliabilityStatistics
 from calibration.ridge import default_grid, solve_ffc
 from calibration.solution import Solution
 from calibration.verify import check_solution
@@ -82,6 +83,7 @@ __all__ = [
     "Personal",
     "RandomFeatures",
     "RecordsNotTracked",
+    "ReliabilityStatistics",
     "RidgePath",
     "RidgePosterior",
     "RidgeTooSmall",
