@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.checks import check_semidefinite, summation_error
 from calibration.errors import CalibrationError, ConfigMismatch, LayoutMismatch, NoRecords, SumCheckFailed
 from calibration.layouts import ccvr_layout
 from calibration.rows import Array, Floats, Integers, as_features, as_labels, bounded_rows, row_blocks
@@ -148,6 +149,33 @@ class CCVRStatistics:
             part = piece[first : first + _PIECE_ELEMENTS]
             self._flat[start + first : start + first + len(part)] += lattice.decode(part)
 
+    def check(self, lattice: SumsLattice, members: int) -> None:
+        """Check what every pooled sum of honest members fulfils, class by class: one (l + 1, l + 1) Cholesky each.
+
+        Args:
+            lattice: that the sums came on.
+            members: how many vectors were added.
+
+        Raises:
+            SumCheckFailed: a count that is none, |Σz_j| or tr Σzzᵀ above n_c, or [[Σzzᵀ, Σz], [Σzᵀ, n_c]] not semidefinite.
+        """
+        counts, sums = self.counts, self._flat[self.layout.slices["S"]].reshape(self.classes, self.dim)
+        step = members / 2 / lattice.unit()
+        for label, count in enumerate(counts.tolist()):
+            slack = summation_error(count, self.dim)
+            moment = self._moment(label)
+            for identity, value, most in (
+                ("class mass", np.abs(sums[label]).max(), count + step + slack),
+                ("trace", np.trace(moment), count + step * self.dim + slack),
+            ):
+                if value > most:
+                    raise SumCheckFailed(
+                        f"class {label} reaches {value:g} with {count} records, at most {most:g} is possible",
+                        identity=identity,
+                    )
+            spread = step * (self.dim + 1) + 2 * slack
+            check_semidefinite(moment, sums[label][:, None], counts[label : label + 1], spread)
+
     def mean(self, label: int) -> Floats:
         """μ_c, (dim,), in the features' own units (eq. 3).
 
@@ -190,11 +218,16 @@ class CCVRStatistics:
             scatter += self._scatter(label)
         return scatter / freedom
 
+    def _moment(self, label: int) -> Floats:
+        """Σzzᵀ of features divided by the norm bound, (dim, dim), a new array."""
+        block = self.layout.blocks[2 + label]
+        moment: Floats = block.unpack(self._flat[self.layout.slices[block.name]])
+        return moment
+
     def _scatter(self, label: int) -> Floats:
-        moment = self.layout.blocks[2 + label]
-        scatter: Floats = moment.unpack(self._flat[self.layout.slices[moment.name]])
-        scatter *= self.norm_bound**2
         mean = self.mean(label)
+        scatter = self._moment(label)
+        scatter *= self.norm_bound**2
         scatter -= self.counts[label] * np.outer(mean, mean)
         return scatter
 

@@ -83,8 +83,7 @@ class Head:
         Raises:
             CalibrationError: as `scores`; a temperature that is not above 0.
         """
-        if not 0 < temperature < math.inf:
-            raise CalibrationError(f"a temperature is above 0 and finite, not {temperature!r}")
+        _check_temperature(temperature)
         scores = self.scores(features, normalise=normalise) / temperature
         scores[:, list(self.empty_classes)] = -np.inf
         return np.exp(log_softmax(scores))
@@ -99,32 +98,34 @@ class Head:
         norms[norms == 0] = 1
         return self._changed(self.weights / norms, None if self.bias is None else self.bias / norms)
 
-    def with_prior(self, counts: Array, prior: Array, *, logits: bool) -> Head:
+    def with_prior(self, counts: Array, prior: Array, *, temperature: float = 1.0) -> Head:
         """The head for records of which a class makes up another share than it did where the head was fitted.
 
-        A posterior p(c|z) becomes proportional to p(c|z)·π'_c/π_c (Saerens, Latinne, Decaestecker 2002). Scores that
-        estimate it, as ridge's do, are multiplied by the ratio; logits gain its logarithm. Classes without records
-        stay as they are.
+        A posterior p(c|z) becomes proportional to p(c|z)·π'_c/π_c (Saerens, Latinne, Decaestecker 2002), so a score s with
+        p = softmax(s/τ) gains τ·log(π'_c/π_c). Classes without records stay as they are.
 
         Args:
             counts: (C,) records of each class that the head was fitted on; π_c = n_c/n.
             prior: (C,) of π'_c, above 0 where a class has records, in any unit.
-            logits: whether scores are logarithms of posteriors (LDA, logistic heads) or posteriors (ridge).
+            temperature: τ: 1 for LDA and logistic heads; of a ridge head `ReliabilityStatistics.temperature`.
 
         Raises:
-            CalibrationError: as `parse_prior`.
+            CalibrationError: as `parse_prior`; a temperature that is not above 0.
         """
+        _check_temperature(temperature)
         present = as_array(counts).astype(np.float64)
         ratio = np.ones(len(present))
-        target = parse_prior(prior, present)
-        np.divide(target * present.sum(), present, out=ratio, where=present > 0)
-        if logits:
-            bias = np.zeros(len(ratio)) if self.bias is None else self.bias
-            return self._changed(self.weights, bias + np.log(ratio))
-        return self._changed(self.weights * ratio, None if self.bias is None else self.bias * ratio)
+        np.divide(parse_prior(prior, present) * present.sum(), present, out=ratio, where=present > 0)
+        gain: Floats = temperature * np.log(ratio)
+        return self._changed(self.weights, gain if self.bias is None else self.bias + gain)
 
     def _changed(self, weights: Floats, bias: Floats | None) -> Self | Head:
         return replace(self, weights=weights, bias=bias)
+
+
+def _check_temperature(temperature: float) -> None:
+    if not 0 < temperature < math.inf:
+        raise CalibrationError(f"a temperature is above 0 and finite, not {temperature!r}")
 
 
 def log_softmax(scores: Floats) -> Floats:

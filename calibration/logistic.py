@@ -29,7 +29,7 @@ def fit_logistic(
     tolerance: float = 1e-6,
     steps: int = 1000,
 ) -> Floats:
-    """Minimise the mean cross-entropy + ½·penalty·‖weights‖² by L-BFGS (Nocedal and Wright 2006, algorithm 7.4).
+    """Minimise the mean cross-entropy + ½·penalty·‖weights‖² by L-BFGS (Nocedal and Wright 2006, algorithm 7.5).
 
     Args:
         features: (n, l) float64.

@@ -47,7 +47,7 @@ def personalise(
 ) -> Personal:
     """Let a member's own records count (1 + β) times, β chosen on records that it kept back.
 
-    SphereFed (Dong et al. 2022, appendix) personalises by a head on own records alone; β → ∞ is that head, β = 0 the
+    SphereFed (Dong et al. 2022, appendix B) personalises by FFC on own records alone; β → ∞ is that head, β = 0 the
     pooled one. All of it happens at the member, which needs the pooled V and U, not the weights alone.
 
     Args:

@@ -140,6 +140,32 @@ def test_a_bad_batch_adds_nothing() -> None:
     assert statistics.records == 0
 
 
+def test_pooled_sums_keep_their_identities_and_false_ones_do_not() -> None:
+    rows, labels = records(120, 6, 3)
+    lattice = SumsLattice(20)
+    members = [statistics_of(rows[i::4], labels[i::4], 4) for i in range(4)]
+    total = np.sum([member.vector(lattice) for member in members], axis=0)
+    first = ccvr_layout(6, 4).slices["M.0"].start
+    for element, change, identity in (
+        (0, 0.0, None),
+        (0, 0.5, "counts"),
+        (4, 1000.0, "class mass"),
+        (first, 1000.0, "trace"),
+        (first, -1000.0, "semidefinite"),
+        (0, -39.0, "class mass"),
+        (4 + 3 * 6, 1.0, "class mass"),  # the sums of the class that nobody has
+    ):
+        pooled, vector = CCVRStatistics(6, 4, norm_bound=4.0), total.copy()
+        vector[element] += int(change * 2**20)
+        pooled.add_sums(lattice, vector)
+        if identity is None:
+            pooled.check(lattice, 4)
+            continue
+        with pytest.raises(SumCheckFailed) as caught:
+            pooled.check(lattice, 4)
+        assert caught.value.identity == identity, (element, change)
+
+
 def test_sums_that_can_not_be() -> None:
     for bound in (0.0, -1.0, np.inf, np.nan):
         with pytest.raises(CalibrationError, match="norm bound"):

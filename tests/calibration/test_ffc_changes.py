@@ -19,6 +19,7 @@ from calibration import (
     SumCheckFailed,
     SumsLattice,
     balanced_weights,
+    check_sums,
     solve_ffc,
 )
 
@@ -59,6 +60,14 @@ def test_weighted_classes_are_ridge_with_sample_weights(*, clouds: Any, pool: An
     )
     np.testing.assert_allclose(pooled.V, plain.V, rtol=0, atol=3 / 2 * 2.0**-31)
     np.testing.assert_allclose(pooled.U, plain.U, rtol=0, atol=3 / 2 * 2.0**-31)
+    total = pool(members, lattice)
+    check_sums(plain.layout, lattice, total, members=3, bias=bias, class_weights=weights)
+    with pytest.raises(SumCheckFailed) as caught:
+        check_sums(plain.layout, lattice, total, members=3, bias=bias)
+    assert caught.value.identity == ("bias" if bias else "trace")
+    with pytest.raises(SumCheckFailed) as caught:
+        check_sums(plain.layout, lattice, total, members=3, bias=bias, class_weights=[*weights[:3], 0.1, 1.0])
+    assert caught.value.identity == "class mass"
     assert pooled.mass == pytest.approx(plain.mass)
     assert solve_ffc(pooled).ridge == pytest.approx(solve_ffc(plain).ridge)
 
@@ -150,7 +159,7 @@ def test_classes_do_not_go() -> None:
 
 
 def test_afl_s_merge_law_is_these_sums_in_disguise(clouds: Any) -> None:
-    """Members send W_k = (V_k + γI)⁻¹U_k and C_k = V_k + γI (AFL: Zhuang et al. 2025, theorem 1); K·γ is removed last."""
+    """Members send W_k = (V_k + γI)⁻¹U_k and C_k = V_k + γI (AFL: Zhuang et al. 2025); K·γ is removed last."""
     rows, labels = clouds(400, 10, 4)
     gamma, members = 0.7, [statistics_of(rows[i::5], labels[i::5], 4) for i in range(5)]
     merged_W, merged_C = np.zeros((10, 4)), np.zeros((10, 10))

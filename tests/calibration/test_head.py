@@ -38,17 +38,17 @@ def test_unit_columns_divide_the_bias_alike() -> None:
     np.testing.assert_allclose([*biased.weights[:, 0], *biased.bias], [0.6, 0.0, 0.8])
 
 
-def test_a_prior_moves_logits_and_scales_posteriors() -> None:
-    counts, prior = np.array([30, 10, 0]), [1, 1, 5]
+def test_a_prior_moves_the_odds_at_any_temperature() -> None:
+    counts, prior, rows = np.array([30, 10, 0]), [1, 1, 5], np.ones((1, 1))
     for bias in (None, [0.1, 0.2, 0.0]):
         head = head_of([1.0], [0.5], [0.0], bias=bias, empty=(2,))
-        rows = np.ones((1, 1))
-        p = head.probabilities(rows)[0] * [0.5 / 0.75, 0.5 / 0.25, 1]
-        moved = head.with_prior(counts, prior, logits=True)
-        np.testing.assert_allclose(moved.probabilities(rows)[0], p / p.sum())
-        scaled = head.with_prior(counts, prior, logits=False)
-        np.testing.assert_allclose(scaled.scores(rows)[0], head.scores(rows)[0] * [2 / 3, 2, 1])
-        assert moved.empty_classes == (2,)
+        for temperature in (1.0, 0.1):
+            p = head.probabilities(rows, temperature=temperature)[0] * [0.5 / 0.75, 0.5 / 0.25, 1]
+            moved = head.with_prior(counts, prior, temperature=temperature)
+            np.testing.assert_allclose(moved.probabilities(rows, temperature=temperature)[0], p / p.sum())
+            assert moved.empty_classes == (2,)
+    with pytest.raises(CalibrationError, match="temperature is above 0"):
+        head.with_prior(counts, prior, temperature=0.0)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from calibration import (
     SingularSystem,
     nearest_class_mean,
     oracle_shrinkage,
+    solve_ffc,
     solve_lda,
 )
 
@@ -62,7 +63,7 @@ def test_any_prior_can_be_asked_for(clouds: Any) -> None:
     np.testing.assert_allclose(
         ours.probabilities(rows)[:, :3], (posteriors / posteriors.sum(axis=0)).T, atol=1e-9
     )
-    later = solve_lda(statistics, shrinkage=0).with_prior(statistics.counts, prior, logits=True)
+    later = solve_lda(statistics, shrinkage=0).with_prior(statistics.counts, prior)
     assert type(later) is Head
     np.testing.assert_allclose(later.probabilities(rows), ours.probabilities(rows), atol=1e-12)
     assert ours.empty_classes == (3,)
@@ -114,6 +115,19 @@ def test_real_digits_by_their_means_on_either_lattice() -> None:
         lda, means = solve_lda(statistics), nearest_class_mean(statistics)
         assert (lda.predict(rows[1200:]) == labels[1200:]).mean() > 0.9
         assert (means.predict(rows[1200:]) == labels[1200:]).mean() > 0.86
+
+
+def test_the_right_prior_helps_where_classes_are_shared_out_otherwise() -> None:
+    digits = load_digits()
+    rows, labels = digits.data / np.linalg.norm(digits.data, axis=1, keepdims=True), digits.target
+    statistics = statistics_of(rows[:1200], labels[:1200], 10, bias=True)
+    even_are_rare = np.flatnonzero((labels % 2 == 1) | (np.arange(len(labels)) % 20 == 0))
+    test = even_are_rare[even_are_rare >= 1200]
+    prior = np.bincount(labels[test], minlength=10)
+    for head, temperature in ((solve_lda(statistics), 1.0), (solve_ffc(statistics), 0.07)):
+        adapted = head.with_prior(statistics.counts, prior, temperature=temperature)
+        right = [(h.predict(rows[test]) == labels[test]).mean() for h in (head, adapted)]
+        assert right[1] > right[0] + 0.02
 
 
 def test_what_has_no_covariance() -> None:

@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_digits
+from sklearn.metrics import roc_auc_score
 
 from calibration import (
     ConfigMismatch,
@@ -51,6 +53,16 @@ def test_a_direction_nobody_holds_has_the_largest_leverage(clouds: Any) -> None:
     unseen = posterior.leverage(np.eye(16)[:1])  # feature 0 is dead
     assert unseen[0] == pytest.approx(1 / 0.1)
     assert posterior.leverage(rows).max() < 1
+
+
+def test_leverage_tells_real_digits_from_their_shuffled_pixels() -> None:
+    digits = load_digits()
+    rows, labels = digits.data / np.linalg.norm(digits.data, axis=1, keepdims=True), digits.target
+    statistics = statistics_of(rows[:1200], labels[:1200], 10, bias=True)
+    posterior = ridge_posterior(statistics, solve_ffc(statistics))
+    shuffled = np.random.default_rng(0).permuted(rows[1200:], axis=1)
+    scores = np.concatenate([posterior.leverage(rows[1200:]), posterior.leverage(shuffled)])
+    assert roc_auc_score(np.repeat([0, 1], len(shuffled)), scores) > 0.99
 
 
 def test_weighted_classes_leave_the_weighted_residual(clouds: Any) -> None:
