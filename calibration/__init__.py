@@ -6,6 +6,7 @@
 """
 
 from calibration.accuracy import check_ridge, smallest_ridge, weights_error_bound
+from calibration.ccvr import CCVRStatistics
 from calibration.checks import check_sums
 from calibration.errors import (
     BudgetMismatch,
@@ -19,6 +20,7 @@ from calibration.errors import (
     NoiseTooSmall,
     NonFinite,
     NoRecords,
+    NormExceeded,
     NotUnitNorm,
     RecordsNotTracked,
     RidgeTooSmall,
@@ -30,37 +32,66 @@ from calibration.errors import (
     WrongDtype,
     ZeroRow,
 )
-from calibration.ffc import FFCStatistics
+from calibration.ffc import FFCStatistics, balanced_weights
+from calibration.folds import FoldCurve, FoldedStatistics, fold_curve
+from calibration.head import Head
 from calibration.indicator import ClassIndicator, indicator_classes, indicator_layout
 from calibration.lattice import FeaturesLattice, IndicatorLattice, Lattice, SumsLattice, lattice_from
 from calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
-from calibration.layouts import ffc_layout
+from calibration.layouts import ccvr_layout, ffc_layout, fold_layout
+from calibration.lda import LDA, nearest_class_mean, oracle_shrinkage, solve_lda
+from calibration.logistic import fit_logistic, fit_logistic_sgd
+from calibration.loo import LeaveOneOutStatistics, RidgePath, ridge_path
+from calibration.personal import Personal, personalise
+from calibration.posterior import RidgePosterior, ridge_posterior
+from calibration.random_features import (
+    KernelHead,
+    RandomFeatures,
+    mean_squared_distance,
+    principal_axes,
+    solve_random_features,
+)
+from calibration.reliability import ReliabilityStatistics
 from calibration.ridge import default_grid, solve_ffc
 from calibration.solution import Solution
 from calibration.verify import check_solution
+from calibration.virtual import TukeyHead, positive_definite, solve_ccvr, tukey, virtual_features
 
 __all__ = [
+    "LDA",
     "Block",
     "BudgetMismatch",
     "BudgetSpent",
+    "CCVRStatistics",
     "CalibrationError",
     "ClassIndicator",
     "ConfigMismatch",
     "DenseBlock",
     "FFCStatistics",
     "FeaturesLattice",
+    "FoldCurve",
+    "FoldedStatistics",
+    "Head",
     "HeadroomExceeded",
     "IndicatorLattice",
+    "KernelHead",
     "LabelOutOfRange",
     "Lattice",
     "LatticeMismatch",
     "Layout",
     "LayoutMismatch",
+    "LeaveOneOutStatistics",
     "NoRecords",
     "NoiseTooSmall",
     "NonFinite",
+    "NormExceeded",
     "NotUnitNorm",
+    "Personal",
+    "RandomFeatures",
     "RecordsNotTracked",
+    "ReliabilityStatistics",
+    "RidgePath",
+    "RidgePosterior",
     "RidgeTooSmall",
     "RowError",
     "ShapeMismatch",
@@ -70,17 +101,37 @@ __all__ = [
     "SumCheckFailed",
     "SumsLattice",
     "SymmetricBlock",
+    "TukeyHead",
     "WrongDtype",
     "ZeroRow",
+    "balanced_weights",
+    "ccvr_layout",
     "check_ridge",
     "check_solution",
     "check_sums",
     "default_grid",
     "ffc_layout",
+    "fit_logistic",
+    "fit_logistic_sgd",
+    "fold_curve",
+    "fold_layout",
     "indicator_classes",
     "indicator_layout",
     "lattice_from",
+    "mean_squared_distance",
+    "nearest_class_mean",
+    "oracle_shrinkage",
+    "personalise",
+    "positive_definite",
+    "principal_axes",
+    "ridge_path",
+    "ridge_posterior",
     "smallest_ridge",
+    "solve_ccvr",
     "solve_ffc",
+    "solve_lda",
+    "solve_random_features",
+    "tukey",
+    "virtual_features",
     "weights_error_bound",
 ]

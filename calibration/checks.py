@@ -24,6 +24,8 @@ from calibration.lattice import FeaturesLattice, SumsLattice, require_int64
 from calibration.layouts import ffc_dimensions
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calibration.layout import Layout
     from calibration.rows import Floats, Integers
 
@@ -54,6 +56,7 @@ def check_sums(
     *,
     members: int,
     bias: bool,
+    class_weights: Sequence[float] | None = None,
 ) -> None:
     """Check a noiseless sum of FFC statistics; return if nothing is wrong with it.
 
@@ -63,6 +66,8 @@ def check_sums(
         vector: (elements,) int64, the centred sum.
         members: n, how many vectors were added.
         bias: whether the last column is the constant.
+        class_weights: (C,) of a round over weighted classes, on a sums lattice: w_c·n_c takes the place of n_c, Σw_c·n_c
+            that of N.
 
     Raises:
         SumCheckFailed: `identity` names what is violated.
@@ -77,24 +82,26 @@ def check_sums(
     V, U, encoded = blocks["V"], blocks["U"], blocks["n"]
     counts = counts_of(encoded, lattice)
     records = sum(counts.tolist())
+    # Whole and exact unless classes are weighted.
+    masses = counts if class_weights is None else counts * np.asarray(class_weights)
     _check_range(vector, lattice.bound(records, members))
     # In steps of U: each member rounded U by ½ at most, and nothing at all on the features lattice.
     exact = isinstance(lattice, FeaturesLattice)
     rounding = 0.0 if exact else members / 2
     unit = lattice.unit(1)
-    slack = 0.0 if exact else _summation_error(records, len(V)) * unit
-    beyond = np.abs(U).max(axis=0) - counts * unit
+    slack = 0.0 if exact else summation_error(records, len(V)) * unit
+    beyond = np.abs(U).max(axis=0) - masses * unit
     _expect("class mass", "max |U_jc| − n_c", beyond.max(), rounding + slack)
     if bias:
-        _check_bias(V, U, counts, lattice, rounding, slack)
-    _check_trace(V, records, lattice, rounding, slack)
+        _check_bias(V, U, masses, lattice, rounding, slack)
+    _check_trace(V, records if class_weights is None else float(masses.sum()), lattice, rounding, slack)
     # An entry's rounding moves eigenvalues by up to the size of the matrix; the error of the long sums is
     # bounded in the spectral norm already, as γ_N·tr of [[V, U], [Uᵀ, diag n]].
     tolerance = (rounding * (len(V) + len(counts)) + 2 * slack) / unit
-    _check_semidefinite(lattice.decode(V, 2), lattice.decode(U, 1), counts, tolerance)
+    check_semidefinite(lattice.decode(V, 2), lattice.decode(U, 1), masses, tolerance)
 
 
-def _summation_error(records: int, dim: int) -> float:
+def summation_error(records: int, dim: int) -> float:
     """A bound on what float64 adds to a sum of N products below 1, and to a norm over dim terms, at 1 eps."""
     return records * (records + dim) * _EPS
 
@@ -110,46 +117,57 @@ def _check_range(vector: Integers, bound: int) -> None:
 def _check_bias(
     V: Integers,
     U: Integers,
-    counts: Integers,
+    masses: Integers | Floats,
     lattice: SumsLattice | FeaturesLattice,
     rounding: float,
     slack: float,
 ) -> None:
     if isinstance(lattice, FeaturesLattice):
-        by_class = U[-1] - lattice.constant * counts
+        by_class = U[-1] - lattice.constant * masses
         by_column = V[-1] - lattice.constant * U.sum(axis=1)
     else:
         half = math.sqrt(0.5)
-        by_class = U[-1] - half * (lattice.unit(0) * counts)
+        by_class = U[-1] - half * (lattice.unit(0) * masses)
         by_column = V[-1] - half * U.sum(axis=1)
     _expect("bias", "max |U[constant, c] − q₀n_c|", np.abs(by_class).max(), rounding + slack)
     _expect(
         "bias",
         "max |V[constant, j] − q₀ΣU_j|",
         np.abs(by_column).max(),
-        rounding * (len(counts) + 1) + 2 * slack,
+        rounding * (len(masses) + 1) + 2 * slack,
     )
 
 
 def _check_trace(
-    V: Integers, records: int, lattice: SumsLattice | FeaturesLattice, rounding: float, slack: float
+    V: Integers, mass: float, lattice: SumsLattice | FeaturesLattice, rounding: float, slack: float
 ) -> None:
     trace = sum(np.diagonal(V).tolist())
     if isinstance(lattice, FeaturesLattice):
         # Each coordinate of q lies within 1 of 2^f·z, so ‖q‖ ≥ 2^f − √l; the shrinking keeps ‖q‖ ≤ 2^f.
-        lowest = records * max(0.0, 2**lattice.bits - math.sqrt(len(V))) ** 2
-        _expect("trace", "tr V − N·4^f", trace - records * 4**lattice.bits, 0)
+        lowest = mass * max(0.0, 2**lattice.bits - math.sqrt(len(V))) ** 2
+        _expect("trace", "tr V − N·4^f", trace - mass * 4**lattice.bits, 0)
         _expect("trace", "N(2^f − √l)² − tr V", lowest - trace, lowest * _EPS)
     else:
         unit = lattice.unit(2)
-        _expect("trace", "|tr V − N|", abs(trace - records * unit), rounding * len(V) + slack)
+        _expect("trace", "|tr V − N|", abs(trace - mass * unit), rounding * len(V) + slack)
 
 
-def _check_semidefinite(V: Floats, U: Floats, counts: Integers, rounding: float) -> None:
-    dim, size = len(V), len(V) + len(counts)
+def check_semidefinite(V: Floats, U: Floats, masses: Integers | Floats, rounding: float) -> None:
+    """Check that [[V, U], [Uᵀ, diag m]] is a sum of outer products.
+
+    Args:
+        V: (l, l).
+        U: (l, C).
+        masses: (C,), counts or weighted counts.
+        rounding: a bound on the spectral norm of what rounding and long sums did to it.
+
+    Raises:
+        SumCheckFailed: an eigenvalue lies below what rounding explains.
+    """
+    dim, size = len(V), len(V) + len(masses)
     joint = np.zeros((size, size))
     joint[:dim, :dim], joint[:dim, dim:], joint[dim:, :dim] = V, U, U.T
-    joint[dim:, dim:] = np.diag(counts)
+    joint[dim:, dim:] = np.diag(masses)
     # Cholesky of A + τI ends well if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and it costs a
     # third of the eigenvalues.
     tolerance = rounding + size * (size + 1) * _EPS * float(np.diagonal(joint).max(initial=0)) + _EPS

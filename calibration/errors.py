@@ -2,7 +2,7 @@
 
 CalibrationError
 ├── WrongDtype, ShapeMismatch, LabelOutOfRange            the arrays that were passed in
-├── NonFinite, ZeroRow, NotUnitNorm                       their rows, named in ``rows``
+├── NonFinite, ZeroRow, NotUnitNorm, NormExceeded         their rows, named in ``rows``
 ├── LayoutMismatch, LatticeMismatch, ConfigMismatch       things that do not belong together
 ├── HeadroomExceeded, RidgeTooSmall                       what the round's terms can't promise
 ├── NoRecords, SingularSystem, RecordsNotTracked          nothing to compute from
@@ -58,6 +58,10 @@ class ZeroRow(RowError):
 
 class NotUnitNorm(RowError):
     """A feature vector is not of length 1 and normalisation was not asked for."""
+
+
+class NormExceeded(RowError):
+    """A feature vector is longer than the bound that the round's terms state."""
 
 
 class LayoutMismatch(CalibrationError):

@@ -15,11 +15,15 @@ import numpy as np
 from calibration.checks import counts_of
 from calibration.digest import MODULUS, SHORT_BYTES, digests_of, sum_of_digests
 from calibration.errors import (
+    CalibrationError,
     ConfigMismatch,
     HeadroomExceeded,
     LabelOutOfRange,
     LatticeMismatch,
+    NoRecords,
     RecordsNotTracked,
+    ShapeMismatch,
+    SumCheckFailed,
 )
 from calibration.indicator import ClassIndicator
 from calibration.lattice import FeaturesLattice, SumsLattice
@@ -28,11 +32,13 @@ from calibration.rows import (
     Array,
     Floats,
     Integers,
+    as_array,
     as_features,
     as_labels,
     check_rows,
     row_blocks,
     unit_rows,
+    with_constant,
 )
 
 if TYPE_CHECKING:
@@ -61,6 +67,8 @@ class FFCStatistics:
         withheld: classes whose records are left out of V, U and counts alike, because few members hold them. They still
             count in `indicator` and in the digests, which name the records that were looked at.
         track_records: keep `records_digest` and `record_digests`, at about 7 µs and 16 bytes a record.
+        class_weights: (C,) above 0 and up to 1: V = Σ w_y zzᵀ and U = Σ w_y z·one_hot(y)ᵀ, while counts stay plain.
+            `balanced_weights` makes classes count alike. Not on a features lattice, which needs whole numbers.
     """
 
     def __init__(
@@ -73,6 +81,7 @@ class FFCStatistics:
         lattice: FeaturesLattice | None = None,
         withheld: Collection[int] = (),
         track_records: bool = True,
+        class_weights: Array | None = None,
     ) -> None:
         self.layout = ffc_layout(dim, classes, bias=bias)
         if lattice is not None and not isinstance(lattice, FeaturesLattice):
@@ -87,6 +96,11 @@ class FFCStatistics:
         if self.withheld and not 0 <= self.withheld[0] <= self.withheld[-1] < self.classes:
             raise LabelOutOfRange(
                 f"classes to withhold are 0 to {self.classes - 1}, not {list(self.withheld)}"
+            )
+        self.class_weights = None if class_weights is None else _parse_weights(class_weights, self.classes)
+        if self.class_weights is not None and lattice is not None:
+            raise LatticeMismatch(
+                "weighted sums are not whole numbers; accumulate in float64 and pass a SumsLattice to vector"
             )
         self._kept = np.ones(self.classes, bool)
         self._kept[list(self.withheld)] = False
@@ -123,6 +137,11 @@ class FFCStatistics:
     def records(self) -> int:
         """N, records of all classes but those withheld."""
         return int(self._counts.sum())
+
+    @property
+    def mass(self) -> float:
+        """Σ w_y over the records: N unless classes are weighted."""
+        return float(self.records if self.class_weights is None else self._counts @ self.class_weights)
 
     @property
     def constant(self) -> float:
@@ -199,14 +218,10 @@ class FFCStatistics:
         """Add the records of `other` to these.
 
         Raises:
-            ConfigMismatch: another dim, number of classes, bias, lattice, withheld classes or tracking of records.
+            ConfigMismatch: another dim, number of classes, bias, lattice, withheld classes, tracking of records or class
+                weights.
         """
-        for setting in ("dim", "classes", "bias", "lattice", "withheld", "track_records"):
-            ours, theirs = getattr(self, setting), getattr(other, setting)
-            if ours != theirs:
-                raise ConfigMismatch(
-                    f"{setting} is {ours!r} here and {theirs!r} there; accumulate both under the same settings"
-                )
+        self._check_settings(other, "track_records")
         self._V += other._V
         self._U += other._U
         self._counts += other._counts
@@ -219,6 +234,59 @@ class FFCStatistics:
         total = copy.deepcopy(self)
         total.merge(other)
         return total
+
+    def _check_settings(self, other: FFCStatistics, *more: str) -> None:
+        for setting in ("dim", "classes", "bias", "lattice", "withheld", "class_weights", *more):
+            ours, theirs = getattr(self, setting), getattr(other, setting)
+            if ours != theirs:
+                raise ConfigMismatch(
+                    f"{setting} is {ours!r} here and {theirs!r} there; accumulate both under the same settings"
+                )
+
+    def remove(self, other: FFCStatistics) -> None:
+        """Take the records of `other` out of these pooled sums: what is left is what would have been summed without them.
+
+        In a round members send the negative of `vector`; rounding is odd, so sums of the same records cancel to zero.
+
+        Raises:
+            ConfigMismatch: other settings, but for the tracking of records; or sums that name their records.
+            SumCheckFailed: more records of a class than there are.
+        """
+        if self.track_records:
+            raise ConfigMismatch(
+                "sums that name their records only grow; remove from pooled ones, track_records=False"
+            )
+        self._check_settings(other)
+        left = self._counts - other._counts
+        if (left < 0).any():
+            raise SumCheckFailed(
+                f"class {left.argmin()} would be left with {left.min()} records", identity="counts"
+            )
+        self._V -= other._V
+        self._U -= other._U
+        self._counts = left
+        self.rounding_deviation = math.hypot(self.rounding_deviation, other.rounding_deviation)
+
+    def add_classes(self, classes: int) -> None:
+        """Make room for more classes, the new ones last and empty, to merge sums of a later period that knows them.
+
+        V does not depend on classes; U and the counts gain columns of zeros.
+
+        Args:
+            classes: how many there are then.
+
+        Raises:
+            ConfigMismatch: fewer than there are; weighted classes.
+        """
+        more = classes - self.classes
+        if more < 0 or self.class_weights is not None:
+            raise ConfigMismatch(
+                f"{self.classes} classes grow, if none is weighted, but do not become {classes}; pass as many or more"
+            )
+        self.layout, self.classes = ffc_layout(self.dim, classes, bias=self.bias), classes
+        self._U = np.asfortranarray(np.pad(self._U, ((0, 0), (0, more))))
+        self._counts, self._held = np.pad(self._counts, (0, more)), np.pad(self._held, (0, more))
+        self._kept = np.pad(self._kept, (0, more), constant_values=True)
 
     def indicator(self) -> ClassIndicator:
         """Which classes are held, those withheld included: what an indicator round asks for.
@@ -254,6 +322,27 @@ class FFCStatistics:
             )
         return self.layout.flatten({"V": self._V, "U": self._U, "n": self._counts})
 
+    def leading(self, size: int) -> FFCStatistics:
+        """Statistics of the first `size` features alone, where these have the length √(size/dim) in every row.
+
+        So it is with random features, whose pairs all have one length: one upload holds those of every smaller number. The
+        rows count as scaled to length 1 again.
+
+        Raises:
+            ShapeMismatch: not 1 to dim features.
+            ConfigMismatch: a constant column; a features lattice.
+        """
+        if not 1 <= size <= self.dim:
+            raise ShapeMismatch(f"{size} features of {self.dim}; pass 1 to {self.dim}")
+        if self.bias or self.lattice is not None:
+            raise ConfigMismatch("leading features are those of float64 sums without a constant column")
+        part = FFCStatistics(size, self.classes, track_records=False, class_weights=self.class_weights)
+        scale = self.dim / size
+        part._V, part._U = self._V[:size, :size] * scale, self._U[:size] * math.sqrt(scale)
+        part._counts = self._counts.copy()
+        part.rounding_deviation = self.rounding_deviation * scale
+        return part
+
     @classmethod
     def from_sums(
         cls,
@@ -263,6 +352,7 @@ class FFCStatistics:
         *,
         bias: bool,
         members: int | None = None,
+        class_weights: Array | None = None,
     ) -> FFCStatistics:
         """Pooled statistics from the centred sum of members' vectors.
 
@@ -273,6 +363,7 @@ class FFCStatistics:
             bias: whether the last column is the constant.
             members: how many vectors were added, for the size of the rounding error. By default as many
                 as there are records.
+            class_weights: the members', if they weighted their classes.
 
         Raises:
             LayoutMismatch: not a layout of FFC statistics, or a vector of another length.
@@ -281,7 +372,7 @@ class FFCStatistics:
         """
         dim, classes = ffc_dimensions(layout, bias=bias)
         own = lattice if isinstance(lattice, FeaturesLattice) else None
-        pooled = cls(dim, classes, bias=bias, lattice=own, track_records=False)
+        pooled = cls(dim, classes, bias=bias, lattice=own, track_records=False, class_weights=class_weights)
         blocks = layout.unflatten(vector)
         V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
         pooled._counts = counts_of(blocks["n"], lattice)
@@ -321,10 +412,13 @@ class FFCStatistics:
         rows, _ = unit_rows(matrix[block], first=block.start)
         if not self.bias:
             return rows
-        return np.column_stack([rows * _SQRT_HALF, np.full(len(rows), _SQRT_HALF)])
+        return with_constant(rows, _SQRT_HALF)
 
     def _add(self, rows: NDArray[Any], labels: Integers) -> None:
         reals = rows.astype(np.float64, copy=False)
+        if self.class_weights is not None:
+            weights = np.asarray(self.class_weights)[labels, None]
+            rows, reals = rows * weights, reals * np.sqrt(weights)
         # numpy sends A.T @ A to BLAS syrk: half the work, exactly symmetric, as fast as scipy's dsyrk.
         self._V += (reals.T @ reals).astype(self._V.dtype, copy=False)
         present, sizes = np.unique(labels, return_counts=True)
@@ -334,3 +428,33 @@ class FFCStatistics:
             start, stop = stop, stop + size
             self._U[:, label] += grouped[start:stop].sum(axis=0)
             self._counts[label] += size
+
+
+def balanced_weights(counts: Array) -> tuple[float, ...]:
+    """Weights that let every class count alike, min n/n_c, (C,); 1 for classes without records.
+
+    Class-balanced ridge is Σ_c a_c V_c with a_c = n/(C·n_c), once counts are known from a round of their own. These
+    weights are a_c·C·min n/n, so that no record adds more than 1 to any entry and a ring's headroom holds; the weights of the
+    head are the same at a ridge scaled alike.
+
+    Args:
+        counts: (C,) pooled records of each class.
+
+    Raises:
+        NoRecords: every count is 0.
+    """
+    held = as_array(counts)
+    if not held.any():
+        raise NoRecords("no class has records; sum the counts of the members first")
+    smallest = held[held > 0].min()
+    return tuple((smallest / np.where(held > 0, held, smallest)).tolist())
+
+
+def _parse_weights(class_weights: Array, classes: int) -> tuple[float, ...]:
+    weights = as_array(class_weights).astype(np.float64)
+    if weights.shape != (classes,) or not ((weights > 0) & (weights <= 1)).all():
+        raise CalibrationError(
+            f"class weights are {classes} numbers above 0 and up to 1, as balanced_weights gives them, "
+            f"not {weights.tolist()}"
+        )
+    return tuple(weights.tolist())

@@ -3,7 +3,7 @@
 (V + λI)W = U (SphereFed, eq. 10, with a ridge: of ReLU features V is often singular). One
 eigendecomposition V = QDQᵀ gives W, degrees of freedom and residuals for every λ at once:
 with P = QᵀU and p_i = Σ_c P_ic², W = Q(D + λ)⁻¹P, dof = Σ d/(d + λ), RSS = N − Σ p(d + 2λ)/(d + λ)²,
-GCV = N·RSS/(N − dof)² (Golub, Heath, Wahba 1979).
+GCV = N·RSS/(N − dof)² (Golub, Heath, Wahba 1979). Of weighted records Σw takes the place of N in RSS.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.errors import CalibrationError, NoRecords, SingularSystem
+from calibration.errors import CalibrationError, NoRecords
 from calibration.solution import Solution
+from calibration.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
     from calibration.ffc import FFCStatistics
     from calibration.rows import Floats
-
-_EPS = float(np.finfo(np.float64).eps)
 
 # GCV errors within this of the smallest count as equal, and the largest λ of them is taken. On the flat
 # part of a curve the plain minimum would be decided by rounding, and masked sums would choose another λ.
@@ -37,7 +36,7 @@ _RESIDUAL = 1e-4
 _FREEDOM = 1e-3
 
 
-def default_grid(records: int, dim: int) -> Floats:
+def default_grid(records: float, dim: int) -> Floats:
     """49 ridges from 1e-4 to 1e2 times N/l, the mean eigenvalue of V, eight a decade.
 
     It depends on N and l alone, so masked and plain sums have the same grid.
@@ -62,24 +61,22 @@ def solve_ffc(
         CalibrationError: a ridge that is negative, not finite or not a number; an empty grid.
         SingularSystem: V + λI can't be inverted for the smallest λ asked for.
     """
-    N = statistics.records
+    N, mass = statistics.records, statistics.mass
     if N == 0:
         raise NoRecords("the statistics hold no records; update or merge before solving")
     V, U = statistics.V, statistics.U
-    grid = default_grid(N, len(V)) if ridge is None else _parse(ridge)
-    eigenvalues, Q = np.linalg.eigh(V)
-    # V is positive semidefinite: what is negative is rounding, and 0 is nearer to the truth.
-    d = np.maximum(eigenvalues, 0)
-    # Rounding moves eigenvalues by the edge of its spectrum, 2√l deviations (Wigner); twice that to be safe.
-    noise = max(len(V) * _EPS * d[-1], 4 * np.sqrt(len(V)) * statistics.rounding_deviation)
-    _check_invertible(float(grid[0]), float(d[0]), float(d[-1]), noise, len(V))
+    grid = default_grid(mass, len(V)) if ridge is None else parse_grid(ridge)
+    spectrum = Spectrum.of(V, statistics.rounding_deviation)
+    spectrum.check_invertible(float(grid[0]))
+    d, Q = spectrum.values, spectrum.vectors
 
     P = Q.T @ U
-    dofs, rss, gcv = _curves(d, np.einsum("ic,ic->i", P, P), grid, N, noise)
-    best = _choose(gcv)
+    dofs, rss, gcv = _curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N, mass)
+    best = largest_of_ties(gcv)
     chosen = float(grid[best])
     W = Q @ (P / (d + chosen)[:, None])
     left = np.linalg.norm(V @ W + chosen * W - U)
+    conditions = spectrum.conditions(grid)
 
     has_bias = statistics.bias
     return Solution(
@@ -90,18 +87,24 @@ def solve_ffc(
         grid=grid,
         gcv=gcv,
         dofs=dofs,
+        conditions=conditions,
         dof=float(dofs[best]),
         rss=float(rss[best]),
         residual=float(left / max(np.linalg.norm(U), np.finfo(np.float64).tiny)),
-        condition=float((d[-1] + chosen) / (d[0] + chosen)),
-        smallest_eigenvalue=float(eigenvalues[0]),
-        rank=int(np.count_nonzero(d > noise)),
+        condition=float(conditions[best]),
+        smallest_eigenvalue=spectrum.smallest,
+        rank=spectrum.rank,
         records=N,
         empty_classes=tuple(np.flatnonzero(statistics.counts == 0).tolist()),
     )
 
 
-def _parse(ridge: float | Sequence[float] | NDArray[np.floating]) -> Floats:
+def parse_grid(ridge: float | Sequence[float] | NDArray[np.floating]) -> Floats:
+    """Ridges in ascending order, each once, (G,).
+
+    Raises:
+        CalibrationError: a ridge that is negative, not finite or not a number; an empty grid.
+    """
     try:
         grid = np.unique(np.atleast_1d(np.asarray(ridge, dtype=np.float64)))
     except (TypeError, ValueError) as error:
@@ -111,28 +114,31 @@ def _parse(ridge: float | Sequence[float] | NDArray[np.floating]) -> Floats:
     return grid
 
 
-def _check_invertible(smallest: float, d_min: float, d_max: float, noise: float, dim: int) -> None:
-    if smallest <= dim * _EPS * d_max and d_min <= noise:
-        raise SingularSystem(
-            f"V has an eigenvalue {d_min:g}, within its rounding of {noise:g}, so ridge {smallest:g} leaves "
-            "the weights undetermined; pass a larger ridge, or None to choose one by GCV"
-        )
+def real_directions(spectrum: Spectrum, mass: float) -> NDArray[np.bool_]:
+    """Which eigenvectors of V, (l,), may steer the choice of λ: those above rounding."""
+    return spectrum.values > max(spectrum.noise, _NEGLIGIBLE * mass)
 
 
-def _curves(d: Floats, p: Floats, grid: Floats, records: int, noise: float) -> tuple[Floats, Floats, Floats]:
+def _curves(
+    spectrum: Spectrum, p: Floats, grid: Floats, records: int, mass: float
+) -> tuple[Floats, Floats, Floats]:
     """Degrees of freedom, RSS and GCV error at each λ, (G,) each."""
-    real = d > max(noise, _NEGLIGIBLE * records)
-    d, p = d[real, None], p[real, None]
+    real = real_directions(spectrum, mass)
+    d, p = spectrum.values[real, None], p[real, None]
     kept = d / (d + grid)  # (l, G): how much of each direction the ridge leaves
     dofs = kept.sum(axis=0)
-    rss = np.maximum(records - (p / (d + grid) * (2 - kept)).sum(axis=0), 0)
+    rss = np.maximum(mass - (p / (d + grid) * (2 - kept)).sum(axis=0), 0)
     freedom = records - dofs
     gcv = np.full(len(grid), np.inf)
-    felt = np.maximum(rss, _RESIDUAL * records)
+    felt = np.maximum(rss, _RESIDUAL * mass)
     np.divide(records * felt, freedom**2, out=gcv, where=freedom > _FREEDOM * records)
     return dofs, rss, gcv
 
 
-def _choose(gcv: Floats) -> int:
-    """Index of the largest λ whose error ties with the smallest; the largest of all if none is defined."""
-    return int(np.flatnonzero(gcv <= gcv.min() * (1 + _TIE))[-1])
+def largest_of_ties(errors: Floats) -> int:
+    """Index of the largest λ whose error ties with the smallest; the largest of all if none is defined.
+
+    Args:
+        errors: (G,) over ascending λ.
+    """
+    return int(np.flatnonzero(errors <= errors.min() * (1 + _TIE))[-1])

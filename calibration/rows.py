@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from calibration.errors import (
     LabelOutOfRange,
     NonFinite,
+    NormExceeded,
     NotUnitNorm,
     RowError,
     ShapeMismatch,
@@ -147,6 +149,46 @@ def unit_rows(features: NDArray[Any], *, first: int = 0) -> tuple[Floats, Floats
         rows /= norms[:, None]
         norms[extreme] *= peaks
     return rows, norms
+
+
+def with_constant(rows: Floats, constant: float) -> Floats:
+    """Unit rows as a fit with a bias solves them, z' = (z/√2, constant), (n, l + 1)."""
+    return np.column_stack([rows * math.sqrt(0.5), np.full(len(rows), constant)])
+
+
+def finite_rows(features: NDArray[Any], *, first: int = 0) -> Floats:
+    """Rows as float64, a copy.
+
+    Raises:
+        NonFinite: NaN or infinity in a row.
+    """
+    rows = np.array(features, dtype=np.float64, order="C")
+    wrong = np.flatnonzero(~np.isfinite(rows).all(axis=1)) + first
+    _refuse(wrong, NonFinite, "hold NaN or infinity; mend or drop them")
+    return rows
+
+
+def bounded_rows(features: NDArray[Any], bound: float, *, first: int = 0) -> Floats:
+    """Rows divided by a bound on their length, (n, l) float64 of length 1 at most, a copy.
+
+    Args:
+        features: (n, l) array of a real type.
+        bound: R. Rows that exceed it within `UNIT_TOLERANCE` are scaled to it.
+        first: the index of the first row in the caller's batch, for error messages.
+
+    Raises:
+        NonFinite: NaN or infinity in a row.
+        NormExceeded: a row longer than R.
+    """
+    rows = finite_rows(features, first=first)
+    rows /= bound
+    with np.errstate(over="ignore"):
+        norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    wrong = np.flatnonzero(norms > 1 + UNIT_TOLERANCE[features.dtype.itemsize])
+    seen = ", ".join(f"{norms[i] * bound:.6g}" for i in wrong[:_SHOWN])
+    _refuse(wrong + first, NormExceeded, f"have norm {seen}, the bound is {bound:g}; agree on a larger one")
+    rows /= np.maximum(norms, 1)[:, None]
+    return rows
 
 
 def check_rows(features: NDArray[Any], *, normalise: bool) -> None:

@@ -100,6 +100,7 @@ def test_diagnostics_are_those_of_the_matrix(clouds: Callable[..., Any]) -> None
     solution = solve_ffc(statistics, 0.2)
     shifted = statistics.V + 0.2 * np.eye(24)
     assert solution.condition == pytest.approx(np.linalg.cond(shifted), rel=1e-6)
+    assert solution.conditions.tolist() == [solution.condition]
     assert solution.rank == np.linalg.matrix_rank(rows) == 20
     assert solution.records == 300
     assert abs(solution.smallest_eigenvalue) < 1e-12

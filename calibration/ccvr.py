@@ -1,0 +1,235 @@
+"""CCVR's statistics: count, sum and second moment of the features of each class (Luo et al. 2021, eq. 3 and 4).
+
+Members of the paper send means and covariances, and these are not sums; n_c, Σz and Σzzᵀ are, and determine them. At
+l = 1280 and C = 100 that is 82 million numbers, 656 MB: statistics are one flat array, and travel in pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.checks import check_semidefinite, summation_error
+from calibration.errors import CalibrationError, ConfigMismatch, LayoutMismatch, NoRecords, SumCheckFailed
+from calibration.layouts import ccvr_layout
+from calibration.rows import Array, Floats, Integers, as_features, as_labels, bounded_rows, row_blocks
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from calibration.lattice import SumsLattice
+
+# Rows of one product: 8 MiB of float64, beside an (l, l) product and its packed triangle.
+_BLOCK_ELEMENTS = 2**20
+_PIECE_ELEMENTS = 2**20
+
+
+class CCVRStatistics:
+    """Streaming n_c, Σz and Σzzᵀ of each class.
+
+    Args:
+        dim: l, features per record, or per projected record (`principal_axes`).
+        classes: C.
+        norm_bound: R, a term of the round: features are divided by it, so that no record adds more than 1 to an entry.
+    """
+
+    def __init__(self, dim: int, classes: int, *, norm_bound: float = 1.0) -> None:
+        if not 0 < norm_bound < math.inf:
+            raise CalibrationError(f"a norm bound is above 0 and finite, not {norm_bound!r}")
+        self.layout = ccvr_layout(dim, classes)
+        self.dim, self.classes, self.norm_bound = dim, classes, float(norm_bound)
+        self._flat = np.zeros(self.layout.elements)
+
+    @property
+    def counts(self) -> Integers:
+        """Records of each class, (C,) int64.
+
+        Raises:
+            SumCheckFailed: sums that were added hold a count that is a fraction or negative.
+        """
+        counts = self._flat[self.layout.slices["n"]]
+        if (counts != np.rint(counts)).any() or (counts < 0).any():
+            raise SumCheckFailed("a class has a fraction of a record, or fewer than none", identity="counts")
+        return counts.astype(np.int64)
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return int(self.counts.sum())
+
+    def update(self, features: Array, labels: Array) -> None:
+        """Add a batch of records; nothing is added if anything about the batch is refused.
+
+        Large batches are cheaper: every class present costs a pass over its l(l + 1)/2 numbers.
+
+        Args:
+            features: (n, dim) float16, float32 or float64, numpy or torch, no row longer than the norm bound.
+            labels: (n,) integers, 0 ≤ label < classes.
+
+        Raises:
+            WrongDtype, ShapeMismatch, LabelOutOfRange: as `FFCStatistics.update`.
+            NonFinite: NaN or infinity in a row.
+            NormExceeded: a row longer than the norm bound.
+        """
+        matrix = as_features(features, self.dim)
+        indices = as_labels(labels, len(matrix), self.classes)
+        most = max(1, _BLOCK_ELEMENTS // self.dim)
+        for block in row_blocks(len(matrix), self.dim, most):
+            bounded_rows(matrix[block], self.norm_bound, first=block.start)
+        order = np.argsort(indices, kind="stable")
+        present, starts = np.unique(indices[order], return_index=True)
+        for label, chosen in zip(present.tolist(), np.split(order, starts)[1:], strict=True):
+            for block in row_blocks(len(chosen), self.dim, most):
+                self._add(label, bounded_rows(matrix[chosen[block]], self.norm_bound))
+
+    def _add(self, label: int, rows: Floats) -> None:
+        counts, sums = self._flat[self.layout.slices["n"]], self._flat[self.layout.slices["S"]]
+        counts[label] += len(rows)
+        sums.reshape(self.classes, self.dim)[label] += rows.sum(axis=0)
+        moment = self.layout.blocks[2 + label]
+        packed = np.empty(moment.elements)
+        moment.pack(rows.T @ rows, packed)
+        self._flat[self.layout.slices[moment.name]] += packed
+
+    def merge(self, other: CCVRStatistics) -> None:
+        """Add the records of `other` to these.
+
+        Raises:
+            ConfigMismatch: another dim, number of classes or norm bound.
+        """
+        if self.layout != other.layout or self.norm_bound != other.norm_bound:
+            raise ConfigMismatch(
+                f"{other!r} does not add to {self!r}; accumulate both under the same settings"
+            )
+        self._flat += other._flat
+
+    def vector(self, lattice: SumsLattice) -> Integers:
+        """The (layout.elements,) int64 vector that goes into the secure sum: a second array as large as the first.
+
+        Raises:
+            HeadroomExceeded: int64 can't hold so many records on this lattice.
+        """
+        out = np.empty(self.layout.elements, np.int64)
+        start = 0
+        for piece in self.pieces(lattice):
+            out[start : start + len(piece)] = piece
+            start += len(piece)
+        return out
+
+    def pieces(self, lattice: SumsLattice, elements: int = _PIECE_ELEMENTS) -> Iterator[Integers]:
+        """That vector in pieces, in order, for an upload that never holds it whole.
+
+        Raises:
+            HeadroomExceeded: as `vector`.
+        """
+        most = float(self.records)
+        for start in range(0, self.layout.elements, elements):
+            # No entry of N rows of length ≤ 1 exceeds N; the last digits of a long float64 sum may.
+            yield lattice.encode(np.clip(self._flat[start : start + elements], -most, most))
+
+    def add_sums(self, lattice: SumsLattice, piece: Integers, *, start: int = 0) -> None:
+        """Add the centred sum of members' vectors, or a piece of it: empty statistics become the pooled ones.
+
+        Args:
+            lattice: of the round.
+            piece: (elements,) int64.
+            start: which element of the vector comes first.
+
+        Raises:
+            LayoutMismatch: elements that the vector does not have.
+            WrongDtype: not int64.
+        """
+        if piece.ndim != 1 or not 0 <= start <= start + len(piece) <= self.layout.elements:
+            raise LayoutMismatch(
+                f"elements {start} to {start + piece.size} of a vector of {self.layout.elements}; pass the round's"
+            )
+        for first in range(0, len(piece), _PIECE_ELEMENTS):
+            part = piece[first : first + _PIECE_ELEMENTS]
+            self._flat[start + first : start + first + len(part)] += lattice.decode(part)
+
+    def check(self, lattice: SumsLattice, members: int) -> None:
+        """Check what every pooled sum of honest members fulfils, class by class: one (l + 1, l + 1) Cholesky each.
+
+        Args:
+            lattice: that the sums came on.
+            members: how many vectors were added.
+
+        Raises:
+            SumCheckFailed: a count that is none, |Σz_j| or tr Σzzᵀ above n_c, or [[Σzzᵀ, Σz], [Σzᵀ, n_c]] not semidefinite.
+        """
+        counts, sums = self.counts, self._flat[self.layout.slices["S"]].reshape(self.classes, self.dim)
+        step = members / 2 / lattice.unit()
+        for label, count in enumerate(counts.tolist()):
+            slack = summation_error(count, self.dim)
+            moment = self._moment(label)
+            for identity, value, most in (
+                ("class mass", np.abs(sums[label]).max(), count + step + slack),
+                ("trace", np.trace(moment), count + step * self.dim + slack),
+            ):
+                if value > most:
+                    raise SumCheckFailed(
+                        f"class {label} reaches {value:g} with {count} records, at most {most:g} is possible",
+                        identity=identity,
+                    )
+            spread = step * (self.dim + 1) + 2 * slack
+            check_semidefinite(moment, sums[label][:, None], counts[label : label + 1], spread)
+
+    def mean(self, label: int) -> Floats:
+        """μ_c, (dim,), in the features' own units (eq. 3).
+
+        Raises:
+            NoRecords: the class is empty.
+        """
+        count = int(self.counts[label])
+        if not count:
+            raise NoRecords(f"class {label} has no records, so no mean; leave it out")
+        sums = self._flat[self.layout.slices["S"]].reshape(self.classes, self.dim)
+        mean: Floats = sums[label] * (self.norm_bound / count)
+        return mean
+
+    def covariance(self, label: int) -> Floats:
+        """Σ_c = (Σzzᵀ − n_c μ_cμ_cᵀ)/(n_c − 1), (dim, dim), unbiased (eq. 4).
+
+        Raises:
+            NoRecords: the class has fewer than two records.
+        """
+        count = int(self.counts[label])
+        if count < 2:
+            raise NoRecords(
+                f"class {label} has {count} records, a covariance takes two; use shared_covariance"
+            )
+        return self._scatter(label) / (count - 1)
+
+    def shared_covariance(self) -> Floats:
+        """Σ of all classes' scatter/(N − C'), (dim, dim), over the C' classes with records; one class in memory at a time.
+
+        Raises:
+            NoRecords: no class has two records.
+        """
+        counts = self.counts
+        held = np.flatnonzero(counts)
+        freedom = int(counts.sum()) - len(held)
+        if freedom < 1:
+            raise NoRecords(f"{counts.sum()} records of {len(held)} classes leave no covariance; add records")
+        scatter = np.zeros((self.dim, self.dim))
+        for label in held.tolist():
+            scatter += self._scatter(label)
+        return scatter / freedom
+
+    def _moment(self, label: int) -> Floats:
+        """Σzzᵀ of features divided by the norm bound, (dim, dim), a new array."""
+        block = self.layout.blocks[2 + label]
+        moment: Floats = block.unpack(self._flat[self.layout.slices[block.name]])
+        return moment
+
+    def _scatter(self, label: int) -> Floats:
+        mean = self.mean(label)
+        scatter = self._moment(label)
+        scatter *= self.norm_bound**2
+        scatter -= self.counts[label] * np.outer(mean, mean)
+        return scatter
+
+    def __repr__(self) -> str:
+        return f"<CCVRStatistics {self.records} records, dim {self.dim}, classes {self.classes}, norm ≤ {self.norm_bound:g}>"

@@ -1,0 +1,195 @@
+"""Random Fourier features: ridge in the space of a Gaussian kernel, still from sums (Fed3R-RF: Fanì et al. 2024).
+
+φ(z) = √(2/D)·cos(Ωz + b), Ω ~ N(0, 1/σ²) (Rahimi and Recht 2007), with both b = 0 and b = −π/2 for each of D/2 rows of Ω
+instead of one random b for each of D. The products of pairs estimate the same kernel, exp(−‖z − z'‖²/2σ²), with less
+variance (Sutherland and Schneider 2015), and every φ(z) has length 1, which the checks and the headroom rest on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from calibration.errors import CalibrationError, NoRecords, ShapeMismatch
+from calibration.head import Head
+from calibration.ridge import solve_ffc
+from calibration.rows import Array, Floats, as_features, check_rows, row_blocks, unit_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from calibration.ffc import FFCStatistics
+    from calibration.solution import Solution
+
+_TAG = b"veilsum calibration random features 1 "
+
+
+@dataclass(frozen=True)
+class RandomFeatures:
+    """The map φ, the same for all who know its four parameters.
+
+    Args:
+        dim: l, features per record.
+        size: D, random features per record, even.
+        bandwidth: σ of the kernel.
+        context: bytes that belong to the round; Ω follows from them by SHAKE-256 and Box and Muller's transform, not from a
+            library's generator, whose streams may change with its version.
+
+    Raises:
+        CalibrationError: an odd size, or a number that is not above 0.
+    """
+
+    dim: int
+    size: int
+    bandwidth: float
+    context: bytes
+
+    def __post_init__(self) -> None:
+        if self.dim < 1 or self.size < 2 or self.size % 2 or not 0 < self.bandwidth < math.inf:
+            raise CalibrationError(
+                f"random features need dim ≥ 1, an even size ≥ 2 and a bandwidth above 0, not {self.dim}, "
+                f"{self.size} and {self.bandwidth!r}"
+            )
+        object.__setattr__(
+            self, "_directions", _normals(self.context, self.size // 2, self.dim) / self.bandwidth
+        )
+
+    @property
+    def directions(self) -> Floats:
+        """Ω, (D/2, dim). Of two sizes under one context the smaller has the first rows of the larger."""
+        directions: Floats = vars(self)["_directions"]
+        return directions
+
+    def __call__(self, features: Array, *, normalise: bool = False) -> Floats:
+        """φ of rows scaled to length 1, (n, D) float64 of length 1: cos and sin of each row of Ω, side by side.
+
+        Args:
+            features: (n, dim) float16, float32 or float64, numpy or torch.
+            normalise: accept rows of any length.
+
+        Raises:
+            CalibrationError: as `FFCStatistics.update` for features.
+        """
+        matrix = as_features(features, self.dim)
+        check_rows(matrix, normalise=normalise)
+        mapped = np.empty((len(matrix), self.size))
+        for block in row_blocks(len(matrix), max(self.dim, self.size)):
+            rows, _ = unit_rows(matrix[block], first=block.start)
+            angles = rows @ self.directions.T
+            np.cos(angles, out=mapped[block, 0::2])
+            np.sin(angles, out=mapped[block, 1::2])
+        mapped *= math.sqrt(2 / self.size)
+        return mapped
+
+    def head(self, solution: Solution) -> KernelHead:
+        """The head that maps features before it applies the weights of a solution over φ.
+
+        Raises:
+            ShapeMismatch: weights of another number of features.
+        """
+        if len(solution.weights) != self.size:
+            raise ShapeMismatch(f"weights are for {len(solution.weights)} features, φ has {self.size}")
+        return KernelHead(solution.weights, solution.bias, solution.empty_classes, self)
+
+
+@dataclass(frozen=True, eq=False)
+class KernelHead(Head):
+    """A head whose weights are applied to random features."""
+
+    map: RandomFeatures
+    """φ."""
+
+    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
+        """φ of the features, (n, D)."""
+        return self.map(features, normalise=normalise)
+
+
+def mean_squared_distance(statistics: FFCStatistics) -> float:
+    """E‖z − z'‖² over two records drawn at random, 2(1 − ‖mean z‖²), from U and counts alone: a scale for the bandwidth.
+
+    Raises:
+        NoRecords: the statistics are empty.
+    """
+    if not statistics.records:
+        raise NoRecords("the statistics hold no records; sum a first round to learn a bandwidth")
+    total = statistics.U.sum(axis=1) / statistics.records
+    square = float(total @ total)
+    if statistics.bias:
+        square = 2 * (square - float(total[-1]) ** 2)
+    return 2 * max(0.0, 1 - square)
+
+
+def solve_random_features(
+    statistics: FFCStatistics,
+    features: RandomFeatures,
+    sizes: Sequence[int] | None = None,
+    ridge: float | Sequence[float] | NDArray[np.floating] | None = None,
+) -> KernelHead:
+    """The head of the number of random features, and of the λ, with the smallest GCV error.
+
+    Features of one context are nested, so one upload at the largest size D, D(D + 1)/2 + DC + C numbers, holds the sums
+    of every smaller one.
+
+    Args:
+        statistics: of φ, accumulated in float64 without a constant column.
+        features: φ.
+        sizes: D to choose from, even; None for D, D/2 and D/4 where these are even.
+        ridge: as `solve_ffc`.
+
+    Raises:
+        ShapeMismatch: statistics of another number of features, or a size that is none.
+        CalibrationError: as `solve_ffc`.
+    """
+    if statistics.dim != features.size:
+        raise ShapeMismatch(f"the statistics are of {statistics.dim} features, φ has {features.size}")
+    tried = sizes or [
+        size for size in (features.size // 4, features.size // 2, features.size) if size > 0 and size % 2 == 0
+    ]
+    maps = [
+        RandomFeatures(features.dim, size, features.bandwidth, features.context) for size in sorted(tried)
+    ]
+    solutions = [solve_ffc(statistics.leading(smaller.size), ridge) for smaller in maps]
+    errors = [float(solution.gcv[solution.grid == solution.ridge][0]) for solution in solutions]
+    best = int(np.argmin(errors))
+    return maps[best].head(solutions[best])
+
+
+def principal_axes(statistics: FFCStatistics, size: int) -> Floats:
+    """The `size` directions that hold most of V, (size, dim) with orthonormal rows: z @ axes.T projects records.
+
+    A later round over projected records costs size(size + 1)/2 numbers for a second moment, not l(l + 1)/2.
+
+    Args:
+        statistics: of a first round. A constant column is left out.
+        size: p, 1 to dim.
+
+    Raises:
+        NoRecords: the statistics are empty.
+        ShapeMismatch: not 1 to dim directions.
+    """
+    if not statistics.records:
+        raise NoRecords("the statistics hold no records; sum a first round to learn axes")
+    if not 1 <= size <= statistics.dim:
+        raise ShapeMismatch(f"{size} axes of {statistics.dim} features; pass 1 to {statistics.dim}")
+    _, vectors = np.linalg.eigh(statistics.V[: statistics.dim, : statistics.dim])
+    axes = vectors[:, : -size - 1 : -1].T
+    # An eigenvector's sign is arbitrary: make the largest entry positive, so that machines agree.
+    largest = np.abs(axes).argmax(axis=1)
+    signed: Floats = axes * np.sign(axes[np.arange(size), largest])[:, None]
+    return signed
+
+
+def _normals(context: bytes, rows: int, dim: int) -> Floats:
+    """(rows, dim) standard normals, row by row from one stream, so that fewer rows are a prefix of more."""
+    pairs = (rows * dim + 1) // 2
+    words = np.frombuffer(hashlib.shake_256(_TAG + context).digest(16 * pairs), "<u8").reshape(pairs, 2)
+    uniforms = ((words >> np.uint64(11)) + 0.5) * 2.0**-53
+    radius, angle = np.sqrt(-2 * np.log(uniforms[:, 0])), 2 * np.pi * uniforms[:, 1]
+    normals = np.column_stack([radius * np.cos(angle), radius * np.sin(angle)]).ravel()
+    return normals[: rows * dim].reshape(rows, dim)

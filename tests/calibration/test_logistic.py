@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from calibration import CalibrationError, fit_logistic, fit_logistic_sgd
+from calibration.logistic import _cross_entropy
+
+
+def test_the_minimum_is_scikit_learn_s(clouds: Any) -> None:
+    rows, labels = clouds(400, 8, 4, noise=2.0)
+    theirs = LogisticRegression(C=1 / (400 * 1e-3), tol=1e-10, max_iter=10_000).fit(rows, labels)
+    ours = fit_logistic(rows, labels, 4, penalty=1e-3, tolerance=1e-9)
+    np.testing.assert_allclose(ours[:-1].T, theirs.coef_, atol=1e-5)
+    np.testing.assert_allclose(
+        ours[-1] - ours[-1].mean(), theirs.intercept_ - theirs.intercept_.mean(), atol=1e-5
+    )
+    again = fit_logistic(rows, labels, 4, penalty=1e-3, tolerance=1e-9, start=np.ones((9, 4)))
+    np.testing.assert_allclose(again[:-1], ours[:-1], atol=1e-6)
+
+
+def test_the_gradient_is_that_of_the_loss(clouds: Any) -> None:
+    rows, labels = clouds(30, 4, 3)
+    parameters = np.random.default_rng(0).standard_normal((5, 3))
+    _, gradient = _cross_entropy(rows, labels, parameters)
+    for index in np.ndindex(5, 3):
+        step = np.zeros((5, 3))
+        step[index] = 1e-6
+        ahead, behind = (_cross_entropy(rows, labels, parameters + sign * step)[0] for sign in (1, -1))
+        assert gradient[index] == pytest.approx((ahead - behind) / 2e-6, abs=1e-8)
+
+
+def test_it_stops_where_it_is_told_to_and_where_rounding_does(clouds: Any) -> None:
+    rows, labels = clouds(50, 4, 2)
+    start = np.zeros((5, 2))
+    assert (fit_logistic(rows, labels, 2, start=start, steps=0) == start).all()
+    assert not start.any()
+    rough = fit_logistic(rows, labels, 2, tolerance=0.0, penalty=1.0)
+    np.testing.assert_allclose(rough, fit_logistic(rows, labels, 2, penalty=1.0, tolerance=1e-8), atol=1e-7)
+
+
+def test_sgd_is_its_update_rule(clouds: Any) -> None:
+    rows, labels = clouds(10, 3, 2)
+    start = np.ones((4, 2))
+    ours = fit_logistic_sgd(
+        rows, labels, 2, np.random.default_rng(0), start=start, epochs=2, batch=10, rate=0.5
+    )
+    parameters, velocity = start, np.zeros((4, 2))
+    for _ in range(2):
+        velocity = 0.9 * velocity + _cross_entropy(rows, labels, parameters)[1] + 1e-5 * parameters
+        parameters = parameters - 0.5 * velocity
+    np.testing.assert_allclose(ours, parameters, atol=1e-12)
+    assert (start == 1).all()
+    near = fit_logistic_sgd(rows, labels, 2, np.random.default_rng(0), epochs=300, batch=4, rate=0.5)
+    assert ((rows @ near[:-1] + near[-1]).argmax(axis=1) == labels).all()
+
+
+def test_what_can_not_be_fitted() -> None:
+    with pytest.raises(CalibrationError, match="0 records"):
+        fit_logistic(np.empty((0, 2)), np.empty(0, np.int64), 2)
+    with pytest.raises(CalibrationError, match="one above 0"):
+        fit_logistic(np.ones((1, 2)), np.zeros(1, np.int64), 2, penalty=0.0)
