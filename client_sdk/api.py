@@ -112,10 +112,10 @@ class Coordinator:
         """The weights file, not yet verified."""
         return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
 
-    def transcript(self, round_id: str) -> Flow[bytes]:
+    def transcript(self, round_id: str, limit_bytes: int) -> Flow[bytes]:
         """The file of an ended round's transcript, not yet replayed."""
         path = rest.TRANSCRIPT.format(round_id=round_id)
-        request = Request("GET", path, limit_bytes=rest.MAX_TRANSCRIPT_BYTES)
+        request = Request("GET", path, limit_bytes=limit_bytes)
         return (yield from self._caller.call(request)).body
 
     def evictions(self, round_id: str) -> Flow[Evictions]:

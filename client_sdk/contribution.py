@@ -28,7 +28,7 @@ from protocol.causes import Cause
 from protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
 from protocol.member.attempting import Attempting
 from protocol.messages import Certificate, Lost, Message, Opening, Refusal, ReportRequest
-from protocol.rest import RoundView
+from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 
 
 def contribute(session: Session, round_id: str, offer: Offer | None) -> Flow[Result]:
@@ -155,9 +155,10 @@ class Attendance:
         evictions = (yield from session.coordinator.evictions(view.round)) if record.evicted else None
         folder = session.store.results(view.round)
         evidence = Evidence.load(folder)
-        asked = session.transcripts or len(evidence.attempt.members) <= FETCHED_UP_TO
-        transcript = (yield from session.coordinator.transcript(view.round)) if asked else None
-        if transcript is not None:
+        transcript = None
+        if session.transcripts or len(evidence.attempt.members) <= FETCHED_UP_TO:
+            limit = MAX_TRANSCRIPT_BYTES if session.transcripts else MAX_MESSAGE_BYTES
+            transcript = yield from session.coordinator.transcript(view.round, limit)
             # Before it is replayed: where it shows that the coordinator is false, it is what shows it to others.
             write_durably(folder / TRANSCRIPT, transcript)
         result = Result(evidence, record, weights_file, evictions, transcript)

@@ -9,6 +9,7 @@ from protocol.coordinator import Ended, Lost, Recovered
 from protocol.errors import PeerFault
 from protocol.replay import replay
 from protocol.simulator import Federation, Outcome
+from protocol.verdict import COORDINATOR
 
 DISPUTES = {Cause.EDGE_DISAGREEMENT, Cause.BOX_REFUSED}
 """One of two is false: nobody can tell which."""
@@ -54,7 +55,7 @@ def check_end(
         assert outcome.total is None
         assert outcome.fault is not None, f"an attempt ended {phase.name} without a fault"
         ending = f"{phase.name}: {outcome.fault.cause.value}"
-    check_transcript(federation, liars)
+    check_transcript(federation, liars, tampered)
     return ending
 
 
@@ -65,12 +66,17 @@ def check_named(fault: PeerFault | None, liars: Collection[str]) -> None:
         assert not strangers, f"{fault} names {sorted(strangers)}"
 
 
-def check_transcript(federation: Federation, liars: Collection[str]) -> None:
-    """Whoever replays the transcript finds liars and disputes, and nothing else."""
+def check_transcript(federation: Federation, liars: Collection[str], tampered: Collection[str] = ()) -> None:
+    """Whoever replays the transcript finds liars and disputes, and nothing else.
+
+    A decryptor that was shown a proposal that was changed on its way refuses it, and disputes with the coordinator.
+    """
     verdict = replay(federation.transcript, federation.roster.federation)
     for finding in verdict.findings:
         named = set(finding.parties)
-        if finding.dispute:
+        if COORDINATOR in named and finding.dispute:
+            assert named & {*liars, *tampered}, f"an honest decryptor refused what it was shown: {finding}"
+        elif finding.dispute:
             assert named & set(liars), f"a dispute among honest members: {finding}"
         else:
             assert named <= set(liars), f"the transcript names {finding}"

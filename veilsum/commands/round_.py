@@ -321,6 +321,8 @@ def _show(view: Any, *, as_json: bool) -> None:
         values["evicted"] = view.evicted
     if view.phase_seconds:
         values["seconds"] = view.phase_seconds
+    if view.transcript is not None:
+        values["transcript"] = view.transcript
     if view.fault is not None:
         values["why"] = f"{view.fault.cause}: {view.fault.detail}"
         if view.fault.rounds:
