@@ -242,8 +242,8 @@ class Member(Party):
             demand((each.federation, each.sequence) == (self.roster.federation, said.sequence), "exception-refused")
             demand(self.policy[3] or self.name not in each.members, "policy-refused")
         self.begin(said)
-        vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set())
-        vars(self).update(headers={}, shares={})  # delivered, and their shares, by dealer
+        # Headers and shares are those delivered, by dealer.
+        vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set(), headers={}, shares={})
         self._ratchet(said.sequence)
 
     def upload(self, x: Any, lineage: bytes, records: bytes, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
@@ -305,7 +305,8 @@ class Member(Party):
         demand(self.receipt, "wrong-phase")
         survivors = tuple(map(survivor, said.headers))
         try:
-            self.check_proposal(survivors, said.history, [*self.chosen.items()])
+            signed = [each for each in self.chosen.items() if each[0] != self.context]
+            self.check_proposal(survivors, said.history, signed)
             for header in said.headers:
                 cause = "own-upload-changed" if header.member == self.name else "survivors-invalid"
                 shown = {self.name: self.own, **self.headers}.get(header.member)
