@@ -1,15 +1,17 @@
-"""A stranger hears the scripts of `plays.json`: no line of `protocol` runs here, only the second implementation."""
+"""A stranger is attacked by what `attacks.json` and `plays.json` hold: no line of `protocol` runs here, only the second implementation."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from tests.reference.coordinator import Coordinator
 from tests.reference.reference import Member
-from tests.reference.wire import Refused, decode
+from tests.reference.wire import KINDS, Refused, decode
 
 Json = dict[str, Any]
+OPENING, REFUSAL = 4, 11
 MESSAGES = {"roster", "manifest", "opening", "ledger"}
 """What a script begins with."""
 
@@ -34,6 +36,56 @@ def heard(script: Json, messages: list[str]) -> str:
     if script["ends"] == "refusal":
         return str(decode(answer, "Refusal").cause)
     return causes[0] if causes else str(decode(party.freeze(), "VoidRequest").reason)
+
+
+def shown(attack: Json, document: Json) -> str | None:
+    """Bring a member to where an attack of one message begins, in its round, and show it that; the cause of its refusal."""
+    member, place = _started(attack["to"], document), attack["attempt"]
+    for number in range(-1, place + 1):
+        attempt = (
+            document["attempts"][number] if number >= 0 else {"log": document["enrolment"], "members": {}}
+        )
+        log = [
+            index
+            for _, to, index in attempt["log"][: attack["after"] if number == place else None]
+            if to == member.name
+        ]
+        for message in (bytes.fromhex(document["messages"][index]) for index in log):
+            with suppress(Refused):  # an opening is told to who comes late, and to others again
+                member.receive(message)
+                if message[1] == OPENING and member.name in attempt["members"]:
+                    _upload(member, attempt["members"][member.name])
+    member.now = int(attack.get("now_s", member.now))
+    try:
+        answer = member.receive(_false(attack, document))
+    except Refused as refused:
+        return str(refused.args[0])
+    return str(decode(answer, "Refusal").cause) if answer and answer[1] == REFUSAL else None
+
+
+def undecoded(attack: Json) -> str | None:
+    """Why no decoder takes an attack's bytes."""
+    try:
+        decode(bytes.fromhex(attack["message"]), *KINDS)
+    except Refused as refused:
+        return str(refused.args[0])
+    return None
+
+
+def _false(attack: Json, document: Json) -> bytes:
+    if "message" in attack:
+        return bytes.fromhex(attack["message"])
+    data = bytearray.fromhex(document["messages"][attack["honest"]])
+    for at, gone, instead in reversed(attack["cuts"]):
+        data[at : at + gone] = bytes.fromhex(instead)
+    return bytes(data)
+
+
+def _started(name: str, document: Json) -> Member:
+    given = {"to": name, "counter": 0, "expires_s": document["expires_s"], **document["members"][name]}
+    member = _member(given, {"roster": bytes.fromhex(document["roster"])})
+    member.now = document["now_s"]
+    return member
 
 
 def _member(script: Json, said: dict[str, bytes]) -> Member:
@@ -64,15 +116,19 @@ def _take(party: Any, step: Json, messages: list[str]) -> bytes:
     elif "chunk" in step:
         party.chunk(step["member"], bytes.fromhex(step["chunk"]))
     elif "vector" in step:
-        lineage, records = bytes.fromhex(step["lineage"]), bytes.fromhex(step["records"])
-        below_p = _coefficients(bytes.fromhex(step["coefficients"]), 9 * (1 + party.m.k)).__next__
-        party.upload(step["vector"], lineage, records, _drawing(step["b_u"], step["salt"]), below_p)
+        _upload(party, step)
     else:
         message = bytes.fromhex(messages[step["take"]])
         if isinstance(party, Coordinator) and message[1] in ASKS:
             ASKS[message[1]](party)
         return bytes(party.receive(message) or b"")
     return b""
+
+
+def _upload(member: Member, given: Json) -> None:
+    lineage, records = bytes.fromhex(given["lineage"]), bytes.fromhex(given["records"])
+    below_p = _coefficients(bytes.fromhex(given["coefficients"]), 9 * (1 + member.m.k)).__next__
+    member.upload(given["vector"], lineage, records, _drawing(given["b_u"], given["salt"]), below_p)
 
 
 def _freeze(coordinator: Coordinator) -> None:
