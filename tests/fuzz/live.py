@@ -289,7 +289,7 @@ class Live(Recorder):
             if not isinstance(outcome.fault, PeerFault):
                 self.tally.violation(f"a round ended {outcome.phase} without a fault", b"")
             return
-        # the evicted are certified survivors whose vectors are not in the sum
+        # a mutant of an upload may have cost its dealer its place: it is certified, evicted and not summed
         summed = getattr(outcome.phase, "summed", outcome.survivors)
         if not np.array_equal(outcome.total, federation.exact(summed)):
             self.tally.violation(f"the sum over {summed} is not exact", b"")

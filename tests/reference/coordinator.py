@@ -5,8 +5,10 @@ from functools import partial, reduce
 from hashlib import sha256
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
 from tests.reference import rules
-from tests.reference.reference import Party, closing, family, outcome, survivor
+from tests.reference.reference import Party, agree, family, outcome, survivor
 from tests.reference.wire import H, M, Refused, demand, encode, root, sign, tree
 
 
@@ -19,6 +21,8 @@ class Coordinator(Party):
         cards = vars(self).setdefault("cards", {})
         demand(cards.get(said.member, said) == said, "card-conflict")
         self.check_points({**cards, said.member: said}.values())
+        agree(X25519PrivateKey.generate(), said.mask_key)
+        agree(X25519PrivateKey.generate(), said.box_key)
         cards[said.member] = said
 
     def gather(self, a: int, h_min: int, loss: int, caps: Any) -> bytes:
@@ -129,9 +133,8 @@ class Coordinator(Party):
         votes = tuple(self.votes[d] for d in sorted(self.votes) if self.votes[d].outcome == chosen)
         demand(len(votes) >= self.m.t, "certificate-invalid")
         past = M.Past(self.context, reason, (M.SurvivorSet(survivors),) if survivors else ())
-        link = M.Link(self.cohort, *self.place, family(self.terms), self.context, closing(*past))
         place = (self.place[0] + 1, 0) if survivors else (self.place[0], self.place[1] + 1)
-        vars(self).update(links=(*self.links, link), history=(*self.history, past), next=place)
+        vars(self).update(links=(*self.links, self.link(*past[1:])), history=(*self.history, past), next=place)
         return encode(M.Certificate(self.context, survivors, reason, votes))
 
     def on_reveal(self, said: Any) -> None:

@@ -37,6 +37,13 @@ def closing(context: bytes, reason: str, sets: Any) -> bytes:
     return H("closing", context, reason, *(outcome(context, "none", each.survivors) for each in sets))
 
 
+def agree(private: X25519PrivateKey, public: bytes) -> bytes:
+    try:
+        return private.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:
+        raise Refused("low-order-point") from None
+
+
 class Party(SimpleNamespace):
     """One cohort and its open attempt, as either side sees it; `now` is in seconds since 1970."""
 
@@ -63,8 +70,8 @@ class Party(SimpleNamespace):
         signer, who = wire.SIGNERS.get(type(said).__name__, ("",))[0], getattr(said, "member", "")
         demand(getattr(said, "cohort", self.cohort) == self.cohort, blame or "wrong-cohort")
         demand(getattr(said, "context", self.context) == self.context, blame or "wrong-context")
-        demand(not who or who in self.keys, blame or "unknown-member", who)
         demand(signer != "decryptor" or who in self.places, blame or "not-a-decryptor", who)
+        demand(not who or who in self.keys, blame or "unknown-member", who)
         keys = {**self.keys, "admin": self.roster.federation, "coordinator": self.roster.coordinator}
         demand(not signer or wire.signed(keys[who or signer], said), blame or "bad-signature", who)
 
@@ -116,6 +123,9 @@ class Party(SimpleNamespace):
             H("exception", *map(encode, opening.exceptions)),
         )
         self.context = H("ctx", SUITE, "pairwise", *who, *where, *what)
+
+    def link(self, reason: str, sets: Any) -> Any:
+        return M.Link(self.cohort, *self.place, family(self.terms), self.context, closing(self.context, reason, sets))
 
     def check_names(self, survivors: Any) -> None:
         names = [each.member for each in survivors]
@@ -171,7 +181,7 @@ class Member(Party):
     def __init__(self, name: str, key: Ed25519PrivateKey, roster: bytes, counter: int, policy: Any) -> None:
         super().__init__(key, roster, counter)
         self.name, self.policy, self.step = name, policy, 0
-        self.ends: dict[bytes, bytes] = {}  # context → the closing it knows
+        self.ends: dict[bytes, Any] = {}  # context → the link it knows
         self.chosen: dict[bytes, Any] = {}  # context → survivors it signed, unless VOID closed it
         self.joined: set[bytes] = set()  # contexts it uploaded to, or voted in
         self.spent: set[bytes] = set()  # lineages
@@ -188,6 +198,7 @@ class Member(Party):
         m, cards = said.manifest, {each.card.member: each.card for each in said.shown}
         demand(m[:3] == (self.cohort, self.roster_hash, self.counter), "wrong-cohort")
         demand(set(m.members) <= set(self.keys), "unknown-member")
+        demand(self.name in m.members, "manifest-mismatch")
         self.settle(m)
         demand(m[5:-1] == rules.sizes(self.roster, m), "weak-parameters")
         whole = tuple(cards) == m.members and root(map(encode, cards.values())) == m.cards_root
@@ -205,10 +216,7 @@ class Member(Party):
         del self.exchange
 
     def _pair(self, tag: str, own: int, public: bytes, other: str) -> bytes:
-        try:
-            shared = self.exchange[own].exchange(X25519PublicKey.from_public_bytes(public))
-        except ValueError:
-            raise Refused("low-order-point", other) from None
+        shared = agree(self.exchange[own], public)
         return hkdf(shared, self.manifest_hash, tag, self.cohort, *sorted((self.name, other)))
 
     def _ratchet(self, sequence: int) -> None:
@@ -226,7 +234,7 @@ class Member(Party):
         ahead = place > self.place and said.sequence >= self.step and said.attempt < 8
         demand(over and ahead, "wrong-sequence")
         demand(self.joined <= set(self.ends), "outcome-missing")
-        known = self.ends.items() <= {link.context: link.closing for link in links}.items()
+        known = set(self.ends.values()) <= set(links)
         places = [(0, -1), *(link[1:3] for link in links if link.cohort == self.cohort), place]
         known &= all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places))
         demand(known and links[: len(self.links)] == self.links, "chain-broken")
@@ -242,8 +250,8 @@ class Member(Party):
             demand((each.federation, each.sequence) == (self.roster.federation, said.sequence), "exception-refused")
             demand(self.policy[3] or self.name not in each.members, "policy-refused")
         self.begin(said)
-        vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set())
-        vars(self).update(headers={}, shares={})  # delivered, and their shares, by dealer
+        # Headers and shares are those delivered, by dealer.
+        vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set(), headers={}, shares={})
         self._ratchet(said.sequence)
 
     def upload(self, x: Any, lineage: bytes, records: bytes, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
@@ -303,9 +311,11 @@ class Member(Party):
     def on_freeze(self, said: Any) -> Any:
         """→ Vote or Refusal (§4.6)."""
         demand(self.receipt, "wrong-phase")
+        demand(self.now < self.terms.latest_end, "terms-expired")
         survivors = tuple(map(survivor, said.headers))
         try:
-            self.check_proposal(survivors, said.history, [*self.chosen.items()])
+            signed = [each for each in self.chosen.items() if each[0] != self.context]
+            self.check_proposal(survivors, said.history, signed)
             for header in said.headers:
                 cause = "own-upload-changed" if header.member == self.name else "survivors-invalid"
                 shown = {self.name: self.own, **self.headers}.get(header.member)
@@ -340,6 +350,8 @@ class Member(Party):
         for vote in votes:
             self.verify(vote, "certificate-invalid")
             demand(vote.outcome == outcome(context, reason, survivors), "certificate-invalid", vote.member)
+        if survivors:
+            self.check_names(survivors)
         own = [each for each in survivors if each.member == self.name]
         demand(not own or (self.own and own == [survivor(self.own)]), "own-upload-changed")
         self.certified = survivors
@@ -347,7 +359,7 @@ class Member(Party):
         return self._reveal() if survivors and self.receipt else None
 
     def _close(self, reason: str, sets: Any) -> None:
-        self.ends[self.context] = closing(self.context, reason, sets)
+        self.ends[self.context] = self.link(reason, sets)
         if reason in {"none", "lost"}:
             self._ratchet(self.place[0] + 1)
         else:

@@ -108,7 +108,7 @@ def _read(data: BytesIO, kind: str) -> Any:
         demand(len(value) == size, "truncated")
         value = READERS.get(base, type(value))(value)
     domain = DOMAINS.get("↑" if ascends else kind) or DOMAINS.get(base)
-    demand(not domain or domain(value), "malformed")
+    demand(not domain or domain(value), "terms-refused" if kind == "Terms" else "malformed")
     return value
 
 
@@ -117,6 +117,14 @@ def ascend(values: Any) -> bool:
     inner = [getattr(each, "header", getattr(each, "card", each)) for each in values]
     names = [getattr(each, "member", each) for each in inner]
     return names == sorted(set(names))
+
+
+def _computable(terms: Any) -> bool:
+    chunks = -(-terms.elements // max(terms.chunk_elements, 1))
+    sizes = 8 <= terms.ring_bits <= 64 and 0 < terms.chunk_elements <= 2**22 and 0 < chunks <= 2**20
+    alone = not terms.withheld or any(terms.indicator)
+    classes = terms.statistic != "indicator" or terms.elements <= 65_536
+    return sizes and terms.chunk_elements % 8 == 0 and min(terms.ridges, default=1) > 0 and alone and classes
 
 
 def _fits(past: Any) -> bool:
@@ -141,6 +149,7 @@ DOMAINS: dict[str, Any] = {
     "VoidRequest": lambda request: request.reason not in {"none", "lost"},
     "SurvivorSet": lambda opened: opened.survivors,
     "Past": _fits,
+    "Terms": _computable,
 }
 
 

@@ -76,9 +76,17 @@ def attacks() -> Json:
     return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, "clauses": "§3–§11", "attacks": exported()}
 
 
+def plays() -> Json:
+    """Those of them that take more than one message, as scripts for whoever is attacked."""
+    from tests.attacks.catalogue import ATTACKS  # noqa: PLC0415 - as above
+    from tests.attacks.scripts import exported  # noqa: PLC0415 - as above
+
+    return {FORMAT: FORMAT_VERSION, "protocol": PROTOCOL_VERSION, "clauses": "§4–§12", **exported(ATTACKS)}
+
+
 def main() -> None:
     """Write them all."""
-    for name, document in {**documents(), "attacks": attacks()}.items():
+    for name, document in {**documents(), "attacks": attacks(), "plays": plays()}.items():
         (HERE / f"{name}.json").write_text(text_of(document), "utf-8")
 
 
