@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -60,3 +61,13 @@ def test_every_name_on_the_page_exists() -> None:
         thing = calibration
         for part in name.split("."):
             thing = getattr(thing, part)
+
+
+def test_the_page_s_example_runs() -> None:
+    [example] = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, Any] = {}
+    exec(compile(example, "docs/heads.md", "exec"), names)
+    answers = names["labels"][names["new"]]
+    assert (names["lda"].predict(names["rows"][names["new"]]) == answers).mean() > 0.85
+    assert (names["probabilities"].argmax(axis=1) == answers).mean() > 0.85
+    assert 0 < names["doubtful"].mean() < 0.1
