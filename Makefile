@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format fuzz mutation model-check slow scale bench bench-accuracy bench-peers clean
+.PHONY: help setup demo test lint format fuzz mutation model-check slow scale bench bench-accuracy bench-heads bench-peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,6 +63,9 @@ bench: $(READY) bench-peers  ## our costs beside Flower's SecAgg+ and the floor,
 
 bench-accuracy: $(READY)  ## the precision and size of one upload at l=1280, C=100
 	$(BIN)/python -m benchmarks.accuracy --output runs/accuracy.json
+
+bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how often each is right on digits
+	$(BIN)/python -m benchmarks.heads --output runs/heads.json
 
 bench-peers: benchmarks/peers/.venv/.ready
 

@@ -68,7 +68,7 @@ class FoldedStatistics:
             labels: (n,) integers.
 
         Raises:
-            CalibrationError: as `FFCStatistics.update`; nothing is added then.
+            CalibrationError: as `FFCStatistics.update`. Nothing is added of a batch with a bad row or label.
         """
         first = self.folds[0]
         matrix = as_features(features, first.dim)

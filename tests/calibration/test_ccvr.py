@@ -10,6 +10,7 @@ from calibration import (
     CalibrationError,
     CCVRStatistics,
     ConfigMismatch,
+    FFCStatistics,
     LabelOutOfRange,
     LayoutMismatch,
     NonFinite,
@@ -18,6 +19,7 @@ from calibration import (
     SumCheckFailed,
     SumsLattice,
     ccvr_layout,
+    solve_lda,
 )
 
 
@@ -63,6 +65,15 @@ def test_clients_means_and_covariances_add_up_by_the_paper_s_equation() -> None:
         covariance -= n / (n - 1) * np.outer(mean, mean)
         np.testing.assert_allclose(total.mean(label), mean, atol=1e-13)
         np.testing.assert_allclose(total.covariance(label), covariance, atol=1e-12)
+
+
+def test_the_shared_covariance_is_lda_s(clouds: Any) -> None:
+    rows, labels = clouds(200, 6, 3)
+    statistics = FFCStatistics(6, 3)
+    statistics.update(rows, labels)
+    lda, ccvr = solve_lda(statistics, shrinkage=0), statistics_of(rows, labels, 3, bound=1.0)
+    np.testing.assert_allclose(ccvr.shared_covariance(), lda.covariance, atol=1e-13)
+    np.testing.assert_allclose([ccvr.mean(label) for label in range(3)], lda.means, atol=1e-13)
 
 
 def test_batches_and_merges_are_concatenation() -> None:
