@@ -28,6 +28,7 @@ from service import combining, solving
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
 from service.keeper import PAUSE_S, Chore, Keeper
+from service.modes import MembersMode
 from service.preflight import terms_of
 from service.problems import not_found, problem_of
 from service.rounds import Round
@@ -167,10 +168,9 @@ class Coordinator:
         return found
 
     def _round(self, attempt: Attempt, windows: WindowsModel, opened_s: float, ledger: Ledger) -> Round:
-        given = Windows(**windows.model_dump())
         history = ledger.history[: len(attempt.opening.links)]
-        name = round_name(attempt.context)
-        return Round(self.database, self.blobs, self.keeper.wake, name, attempt, given, opened_s, history)
+        mode = MembersMode(attempt, Windows(**windows.model_dump()), history)
+        return Round(self.database, self.blobs, self.keeper.wake, mode, opened_s)
 
     def _refuse_unsettled(self, federation: str) -> None:
         """One round after the other: what a set may be signed for depends on everything that was opened before."""

@@ -6,8 +6,7 @@ from typing import cast
 
 from sqlalchemy import insert, select
 
-from protocol.coordinator import Collecting, CoordinatorPhase
-from protocol.messages import parse
+from service.modes import Collector, Mode, Phase
 from service.storage.database import Database
 from service.storage.tables import events
 
@@ -23,13 +22,13 @@ class Event:
     def __repr__(self) -> str:
         return f"<Event {self.kind} {len(self.body)} B>"
 
-    def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+    def apply(self, phase: Phase, mode: Mode) -> Phase:
         """The phase after this event; PeerFault where the rules forbid it."""
         if self.kind == "message":
-            return phase.receive(parse(self.body), self.at_s)
+            return phase.receive(mode.parse(self.body), self.at_s)
         if self.kind == "chunk":
             member, index = json.loads(self.body)
-            return cast("Collecting", phase).chunk_stored(member, index, self.at_s)
+            return cast("Collector", phase).chunk_stored(member, index, self.at_s)
         if self.kind == "expire":
             return phase.expire(self.at_s)
         return phase.cancel(self.at_s, self.body.decode())

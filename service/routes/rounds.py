@@ -12,7 +12,6 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from protocol import rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import Lost, Receipt, Refusal, Report, Reveal, Upload, Vote, parse
 from service import solving
 from service.problems import DECODING, declared
 from service.rounds import Round
@@ -33,7 +32,6 @@ from service.routes.common import (
 
 router = APIRouter(tags=["rounds"])
 MAX_CHUNK_BYTES = 32 << 20
-_ANSWERS = (Receipt, Vote, Refusal, Reveal, Report)
 
 
 @router.post(
@@ -102,8 +100,7 @@ async def request_for(
     found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate."""
-    if member not in found.attempt.members:
-        raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
+    found.mode.check_asker(member)
     version = await here.changed(found.watch, after, wait_s)
     message = await asyncio.to_thread(found.request_for, member)
     headers = {rest.VERSION_HEADER: str(version)}
@@ -129,8 +126,8 @@ async def request_for(
 )
 async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
     """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
-    upload = await asyncio.to_thread(Upload.from_bytes, body)
-    if upload.header.member != member:
+    owner, upload = await asyncio.to_thread(found.mode.announcement, body)
+    if owner != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the upload")
     await found.receive(upload, here.now())
     return found.upload_view(member)
@@ -186,8 +183,8 @@ async def put_chunk(
 )
 async def answer(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """A member's signed answer to what it was asked. The same again changes nothing."""
-    message = await asyncio.to_thread(parse, body)
-    if not isinstance(message, _ANSWERS):
+    message = await asyncio.to_thread(found.mode.parse, body)
+    if not isinstance(message, found.mode.answers):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
         )
@@ -235,7 +232,7 @@ async def reports(found: TheRound) -> Response:
 )
 async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """Close a lost round (admin, by signature): every set reported counts as opened."""
-    await found.receive(await asyncio.to_thread(Lost.from_bytes, body), here.now())
+    await found.receive(await asyncio.to_thread(found.mode.lost, body), here.now())
     return found.view()
 
 
