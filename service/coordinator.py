@@ -19,6 +19,7 @@ from protocol.rest import (
     CohortRequest,
     CombinedRecord,
     CombineRequest,
+    HelperRoundRequest,
     Problem,
     RoundRequest,
     WindowsModel,
@@ -27,6 +28,7 @@ from protocol.rest import (
 from service import combining, solving
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
+from service.helping.opening import Helping, is_with_helpers, refuse_other_mode
 from service.keeper import PAUSE_S, Chore, Keeper
 from service.modes import MembersMode
 from service.preflight import terms_of
@@ -69,6 +71,7 @@ class Coordinator:
         self.cohorts: dict[str, Cohort] = {}
         self.rounds: dict[str, Round] = {}
         self.keeper = Keeper(self._chores, now, pause_s)
+        self.helping = Helping(database, blobs, self.keeper, self.federations)
         self.stopping = False
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
@@ -120,6 +123,7 @@ class Coordinator:
         async with self._opening:
             federation = cohort.roster.federation.hex()
             self._refuse_unsettled(federation)
+            refuse_other_mode(self.rounds.values(), federation, "members")
             sequence, number = cohort.next_place
             now_s = self.now()
             _refuse_expired(cohort, now_s)
@@ -153,6 +157,21 @@ class Coordinator:
         self.keeper.wake()
         return round_
 
+    async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:
+        """Open the federation's next attempt with mask helpers.
+
+        Raises:
+            PeerFault: conflict while another round of the federation runs; ledger-refused where it has rounds in the members'
+                mode; cohort-too-small, weak-parameters or terms-refused as `Helping.open`.
+        """
+        async with self._opening:
+            self._refuse_unsettled(federation)
+            refuse_other_mode(self.rounds.values(), federation, "helpers")
+            round_ = await self.helping.open(federation, request, self.key, self.now())
+            self.rounds[round_.id] = round_
+        self.keeper.wake()
+        return round_
+
     def round(self, round_id: str) -> Round:
         """A round by its id; PeerFault(not-found)."""
         try:
@@ -183,6 +202,12 @@ class Coordinator:
                     f"round {round_.id} of this federation was lost and is not closed: wait for the decryptors' reports, "
                     f"then let the admin sign over them with `veilsum round lost {round_.id} --folder ADMIN`",
                 )
+            if round_.deadline_s is None and round_.recovered is None and round_.due_s is None:
+                raise PeerFault(
+                    Cause.CONFLICT,
+                    f"round {round_.id} of this federation is {round_.view().state} and waits for helpers to come back; or let "
+                    f"the admin close it with `veilsum round lost {round_.id} --folder ADMIN`",
+                )
             raise PeerFault(
                 Cause.CONFLICT,
                 f"round {round_.id} of this federation is still {round_.view().state}: wait for its end, or cancel it",
@@ -207,7 +232,7 @@ class Coordinator:
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""
         self.stopping = True
-        for thing in self._things():
+        for thing in (*self._things(), *self.helping.desks):
             thing.watch.stop()
 
     # What goes on by itself
@@ -238,9 +263,11 @@ class Coordinator:
             name: await self.federations.ledger(name) for name in {row.federation for row in stored_rounds}
         }
         for row in stored_rounds:
-            round_ = await self._load_round(
-                row, ledgers[row.federation], not_before_s, littered=row.id in litter
-            )
+            littered = row.id in litter
+            if is_with_helpers(row.opening):
+                self.rounds[row.id] = await self.helping.load(row, not_before_s, littered=littered)
+                continue
+            round_ = await self._load_round(row, ledgers[row.federation], not_before_s, littered=littered)
             self.rounds[row.id] = round_
             self.cohorts[row.cohort].opened(round_)
 

@@ -165,6 +165,15 @@ class Mode(ABC):
     def uploaded(self, phase: Phase) -> tuple[str, ...]:
         """Members whose upload is whole."""
 
+    def is_whole(self, phase: Phase, member: str) -> bool:
+        """Whether nothing is missing of what this party announced."""
+        return member in self.uploaded(phase)
+
+    def chunks_of(self, member: str) -> int:
+        """How many chunks this party sends."""
+        del member
+        return self.attempt.chunks
+
     @abstractmethod
     def summands(self, phase: Phase | None) -> Summands | None:
         """The phase, if only the coordinator's own arithmetic is missing."""

@@ -305,9 +305,12 @@ class Round:
 
     def upload_view(self, member: str) -> UploadView:
         """What of a member's announced upload is missing."""
-        whole = self.final.uploaded if self.final else self.mode.uploaded(self.live)
-        missing = () if member in whole else self._collecting().missing_chunks(member)
-        return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
+        if self.final is not None:
+            whole = member in (*self.final.uploaded, *self.final.helpers)
+        else:
+            whole = self.mode.is_whole(self.live, member)
+        missing = () if whole else self._collecting().missing_chunks(member)
+        return UploadView(member=member, chunks=self.mode.chunks_of(member), missing=missing)
 
     def view(self) -> RoundView:
         """The round as it stands."""

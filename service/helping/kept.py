@@ -34,12 +34,14 @@ class Kept:
         phase: the coordinator's.
         announced: by client, and by helper.
         stored: which of their chunks are durable, a bit each.
+        whole_count: how many clients' uploads are whole.
         proposed: the set that helpers were shown, if they were: one of them may have signed it.
     """
 
     phase: CoordinatorPhase
     announced: Mapping[str, Announcement] = field(default_factory=dict)
     stored: Mapping[str, int] = field(default_factory=dict)
+    whole_count: int = 0
     proposed: tuple[Survivor, ...] = ()
 
     @classmethod
@@ -92,7 +94,7 @@ class Kept:
                 raise PeerFault(
                     Cause.CONFLICT, f"{message.member} has sent other sums before", [message.member]
                 )
-            return self if known_sums else self._announce(message.member, message)._taken(now_s)
+            return self if known_sums else self._announce(message.member, message).taken(now_s)
         return self._moved(self.phase.receive(message, now_s))
 
     def expire(self, now_s: float) -> "Kept":
@@ -116,7 +118,7 @@ class Kept:
         announced = {**self.announced, owner: message}
         return replace(self, announced=announced, stored={**self.stored, owner: 0})
 
-    def _taken(self, now_s: float) -> "Kept":
+    def taken(self, now_s: float) -> "Kept":
         """Hand the phase every helper's sums that are whole now."""
         kept = self
         for helper, sums in self.announced.items():
@@ -128,14 +130,16 @@ class Kept:
 
     def uploaded(self) -> tuple[str, ...]:
         """Clients whose upload is whole, in order."""
-        whole = (1 << self.attempt.chunks) - 1
-        return tuple(
-            sorted(
-                owner
-                for owner, announced in self.announced.items()
-                if isinstance(announced, HelperUpload) and self.stored[owner] == whole
-            )
-        )
+        whole, clients = self._whole, self.attempt.clients
+        return tuple(sorted(u for u, bits in self.stored.items() if bits == whole and u in clients))
+
+    def is_whole(self, client: str) -> bool:
+        """Whether a client's announcement and all its chunks are stored."""
+        return self.stored.get(client) == self._whole
+
+    @property
+    def _whole(self) -> int:
+        return (1 << self.attempt.chunks) - 1
 
     def missing_chunks(self, owner: str) -> tuple[int, ...]:
         """What is still to come: of a client's chunks, or of a helper's, those that no holder has sent alike.
@@ -195,10 +199,12 @@ class Kept:
 
     def chunk_stored(self, owner: str, index: int, now_s: float) -> "Kept":
         """A chunk that passed `check_chunk` is durable; with the last one the round moves on."""
-        kept = replace(self, stored={**self.stored, owner: self.stored[owner] | 1 << index})
+        bits = self.stored[owner] | 1 << index
+        kept = replace(self, stored={**self.stored, owner: bits})
         if not isinstance(self.phase, Collecting):
-            return kept._taken(now_s)
-        return kept.expire(now_s) if len(kept.uploaded()) == len(self.attempt.clients) else kept
+            return kept.taken(now_s)
+        kept = replace(kept, whole_count=self.whole_count + (bits == self._whole != self.stored[owner]))
+        return kept.expire(now_s) if kept.whole_count == len(self.attempt.clients) else kept
 
     def is_stored(self, owner: str, index: int, digest: bytes) -> bool:
         """Whether this chunk is in; PeerFault(chunk-mismatch) where it is in with another digest."""

@@ -22,6 +22,7 @@ from protocol.helpers.coordinator import (
     Voiding,
 )
 from protocol.helpers.messages import (
+    HELPERS,
     THRESHOLD,
     ClientSet,
     HelperCertificate,
@@ -147,6 +148,17 @@ class HelpersMode(Mode):
         """Clients whose upload is whole."""
         return _kept(phase).uploaded()
 
+    def is_whole(self, phase: Phase, member: str) -> bool:
+        """Of a helper's sums nothing is missing either once two others' agree."""
+        kept = _kept(phase)
+        if member not in self._attempt.present:
+            return kept.is_whole(member)
+        return isinstance(kept.phase, Ended) or (member in kept.announced and not kept.missing_chunks(member))
+
+    def chunks_of(self, member: str) -> int:
+        """A helper returns three vectors."""
+        return self._attempt.chunks * (HELPERS - 1 if member in self._attempt.roster.helpers else 1)
+
     def summands(self, phase: Phase | None) -> Summands | None:
         """Recovered."""
         inner = phase.phase if isinstance(phase, Kept) else None
@@ -178,7 +190,7 @@ class HelpersMode(Mode):
         if member in self._attempt.roster.helpers:
             return closing if phase is None else _kept(phase).phase.request_for(member)
         if phase is not None and isinstance(_kept(phase).phase, Collecting):
-            return None if member in _kept(phase).uploaded() else self._attempt.opening
+            return None if _kept(phase).is_whole(member) else self._attempt.opening
         certificate = closing if phase is None else _kept(phase).certificate
         if not isinstance(certificate, HelperCertificate) or member not in certificate.places:
             return None
@@ -190,7 +202,9 @@ class HelpersMode(Mode):
         if not (isinstance(kept.phase, Freezing | Voiding) and kept.deadline_s is None):
             return None
         sets = (ClientSet(kept.proposed),) if kept.proposed else ()
-        return HelperLost(self._attempt.context, self._attempt.family, sets, UNSIGNED)
+        return HelperLost(
+            context=self._attempt.context, family=self._attempt.family.value, sets=sets, signature=UNSIGNED
+        )
 
     def closing_of(self, phase: Phase) -> AnyClosing:
         """A certificate or the admin's Lost."""
@@ -207,6 +221,7 @@ class HelpersMode(Mode):
     def link(self, closing: AnyClosing) -> tuple[bytes, bytes] | None:
         """None: the helpers' history is the closings themselves, in order."""
         del closing
+        return None
 
     def fields(self, phase: Phase) -> Mapping[str, Any]:
         """Place, clients, helpers and survivors."""

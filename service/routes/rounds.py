@@ -46,6 +46,7 @@ MAX_CHUNK_BYTES = 32 << 20
         Cause.CARD_EXPIRED,
         Cause.TERMS_REFUSED,
         Cause.EXCEPTION_REFUSED,
+        Cause.LEDGER_REFUSED,
         *DECODING,
         Cause.BAD_SIGNATURE,
     ),
@@ -112,16 +113,21 @@ async def request_for(
 @router.put(
     rest.UPLOAD,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("an Upload message"),
+    openapi_extra=octets_in(
+        "an Upload message; with helpers a client's HelperUpload, or a helper's HelperSums"
+    ),
     responses=declared(
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
         Cause.WRONG_CONTEXT,
         Cause.UPLOAD_CONFLICT,
+        Cause.CONFLICT,
         *DECODING,
         Cause.UNKNOWN_MEMBER,
         Cause.BAD_SIGNATURE,
         Cause.UPLOAD_MISSHAPEN,
+        Cause.NOT_A_DECRYPTOR,
+        Cause.REVEAL_MISSHAPEN,
     ),
 )
 async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
@@ -166,7 +172,9 @@ async def put_chunk(
 @router.post(
     rest.ANSWERS,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Receipt, Vote, Refusal, Reveal or Report message"),
+    openapi_extra=octets_in(
+        "a Receipt, Vote, Refusal, Reveal or Report message; with helpers a HelperReceipt, HelperVote or HelperRefusal"
+    ),
     responses=declared(
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
@@ -219,7 +227,7 @@ async def reports(found: TheRound) -> Response:
 @router.post(
     rest.LOST,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Lost message"),
+    openapi_extra=octets_in("a Lost message; with helpers a HelperLost"),
     responses=declared(
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
