@@ -1,7 +1,7 @@
 """A federation with four mask helpers, of raw protocol phases, over the running app."""
 
-import copy
 import hashlib
+import itertools
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
@@ -32,6 +32,8 @@ from tests.service.driver import OCTETS, Server, digest_header
 
 Tamper = Callable[[str, Message], Message]
 DIM, CLASSES = 3, 2
+_SEEDS = itertools.count(1000)
+"""A copy of a party draws other secrets than the one it was made from."""
 
 
 async def _nothing(_label: str) -> None:
@@ -62,7 +64,7 @@ class HelperParty:
     def copy(self) -> "HelperParty":
         other = replace(self, on_ack=_nothing)
         other.phases, other.spoken, other.chunks = dict(self.phases), dict(self.spoken), dict(self.chunks)
-        other.roster, other.random = self.roster, copy.deepcopy(self.random)
+        other.roster, other.random = self.roster, SeededRandom(next(_SEEDS))
         return other
 
     @property
@@ -166,6 +168,7 @@ class HelperParty:
             phase, _ = phase.receive(parse(opening), self.keys[helper], time.time())
         if not isinstance(phase, Summing):
             phase, replies = phase.receive(message, self.keys[helper], time.time())
+            self.phases[helper] = phase
             for reply in replies:
                 await self._answer(server, round_id, helper, reply)
         if isinstance(phase, Summing):
