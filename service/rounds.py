@@ -8,7 +8,7 @@ left is its outcome: uploads, boxes, shares and seeds are deleted (protocol §4.
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
@@ -17,7 +17,7 @@ from protocol.errors import PeerFault
 from protocol.messages import Message
 from protocol.rest import Problem, ResultRecord, RoundView, UploadView, round_name
 from service.journal import Event, Journal
-from service.modes import AnyAttempt, AnyClosing, Collector, Mode, Phase, Summands
+from service.modes import AnyClosing, Collector, Mode, Phase, Summands
 from service.problems import problem_of, wrong_phase
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
@@ -67,8 +67,8 @@ class Round:
         """Nothing can come of its chunks any more, and they may still lie in storage."""
 
     @property
-    def attempt(self) -> AnyAttempt:
-        """Roster and opening."""
+    def attempt(self) -> Any:
+        """Roster and opening: an `Attempt` or a `HelperAttempt`, as the mode says."""
         return self.mode.attempt
 
     # Coming back from storage

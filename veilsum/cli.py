@@ -7,11 +7,13 @@ from veilsum.commands import (
     cohort,
     demo,
     federation,
+    helper,
     identity,
     join,
     ledger,
     round_,
     serve,
+    speak,
     train,
     verify,
 )
@@ -30,6 +32,8 @@ app.add_typer(identity.app, name="identity")
 app.add_typer(cohort.app, name="cohort")
 app.add_typer(round_.app, name="round")
 app.command("join")(join.join)
+app.add_typer(helper.app, name="helper")
+app.command("speak")(speak.speak)
 app.command("verify")(verify.verify)
 app.command("ledger")(ledger.ledger)
 app.command("calibrate")(calibrate.calibrate)

@@ -101,7 +101,8 @@ class People:
             case Request():
                 outcome: Any = await self._send(member, effect)
             case Pause():
-                outcome = await asyncio.sleep(0.01)
+                await asyncio.sleep(0.01)
+                outcome = None
             case Compute(work):
                 outcome = work()
         if not before:

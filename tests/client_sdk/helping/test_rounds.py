@@ -1,6 +1,7 @@
 """A round of SDK clients and SDK helpers over the real coordinator; processes that die at every effect."""
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
@@ -80,7 +81,8 @@ async def test_a_client_that_dies_at_every_effect_uploads_the_same_bytes(
 def left(process: _Conversations) -> int:
     """Attempts that a helper has still to see the end of."""
     phase = process.session.store.helper()
-    return 1 - len(getattr(phase, "standing", phase).history) if phase is not None else 1
+    standing: Any = getattr(phase, "standing", phase)
+    return 1 - len(standing.history) if phase is not None else 1
 
 
 @pytest.mark.parametrize("before", [False, True])

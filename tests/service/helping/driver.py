@@ -28,6 +28,7 @@ from protocol.identity import SigningKey
 from protocol.messages import Entry, Message, Roster, Terms
 from protocol.record import verify_record
 from protocol.simulator import SeededRandom
+from service.helping.kept import Kept
 from tests.service.driver import OCTETS, Server, digest_header
 
 Tamper = Callable[[str, Message], Message]
@@ -148,7 +149,7 @@ class HelperParty:
     async def catch_up(self, server: Server, helper: str) -> None:
         while True:
             phase = self.phases[helper]
-            standing = getattr(phase, "standing", phase)
+            standing: Any = getattr(phase, "standing", phase)
             answer = await server.client.get(f"{self.desk}/closings/{len(standing.history)}")
             if answer.status_code == 404:
                 return
@@ -322,6 +323,13 @@ class HelperParty:
         )
         assert record.records == pooled.records
         return record
+
+
+def phase_of(server: Server, round_id: str) -> Any:
+    """The coordinator's phase inside what it keeps."""
+    kept = server.coordinator.rounds[round_id].phase
+    assert isinstance(kept, Kept)
+    return kept.phase
 
 
 def complaining(about: Collection[str], key: SigningKey) -> Callable[[HelperReceipt], HelperReceipt]:

@@ -10,7 +10,7 @@ from protocol.helpers.helper import Enrolled
 from protocol.helpers.messages import HelperCard, HelperLost, HelperSums, HelperVote
 from protocol.messages import Message
 from tests.service.driver import OCTETS, Party, Server, digest_header
-from tests.service.helping.driver import HelperParty
+from tests.service.helping.driver import HelperParty, phase_of
 
 
 def cause(answer: Any) -> str:
@@ -182,7 +182,7 @@ async def test_sums_that_do_not_fit(server: Server, party: HelperParty) -> None:
     round_id = await party.begin(server)
     await party.play(server, round_id, "summing")
     attempt = server.coordinator.rounds[round_id].attempt
-    certificate = server.coordinator.rounds[round_id].phase.certificate
+    certificate = phase_of(server, round_id).certificate
     where = f"/v1/rounds/{round_id}/uploads"
 
     async def announce(helper: str, digests: Any, outcome: bytes = certificate.outcome) -> Any:
@@ -217,7 +217,7 @@ async def test_sums_that_do_not_fit(server: Server, party: HelperParty) -> None:
 async def test_answers_and_the_admins_word(server: Server, party: HelperParty) -> None:
     round_id = await party.begin(server)
     attempt = server.coordinator.rounds[round_id].attempt
-    assert isinstance(server.coordinator.rounds[round_id].phase.phase, Collecting)
+    assert isinstance(phase_of(server, round_id), Collecting)
     answers = f"/v1/rounds/{round_id}/answers"
     vote = HelperVote.make(party.keys["h-0"], context=attempt.context, member="h-0", outcome=bytes(32))
     assert cause(await server.client.post(answers, content=vote.to_bytes(), headers=OCTETS)) == "wrong-phase"

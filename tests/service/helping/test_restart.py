@@ -8,7 +8,7 @@ import pytest
 from protocol.helpers.coordinator import Recovered
 from service import solving
 from tests.service.driver import Server, running, snapshot
-from tests.service.helping.driver import HelperParty
+from tests.service.helping.driver import HelperParty, phase_of
 
 
 async def see(server: Server, party: HelperParty) -> dict[str, Any]:
@@ -98,7 +98,7 @@ async def test_a_recovered_round_is_solved_after_the_restart(
         async with running(tmp_path / "data") as server:
             round_id = await party.begin(server)
             await party.play(server, round_id, "recovered")
-            assert isinstance(server.coordinator.rounds[round_id].phase.phase, Recovered)
+            assert isinstance(phase_of(server, round_id), Recovered)
     async with running(tmp_path / "data") as server:
         assert (await server.until(round_id))["state"] == "done"
         await party.check_result(server, round_id)

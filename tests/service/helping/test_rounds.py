@@ -3,7 +3,7 @@
 import hashlib
 
 from protocol.helpers.helper import Standing
-from protocol.helpers.messages import HelperCounted, HelperReceipt, HelperSums
+from protocol.helpers.messages import HelperCertificate, HelperCounted, HelperReceipt, HelperSums
 from protocol.messages import Message
 from tests.service.driver import Server
 from tests.service.helping.driver import HelperParty, complaining
@@ -53,6 +53,7 @@ async def test_a_helper_that_vanishes_before_the_vote(server: Server, party: Hel
     view = await party.play(server, round_id)
     assert view["state"] == "done"
     certificate = server.coordinator.rounds[round_id].end()
+    assert isinstance(certificate, HelperCertificate)
     assert [vote.member for vote in certificate.votes] == ["h-1", "h-2", "h-3"]
     await party.check_result(server, round_id)
 
