@@ -202,7 +202,7 @@ class Coordinator:
                     f"round {round_.id} of this federation was lost and is not closed: wait for the decryptors' reports, "
                     f"then let the admin sign over them with `veilsum round lost {round_.id} --folder ADMIN`",
                 )
-            if round_.deadline_s is None and round_.recovered is None and round_.due_s is None:
+            if round_.mode.name == "helpers" and round_.due_s is None and round_.recovered is None:
                 raise PeerFault(
                     Cause.CONFLICT,
                     f"round {round_.id} of this federation is {round_.view().state} and waits for helpers to come back; or let "
