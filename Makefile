@@ -53,7 +53,7 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
 	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov tests/reference/test_agreement.py
-	VEILSUM_SLOW=1 $(BIN)/python -m pytest --no-cov tests/protocol/helpers/test_scale.py
+	VEILSUM_SLOW=1 $(BIN)/python -m pytest --no-cov tests/protocol/helpers/test_scale.py tests/veilsum/test_helper_processes.py
 
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json

@@ -14,16 +14,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from client_sdk.client_result import ClientResult
+    from client_sdk.helper import Helper
     from client_sdk.identity import Identity
     from client_sdk.member import AsyncMember, Member
     from client_sdk.policy import Policy
     from client_sdk.progress import Progress
     from client_sdk.result import Result
 
-__all__ = ["AsyncMember", "Identity", "Member", "Policy", "Progress", "Result"]
+__all__ = ["AsyncMember", "ClientResult", "Helper", "Identity", "Member", "Policy", "Progress", "Result"]
 
 _HOMES = {
     "AsyncMember": "member",
+    "ClientResult": "client_result",
+    "Helper": "helper",
     "Identity": "identity",
     "Member": "member",
     "Policy": "policy",

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import ValidationError
@@ -11,6 +12,15 @@ from client_sdk.errors import PeerFault
 from client_sdk.retry import Caller
 from protocol import rest
 from protocol.causes import Cause
+from protocol.helpers.messages import (
+    HelperCard,
+    HelperCertificate,
+    HelperLost,
+    HelperOpening,
+    HelperSums,
+    HelperUpload,
+)
+from protocol.helpers.messages import parse as parse_helpers
 from protocol.messages import (
     Cards,
     Certificate,
@@ -73,21 +83,25 @@ class Coordinator:
         return model_of(rest.RoundView, response)
 
     def request(
-        self, round_id: str, member: str, after: int | None = None
+        self,
+        round_id: str,
+        member: str,
+        after: int | None = None,
+        read: Callable[[bytes], Message] = parse,
     ) -> Flow[tuple[Message | None, int]]:
-        """What the member has to answer now, if anything, and the version to wait after."""
+        """What the member has to answer now, if anything, and the version to wait after; `read` knows the mode's kinds."""
         path = rest.REQUEST.format(round_id=round_id, member=member)
         response = yield from self._get(path, after)
         version = response.headers.get(rest.VERSION_HEADER, "")
         if not (version.isascii() and version.isdecimal()):
             raise PeerFault(Cause.MALFORMED, f"no {rest.VERSION_HEADER} header", ["coordinator"])
-        return (parse(response.body) if response.status == 200 else None), int(version[:18])
+        return (read(response.body) if response.status == 200 else None), int(version[:18])
 
     def opening(self, round_id: str) -> Flow[Opening]:
         """The round's opening, not yet checked."""
         return Opening.from_bytes((yield from self._get(rest.OPENING.format(round_id=round_id))).body)
 
-    def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
+    def announce(self, round_id: str, upload: Upload | HelperUpload) -> Flow[rest.UploadView]:
         """Announce an upload, or ask what is missing of it: the same request."""
         path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
         return model_of(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
@@ -123,6 +137,37 @@ class Coordinator:
         path = rest.EVICTIONS.format(round_id=round_id)
         return Evictions.from_bytes((yield from self._get(path)).body)
 
+    # Rounds with mask helpers
+
+    def helpers(self, federation: bytes, after: int | None = None) -> Flow[rest.HelpersView]:
+        """Where the federation's helpers stand; with `after`, once that has changed or the long poll ends."""
+        path = rest.HELPERS.format(federation=federation.hex())
+        return model_of(rest.HelpersView, (yield from self._get(path, after)))
+
+    def send_helper_card(self, federation: bytes, card: HelperCard) -> Flow[rest.HelpersView]:
+        """A helper's card for the next attempt."""
+        path = rest.HELPER_CARD.format(federation=federation.hex(), member=card.member)
+        return model_of(rest.HelpersView, (yield from self._send("PUT", path, card.to_bytes())))
+
+    def helper_closing(self, federation: bytes, position: int) -> Flow[HelperCertificate | HelperLost]:
+        """How an attempt has ended, by its place in the history, not yet checked."""
+        path = rest.HELPER_CLOSING.format(federation=federation.hex(), position=position)
+        return closing_of((yield from self._get(path)).body)
+
+    def helpers_closing(self, context: bytes) -> Flow[HelperCertificate | HelperLost]:
+        """How an attempt with helpers has ended, by its context, not yet checked."""
+        return closing_of((yield from self._get(rest.CLOSING.format(context=context.hex()))).body)
+
+    def helper_opening(self, round_id: str) -> Flow[HelperOpening]:
+        """The opening of a round with helpers, not yet checked."""
+        response = yield from self._get(rest.OPENING.format(round_id=round_id))
+        return HelperOpening.from_bytes(response.body)
+
+    def announce_sums(self, round_id: str, sums: HelperSums) -> Flow[rest.UploadView]:
+        """Announce a helper's sums, or ask which of their chunks are missing."""
+        path = rest.UPLOAD.format(round_id=round_id, member=sums.member)
+        return model_of(rest.UploadView, (yield from self._send("PUT", path, sums.to_bytes())))
+
     def _get(self, path: str, after: int | None = None) -> Flow[Response]:
         if after is None:
             return (yield from self._caller.call(Request("GET", path)))
@@ -134,6 +179,16 @@ class Coordinator:
     ) -> Flow[Response]:
         full = {"content-type": rest.OCTETS, **(headers or {})}
         return (yield from self._caller.call(Request(method, path, body, full)))
+
+
+def closing_of(body: bytes) -> HelperCertificate | HelperLost:
+    """What closes an attempt with helpers; PeerFault(unknown-message) for anything else."""
+    message = parse_helpers(body)
+    if not isinstance(message, HelperCertificate | HelperLost):
+        raise PeerFault(
+            Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} closes no attempt", ["coordinator"]
+        )
+    return message
 
 
 def model_of(form: type[_Model], response: Response) -> _Model:

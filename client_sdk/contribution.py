@@ -51,6 +51,7 @@ def contribute(session: Session, round_id: str, offer: Offer | None) -> Flow[Res
         return result
     yield from session.roster()
     view = yield from session.round(round_id)
+    session.check_mode(view, "members")
     cohort = bytes.fromhex(view.cohort)
     session.store.lapse_others(cohort, session.surroundings.now_s())
     attendance = yield from _attend(session, round_id, cohort, offer)

@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from client_sdk.api import Coordinator
+from client_sdk.client_result import ClientResult
 from client_sdk.contribution import contribute
 from client_sdk.effects import Flow
 from client_sdk.enrolment import enrol
 from client_sdk.errors import Misuse
+from client_sdk.helping import serve
 from client_sdk.identity import Identity
 from client_sdk.offer import Offer, Statistics
 from client_sdk.policy import Policy
@@ -18,6 +20,7 @@ from client_sdk.progress import Reporter, Watcher
 from client_sdk.result import Result
 from client_sdk.retry import Caller
 from client_sdk.session import Session
+from client_sdk.speaking import Acknowledgement, outcome, speak
 from client_sdk.store import Store
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
@@ -80,12 +83,24 @@ class _Conversations:
         return self._alone(enrol(self.session, raw))
 
     def contribute(self, round_id: str, statistics: Statistics | None, lineage: str) -> Flow[Result]:
-        if not re.fullmatch(r"[0-9a-f]{16}", round_id):
-            raise Misuse(f"{round_id!r} is no round's id: it has 16 hexadecimal digits")
-        offer = None
-        if statistics is not None:
-            offer = Offer.of(statistics, lineage, self.session.store.lineage_key())
+        offer = self._offer(round_id, statistics, lineage)
         return self._alone(contribute(self.session, round_id, offer))
+
+    def speak(self, round_id: str, statistics: Statistics | None, lineage: str) -> Flow[Acknowledgement]:
+        offer = self._offer(round_id, statistics, lineage)
+        return self._alone(speak(self.session, round_id, offer))
+
+    def outcome(self, round_id: str) -> Flow[ClientResult]:
+        return self._alone(outcome(self.session, _round(round_id)))
+
+    def serve(self, attempts: int | None) -> Flow[int]:
+        return self._alone(serve(self.session, attempts))
+
+    def _offer(self, round_id: str, statistics: Statistics | None, lineage: str) -> Offer | None:
+        _round(round_id)
+        if statistics is None:
+            return None
+        return Offer.of(statistics, lineage, self.session.store.lineage_key())
 
     def close(self) -> None:
         self._open = False
@@ -190,6 +205,35 @@ class Member:
         """
         return self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
 
+    def speak(
+        self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
+    ) -> Acknowledgement:
+        """Contribute to a round with mask helpers, once, and be gone: another trust statement than `contribute`'s.
+
+        No one organisation reads this member's vector, but two helpers together with the coordinator do, and nobody
+        notices. After a crash at any point the same call sends the same bytes, or begins again where none had left.
+
+        Args:
+            round_id: 16 hexadecimal digits.
+            statistics: what to sum; None to send again what was made.
+            lineage: this member's name for the data set; the same name for the same records, always.
+
+        Raises:
+            PeerFault: the coordinator broke a rule, or the policy refuses the round.
+            ClientError: see `client_sdk.errors`.
+        """
+        return self._driver.run(self._conversations.speak(round_id, statistics, lineage))
+
+    def outcome(self, round_id: str) -> ClientResult:
+        """Wait for the end of a round that this member spoke in: proof that it was counted, and the verified result.
+
+        Raises:
+            NoResult: the round ended without a sum, or its sum is without this member.
+            PeerFault: what the coordinator shows proves nothing.
+            ClientError: see `client_sdk.errors`.
+        """
+        return self._driver.run(self._conversations.outcome(round_id))
+
     def close(self) -> None:
         """Close the connections and give the identity's folder back."""
         self._driver.close()
@@ -248,6 +292,16 @@ class AsyncMember:
         """As `Member.contribute`."""
         return await self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
 
+    async def speak(
+        self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
+    ) -> Acknowledgement:
+        """As `Member.speak`."""
+        return await self._driver.run(self._conversations.speak(round_id, statistics, lineage))
+
+    async def outcome(self, round_id: str) -> ClientResult:
+        """As `Member.outcome`."""
+        return await self._driver.run(self._conversations.outcome(round_id))
+
     async def close(self) -> None:
         """As `Member.close`."""
         await self._driver.close()
@@ -269,6 +323,12 @@ def _roster(source: RosterSource) -> Roster | None:
     if source is None or isinstance(source, Roster):
         return source
     return Roster.from_bytes(source if isinstance(source, bytes) else Path(source).read_bytes())
+
+
+def _round(value: str) -> str:
+    if not re.fullmatch(r"[0-9a-f]{16}", value):
+        raise Misuse(f"{value!r} is no round's id: it has 16 hexadecimal digits")
+    return value
 
 
 def _cohort(value: str | bytes) -> bytes:

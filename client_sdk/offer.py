@@ -14,6 +14,8 @@ from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import refused
 from protocol.attempt import Attempt
 from protocol.causes import Cause
+from protocol.helpers.attempt import HelperAttempt
+from protocol.helpers.messages import HelperManifest
 from protocol.ring import HeadroomError
 from protocol.tags import Tag, info
 
@@ -108,7 +110,7 @@ class Offer:
             record_hashes(lineage_key, statistics.record_digests),
         )
 
-    def check(self, attempt: Attempt, member: str) -> None:
+    def check(self, attempt: Attempt | HelperAttempt, member: str) -> None:
         """Refuse terms that ask for something else than these statistics, in this order.
 
         1. the statistic's name; 2. layout and elements; 3. the lattice (policy-refused, naming the term);
@@ -127,7 +129,12 @@ class Offer:
             raise refused("lattice", "a sums lattice, since its statistics are float64,", lattice)
         if own.lattice is not None and lattice != own.lattice:
             raise refused("lattice", own.lattice, lattice)
-        cap = attempt.manifest.caps[attempt.members.index(member)]
+        manifest = attempt.manifest
+        cap = (
+            manifest.cap
+            if isinstance(manifest, HelperManifest)
+            else manifest.caps[manifest.members.index(member)]
+        )
         if own.records > cap:
             raise PeerFault(
                 Cause.TOO_MANY_RECORDS,
@@ -137,21 +144,22 @@ class Offer:
             )
 
 
-def check_consistent(attempt: Attempt) -> None:
+def check_consistent(attempt: Attempt | HelperAttempt) -> None:
     """Refuse terms that contradict themselves, in this order (terms-refused).
 
     1. the lattice exists; 2. no sum that the terms admit wraps around. That the members' caps sum to N_max at
-    most, `protocol.member.Ready` has checked.
+    most, `protocol.member.Ready` or `HelperAttempt.check` has checked.
     """
+    members = attempt.clients if isinstance(attempt, HelperAttempt) else attempt.members
     terms = attempt.opening.terms
     lattice = terms_lattice(attempt)
     try:
-        attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(attempt.members)))
+        attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(members)))
     except HeadroomError as error:
         raise _contradiction(str(error)) from error
 
 
-def terms_lattice(attempt: Attempt) -> Lattice:
+def terms_lattice(attempt: Attempt | HelperAttempt) -> Lattice:
     """The lattice that the terms name; PeerFault(terms-refused) for one that does not exist."""
     terms = attempt.opening.terms
     try:

@@ -11,6 +11,7 @@ from client_sdk.retry import Caller
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
 from protocol import rest
+from protocol.helpers.messages import HelperLost, HelperOpening
 from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
 
 _Model = TypeVar("_Model", bound=rest.Model)
@@ -80,6 +81,23 @@ class Operator:
         """Open a round, or the next attempt of a voided one."""
         return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request)
 
+    def open_helper_round(self, federation: str, request: rest.HelperRoundRequest) -> rest.RoundView:
+        """Open the federation's next round with mask helpers."""
+        return self._post(rest.RoundView, rest.HELPER_ROUNDS.format(federation=federation), request)
+
+    def helpers(self, federation: str, after: int | None = None) -> rest.HelpersView:
+        """Where the federation's helpers stand; or with `after`, once that has changed or the long poll ends."""
+        return self._model(rest.HelpersView, _poll(rest.HELPERS.format(federation=federation), after))
+
+    def helper_opening(self, round_id: str) -> HelperOpening:
+        """The opening of a round with helpers, not checked."""
+        body = self._call(Request("GET", rest.OPENING.format(round_id=round_id))).body
+        return HelperOpening.from_bytes(body)
+
+    def helper_reports(self, round_id: str) -> HelperLost:
+        """What the admin is to sign over a round that helpers cannot end, not checked, under no signature."""
+        return HelperLost.from_bytes(self._call(Request("GET", rest.REPORTS.format(round_id=round_id))).body)
+
     def round(self, round_id: str, after: int | None = None) -> rest.RoundView:
         """The round now; or with `after`, once its version is above it or the long poll ends."""
         return self._model(rest.RoundView, _poll(rest.ROUND.format(round_id=round_id), after))
@@ -100,7 +118,7 @@ class Operator:
         """What the admin is to sign over a lost round: the reports so far, not checked, under no signature."""
         return Lost.from_bytes(self._call(Request("GET", rest.REPORTS.format(round_id=round_id))).body)
 
-    def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
+    def close_lost(self, round_id: str, lost: Lost | HelperLost) -> rest.RoundView:
         """Close a lost round with the admin's signature."""
         headers = {"content-type": rest.OCTETS}
         path = rest.LOST.format(round_id=round_id)

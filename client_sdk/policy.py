@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from client_sdk.errors import Misuse, PeerFault
 from protocol.attempt import Attempt, colluders_assumed
 from protocol.causes import Cause
-from protocol.messages import Manifest, Roster
+from protocol.helpers.attempt import HelperAttempt
+from protocol.messages import Manifest, Roster, Terms
 
 _DAY_S = 86_400.0
 
@@ -107,16 +108,47 @@ class Policy:
         if manifest.loss > self.loss_max:
             raise refused("loss_max", f"at most {self.loss_max} in a thousand", manifest.loss)
 
-    def check_opening(self, attempt: Attempt, member: str, now_s: float) -> None:
-        """Refuse a round, in this order.
+    def check_helpers(self, attempt: HelperAttempt, now_s: float) -> None:
+        """Refuse a round with helpers, whose opening has passed `HelperAttempt.check`, in this order.
 
-        1. statistic, 2. lattice, 3. extractor, 4. records_max, 5. lifetime; 6. noise, which this release can't add;
-        7. exceptions that name this member.
+        1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. h_min ≥ honest_min; 4. a ≥ colluders_min, if there is one: a quarter
+        of the roster's clients is the protocol's own demand; 5. the terms (`check_terms`).
 
         Raises:
             PeerFault: policy-refused, naming the field, what it demands and what it saw.
         """
-        terms = attempt.opening.terms
+        manifest = attempt.manifest
+        for field, wanted, seen in (
+            ("members_min", self.members_min, manifest.clients),
+            ("survivors_min", self.survivors_min, manifest.survivors_min),
+            ("honest_min", self.honest_min, manifest.honest_min),
+            ("colluders_min", self.colluders_min or 0, manifest.colluders),
+        ):
+            if seen < wanted:
+                raise refused(field, f"at least {wanted}", seen)
+        self.check_terms(attempt.opening.terms, now_s)
+
+    def check_opening(self, attempt: Attempt, member: str, now_s: float) -> None:
+        """Refuse a round: its terms (`check_terms`), then exceptions that name this member.
+
+        Raises:
+            PeerFault: policy-refused, naming the field, what it demands and what it saw.
+        """
+        self.check_terms(attempt.opening.terms, now_s)
+        for exception in attempt.opening.exceptions:
+            if member in exception.members and not self.accept_exceptions:
+                raise refused(
+                    "accept_exceptions",
+                    "no exception to the ledger that names it",
+                    f"one for {', '.join(exception.members)}: {exception.reason}",
+                    by="the admin",
+                )
+
+    def check_terms(self, terms: Terms, now_s: float) -> None:
+        """Refuse terms, in this order (policy-refused).
+
+        1. statistic, 2. lattice, 3. extractor, 4. records_max, 5. lifetime; 6. noise, which this release can't add.
+        """
         if terms.statistic not in self.statistics:
             raise refused("statistics", _one_of(self.statistics), terms.statistic)
         if terms.lattice not in self.lattices:
@@ -131,14 +163,6 @@ class Policy:
             raise refused("lifetime_max_s", f"at most {self.lifetime_max_s:.0f} s", seen)
         if terms.noise:
             raise refused("noise", "none, since this release adds none", f"{len(terms.noise)} bytes")
-        for exception in attempt.opening.exceptions:
-            if member in exception.members and not self.accept_exceptions:
-                raise refused(
-                    "accept_exceptions",
-                    "no exception to the ledger that names it",
-                    f"one for {', '.join(exception.members)}: {exception.reason}",
-                    by="the admin",
-                )
 
 
 def refused(field: str, wanted: object, seen: object, by: str = "the coordinator") -> PeerFault:

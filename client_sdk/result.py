@@ -96,8 +96,8 @@ class Result:
         4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
         5. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch);
-        6. the transcript, where there is one: it is the one that the record names, it replays, and the coordinator broke no
-           rule in it (`replayed`).
+        6. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
+           it (`replayed`).
 
         That the weights solve the sums is for those to check who may read the sums; this shows that the
         coordinator signed that they do, and for whom.
@@ -126,6 +126,8 @@ class Result:
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
             raise _mismatch("the weights file is not the one that the record names")
         self._check_tensors()
+        if self.record.transcript is None:
+            raise _mismatch("the record names no transcript")
         _ = self.verdict
 
     def _check_dropped(self) -> None:

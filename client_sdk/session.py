@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from client_sdk.api import Coordinator
 from client_sdk.effects import Flow, Pause
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.policy import Policy
+from client_sdk.policy import Policy, refused
 from client_sdk.progress import Reporter
 from client_sdk.store import Store
 from client_sdk.surroundings import Surroundings
@@ -14,7 +14,7 @@ from protocol.identity import SigningKey
 from protocol.member import Closed, MemberPhase, Ready
 from protocol.member.attempting import Attempting
 from protocol.messages import Roster
-from protocol.rest import RoundView
+from protocol.rest import ModeName, RoundView
 
 POLL_MIN_S = 1.0
 """Between two polls that bring no news."""
@@ -57,6 +57,24 @@ class Session:
         self.store.see_roster(roster)
         return roster
 
+    def check_mode(self, view: RoundView, mode: ModeName) -> None:
+        """Refuse a round of another mode than the caller meant, or than this identity has been used in.
+
+        A member's records go into one mode's rounds alone: that is what keeps sums of both from being combined, since nobody
+        has a ledger over both (helpers H9).
+
+        Raises:
+            Misuse: the round is of the other mode.
+            PeerFault: policy-refused, where this identity has taken part in a round of the other mode.
+        """
+        if view.mode != mode:
+            how = "Member.speak" if view.mode == "helpers" else "Member.contribute"
+            raise Misuse(
+                f"round {view.round} is in the mode '{view.mode}', which is another trust statement: call {how} if that is meant"
+            )
+        if (used := self.store.mode()) not in {None, mode}:
+            raise refused("mode", f"rounds in the mode '{used}', as those it has taken part in", f"'{mode}'")
+
     def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
         """Store a phase, and first what it has learned since the one before it."""
         if (learned := ready_of(phase).history) != ready_of(before).history:
@@ -78,13 +96,13 @@ class Session:
                 f"{seen.version_number} is in force: enrol in a new cohort",
             )
 
-    def round(self, round_id: str) -> Flow[RoundView]:
-        """A round as the coordinator shows it; a view is a guide, never a proof.
+    def round(self, round_id: str, after: int | None = None) -> Flow[RoundView]:
+        """A round as the coordinator shows it, with `after` once it has changed; a view is a guide, never a proof.
 
         Raises:
             PeerFault: another round, or an end that is none (malformed); another federation's (wrong-federation).
         """
-        view = yield from self.coordinator.round(round_id)
+        view = yield from self.coordinator.round(round_id, after)
         if view.round != round_id:
             raise PeerFault(
                 Cause.MALFORMED, f"asked for round {round_id}, shown {view.round}", ["coordinator"]

@@ -13,6 +13,11 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
+    @property
+    def exists(self) -> bool:
+        """Whether anything is kept here."""
+        return self._folder.exists()
+
     def begin(self) -> None:
         """Make room for a new upload; what an interrupted one left is dropped with its masks."""
         self.clear()

@@ -2,6 +2,8 @@
 
     state/
         roster.bin              the highest roster version seen
+        client.bin              in rounds with helpers: the least attempt that this client still answers
+        helper.bin              a mask helper's phase
         history.bin             the federation's chain as far as this member knows it, whatever the cohort
         lineage.key             32 random bytes, made once
         lineages/               which records were used under which name
@@ -13,10 +15,11 @@ Every file but the spool's and the results' is sealed by a checksum: a damaged o
 """
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import LOSS, make_private, read_sealed, remove_durably, write_sealed
@@ -24,8 +27,13 @@ from client_sdk.lineages import Lineages
 from client_sdk.spool import Spool
 from protocol.causes import Cause
 from protocol.codec import Reader, SecretBytes
+from protocol.helpers.client import Client
+from protocol.helpers.helper import HelperPhase, load_helper
 from protocol.member import History, MemberPhase, load_phase
 from protocol.messages import Roster
+from protocol.rest import ModeName
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,7 @@ class Store:
         make_private(self._state)
         for name in ("phases", "spool", "results"):
             make_private(self._state / name)
-        for fresh in (self._state / "phases").glob(".*.new"):
+        for fresh in (*(self._state / "phases").glob(".*.new"), *self._state.glob(".helper.bin.new")):
             remove_durably(fresh)
 
     def held(self, cohort: bytes) -> Held | None:
@@ -98,9 +106,43 @@ class Store:
         """Store what was learned, before the phase that learned it: done twice it comes to the same."""
         write_sealed(self._state / "history.bin", history.encode_fields())
 
+    def mode(self) -> ModeName | None:
+        """The mode of the rounds that this identity has contributed to; None before the first."""
+        if (self._state / "client.bin").exists():
+            return "helpers"
+        return "members" if (self._state / "history.bin").exists() else None
+
+    def client(self) -> Client | None:
+        """Which openings with helpers this client still answers; None before the first."""
+        path = self._state / "client.bin"
+        return self._read(path, Client.from_bytes) if path.exists() else None
+
+    def hold_client(self, client: Client) -> None:
+        """Store it durably, before its announcement leaves."""
+        write_sealed(self._state / "client.bin", client.to_bytes())
+
+    def helper(self) -> HelperPhase | None:
+        """A mask helper's phase; None before its first."""
+        path = self._state / "helper.bin"
+        return self._read(path, load_helper) if path.exists() else None
+
+    def hold_helper(self, phase: HelperPhase) -> None:
+        """Store it durably; only then may its messages leave."""
+        write_sealed(self._state / "helper.bin", phase.to_bytes())
+
+    def _read(self, path: Path, load: Callable[[bytes], T]) -> T:
+        try:
+            return load(read_sealed(path))
+        except (PeerFault, Misuse) as error:
+            raise StateError(f"{path} is not of this release. {LOSS}") from error
+
     def spool(self, cohort: bytes) -> Spool:
         """The masked chunks of the attempt that this cohort is in."""
         return Spool(self._state / "spool" / cohort.hex())
+
+    def sums_spool(self) -> Spool:
+        """A helper's sums of the last attempt, until they are sent."""
+        return Spool(self._state / "spool" / "sums")
 
     def results(self, round_id: str) -> Path:
         """Where a round's evidence and result are kept."""

@@ -7,10 +7,14 @@ import numpy.typing as npt
 
 from client_sdk.effects import Flow, compute, together
 from client_sdk.errors import Misuse
-from client_sdk.offer import Offer, terms_lattice
+from client_sdk.offer import Offer, Statistics, terms_lattice
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.session import Session
 from client_sdk.spool import Spool
+from protocol.attempt import Attempt
+from protocol.helpers.attempt import HelperAttempt
+from protocol.helpers.messages import HelperUpload
+from protocol.helpers.sealing import HelperSealing
 from protocol.member import MemberPhase, Opened
 from protocol.messages import Upload
 from protocol.rest import UploadView
@@ -31,16 +35,8 @@ def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[
     """
     attempt, statistics = opened.attempt, offer.statistics
     spool = session.store.spool(opened.opening.cohort)
-    spool.begin()
-    vector = yield from compute(partial(statistics.vector, terms_lattice(attempt)))
-    if vector.shape != (opened.opening.terms.elements,):
-        raise Misuse(f"the statistics' vector has shape {vector.shape}, their layout says otherwise")
     sealing = opened.seal(session.surroundings.random_bytes)
-    step = opened.opening.terms.chunk_elements
-    for index in range(attempt.chunks):
-        values = vector[index * step : (index + 1) * step]
-        yield from compute(partial(_keep, sealing, spool, index, values))
-        session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
+    yield from fill(session, attempt, sealing, spool, statistics)
     upload, own_shares = yield from compute(
         partial(
             sealing.finish,
@@ -59,11 +55,30 @@ def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[
     return phase
 
 
-def _keep(sealing: Sealing, spool: Spool, index: int, values: npt.NDArray[np.int64]) -> None:
+def fill(
+    session: Session,
+    attempt: Attempt | HelperAttempt,
+    sealing: Sealing | HelperSealing,
+    spool: Spool,
+    statistics: Statistics,
+) -> Flow[None]:
+    """Mask chunk by chunk into an empty spool; Misuse where the vector is not of the terms' length."""
+    terms = attempt.opening.terms
+    spool.begin()
+    vector = yield from compute(partial(statistics.vector, terms_lattice(attempt)))
+    if vector.shape != (terms.elements,):
+        raise Misuse(f"the statistics' vector has shape {vector.shape}, their layout says otherwise")
+    for index in range(attempt.chunks):
+        values = vector[index * terms.chunk_elements : (index + 1) * terms.chunk_elements]
+        yield from compute(partial(_keep, sealing, spool, index, values))
+        session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
+
+
+def _keep(sealing: Sealing | HelperSealing, spool: Spool, index: int, values: npt.NDArray[np.int64]) -> None:
     spool.write(index, sealing.chunk(values))
 
 
-def check_same(upload: Upload, offer: Offer) -> None:
+def check_same(upload: Upload | HelperUpload, offer: Offer) -> None:
     """Refuse to go on with other records than those the upload was made from; Misuse says so."""
     if (upload.header.lineage, upload.header.records) != (offer.lineage, offer.records):
         raise Misuse(
@@ -72,7 +87,7 @@ def check_same(upload: Upload, offer: Offer) -> None:
         )
 
 
-def send(session: Session, round_id: str, cohort: bytes, upload: Upload) -> Flow[None]:
+def send(session: Session, round_id: str, cohort: bytes, upload: Upload | HelperUpload) -> Flow[None]:
     """Announce an upload and send its missing chunks, several at a time; after a crash, the same bytes."""
     view = yield from session.coordinator.announce(round_id, upload)
     spool, total = session.store.spool(cohort), len(upload.chunk_digests)
@@ -83,7 +98,7 @@ def send(session: Session, round_id: str, cohort: bytes, upload: Upload) -> Flow
 
 
 def _chunk(
-    session: Session, round_id: str, upload: Upload, spool: Spool, index: int, counter: Counter
+    session: Session, round_id: str, upload: Upload | HelperUpload, spool: Spool, index: int, counter: Counter
 ) -> Flow[UploadView]:
     # Read when its turn comes: memory holds as many chunks as there are lanes.
     packed = spool.read(index, upload.chunk_digests[index])

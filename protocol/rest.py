@@ -52,6 +52,10 @@ TRANSCRIPT = "/v1/rounds/{round_id}/transcript"
 COMBINATIONS = "/v1/federations/{federation}/combinations"
 COMBINATION = "/v1/combinations/{combination}"
 COMBINED_WEIGHTS = "/v1/combinations/{combination}/weights"
+HELPERS = "/v1/federations/{federation}/helpers"
+HELPER_CARD = "/v1/federations/{federation}/helpers/{member}/card"
+HELPER_ROUNDS = "/v1/federations/{federation}/helpers/rounds"
+HELPER_CLOSING = "/v1/federations/{federation}/helpers/closings/{position}"
 HEALTH = "/healthz"
 
 HEX32_PATTERN = r"^[0-9a-f]{64}$"
@@ -72,6 +76,10 @@ class Model(BaseModel):
 def round_name(context: bytes) -> str:
     """A round's id: the first 16 digits of its context, so that whoever reads the chain can name its rounds."""
     return context[:8].hex()
+
+
+ModeName = Literal["members", "helpers"]
+"""Who takes the masks off: the members among themselves, or four mask helpers, which is another trust statement."""
 
 
 class Problem(Model):
@@ -204,6 +212,45 @@ class RoundRequest(Model):
     ] = ()
 
 
+class HelperRoundRequest(RoundRequest):
+    """Open a round with mask helpers, which is another trust statement: so its mode is said, never assumed.
+
+    Attributes:
+        records_cap: most records that one client may contribute.
+        colluders: `a`, clients that may collude with the coordinator and a helper; None for a quarter of the roster's.
+        survivors_min: `n_min`; None for the least, a + h_min.
+        exceptions: none: this mode has no exceptions to the ledger.
+    """
+
+    mode: Literal["helpers"]
+    records_cap: Annotated[int, Field(ge=1, le=1 << 48)]
+    colluders: Annotated[int, Field(ge=0, le=100_000)] | None = None
+    survivors_min: Annotated[int, Field(ge=3, le=100_000)] | None = None
+    exceptions: Annotated[tuple[str, ...], Field(max_length=0)] = ()
+
+
+class HelpersView(Model):
+    """Where a federation's mask helpers stand.
+
+    Attributes:
+        counter: attempts ended before: how long a helper's history must be.
+        cohort: what the next attempt's cards name.
+        helpers: ids that the newest roster names.
+        cards: those of them whose card for the next attempt is in force.
+        round: the attempt that runs, if one does.
+        version: grows with every change; pass it as `after` to wait for the next.
+    """
+
+    federation: Hex32
+    roster_version: int
+    counter: int
+    cohort: Hex32
+    helpers: tuple[MemberId, ...]
+    cards: tuple[MemberId, ...]
+    round: RoundId | None
+    version: int
+
+
 class TermsView(Model):
     """A round's terms in words; what binds a member is the signed opening."""
 
@@ -226,6 +273,7 @@ class RoundView(Model):
     """A round in time: its phase, whom it waits for and until when, and how it ended.
 
     Attributes:
+        mode: who takes the masks off.
         state: the coordinator's phase, then "done". "failed" is a certified set without a result: too few reveals, or a
             sum that broke a check. "lost" waits for the decryptors' reports and the admin's signature over them, and is
             then "abandoned".
@@ -235,11 +283,13 @@ class RoundView(Model):
         survivors: the certified set, once there is one.
         evicted: those of them that proved false: the sum is without them.
         reported: where the round is lost, the decryptors whose reports are in.
+        helpers: in the mode with helpers, those whose cards the opening shows.
         phase_seconds: how long each phase took so far.
         transcript: once the round has ended, the head of its transcript (protocol §11).
     """
 
     round: RoundId
+    mode: ModeName = "members"
     federation: Hex32
     cohort: Hex32
     context: Hex32
@@ -250,6 +300,7 @@ class RoundView(Model):
         "checking",
         "freezing",
         "revealing",
+        "summing",
         "recovered",
         "done",
         "failed",
@@ -269,6 +320,7 @@ class RoundView(Model):
     survivors: tuple[str, ...]
     evicted: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
+    helpers: tuple[str, ...] = ()
     fault: Problem | None
     phase_seconds: dict[str, float]
     terms: TermsView | None = None
@@ -323,15 +375,18 @@ class ResultRecord(Model):
     `signature` as JSON with sorted keys, no spaces, UTF-8, numbers as their shortest decimal form.
 
     Attributes:
+        mode: who took the masks off.
         closing: how the chain names the round's end; follows from the certificate.
         disputes: those that had members dropped before the survivors were signed.
         dropped: whom they cost their place, in order.
         evicted: survivors that proved false after it: the sum is without them.
         withheld: classes left out of the statistics, as the terms say.
-        transcript: the head of the round's transcript (protocol §11).
+        transcript: the head of the round's transcript (protocol §11); empty in the mode with helpers, which keeps none.
+        outvoted: the helper whose sums two others contradict: it is false, or its machine is.
     """
 
     format: Literal["veilsum-result/2"] = "veilsum-result/2"
+    mode: ModeName = "members"
     round: RoundId
     federation: Hex32
     cohort: Hex32
@@ -346,11 +401,12 @@ class ResultRecord(Model):
     dropped: tuple[MemberId, ...] = ()
     evicted: tuple[MemberId, ...] = ()
     withheld: tuple[int, ...] = ()
+    outvoted: tuple[MemberId, ...] = ()
     records: int
     noise: Literal["none"] = "none"
     weights_sha256: Hex32
     sums_sha256: Hex32
-    transcript: Hex32
+    transcript: Hex32 | None
     weights_error_bound: float | None
     solution: SolutionView
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""

@@ -1,9 +1,10 @@
 """What a live round knows of its members' announcements, whatever its phase."""
 
+from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.coordinator import Collecting, CoordinatorPhase
 from protocol.errors import PeerFault
-from protocol.messages import Upload
+from protocol.messages import Certificate, Upload
 from protocol.shelf import Announced
 
 
@@ -37,3 +38,17 @@ def stored(phase: CoordinatorPhase | None, member: str, index: int, digest: byte
     if known.chunk_digest(index) != digest:
         raise PeerFault(Cause.CHUNK_MISMATCH, f"chunk {index} is stored with another digest", [member])
     return True
+
+
+def whole_uploads(attempt: Attempt, phase: CoordinatorPhase) -> tuple[str, ...]:
+    """Members whose upload is whole, as far as the phase still knows."""
+    if isinstance(phase, Collecting):
+        return tuple(member for member in attempt.members if phase.whole(member))
+    uploads = getattr(phase, "uploads", None)
+    return tuple(uploads) if uploads is not None else survivors_of(phase)
+
+
+def survivors_of(phase: CoordinatorPhase) -> tuple[str, ...]:
+    """The certified set, once there is one."""
+    certificate: Certificate | None = getattr(phase, "certificate", None)
+    return tuple(s.member for s in certificate.survivors) if certificate is not None else ()

@@ -14,7 +14,7 @@ from protocol import rest
 from service import access, problems
 from service.coordinator import Coordinator
 from service.problems import declared
-from service.routes import combinations, federations, rounds
+from service.routes import combinations, federations, helpers, rounds
 from service.settings import Settings
 from service.shutdown import on_stop_signal
 from service.storage.blobs import FileBlobs
@@ -79,6 +79,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     app.include_router(federations.router)
     app.include_router(rounds.router)
     app.include_router(combinations.router)
+    app.include_router(helpers.router)
 
     @app.get(rest.HEALTH, tags=["health"], responses=declared())
     async def health() -> dict[str, str]:

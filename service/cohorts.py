@@ -10,7 +10,7 @@ from protocol.attempt import cohort_sizes, colluders_assumed
 from protocol.causes import Cause
 from protocol.coordinator import Enrolling, Voided
 from protocol.errors import PeerFault
-from protocol.messages import Cards, KeyCard, Manifest, Roster
+from protocol.messages import Cards, KeyCard, Manifest, Opening, Roster
 from protocol.messages.base import MAX_MEMBERS
 from protocol.messages.opening import MAX_ATTEMPTS
 from protocol.rest import CohortRequest, CohortView, Problem
@@ -83,7 +83,9 @@ class Cohort:
         """Sequence and attempt of the round that may be opened next: another attempt where the last one ended VOID."""
         if not self.rounds:
             return 0, 0
-        sequence, number = self.rounds[-1].attempt.opening.place
+        opening = self.rounds[-1].attempt.opening
+        assert isinstance(opening, Opening)
+        sequence, number = opening.place
         if self.rounds[-1].view().state == Voided.name and number + 1 < MAX_ATTEMPTS:
             return sequence, number + 1
         return sequence + 1, 0

@@ -43,12 +43,13 @@ def combine(
     """Add up, check, solve, sign, and keep.
 
     Raises:
-        PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or a lineage
+        PeerFault: wrong-phase where a round has no result; terms-refused for one with helpers, where two differ in what they sum, or a lineage
             stands in two of them; sum-check-failed.
     """
     rounds = sorted(rounds, key=lambda round_: round_.id)
     records = [round_.result() for round_ in rounds]
     terms = rounds[0].attempt.opening.terms
+    _check_mode(rounds)
     _check_alike(rounds)
     _check_apart(rounds)
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
@@ -97,6 +98,15 @@ def _stored(name: str, part: str, blobs: FileBlobs) -> bytes:
         return blobs.get(f"combined/{name}/{part}")
     except FileNotFoundError:
         raise not_found("combination") from None
+
+
+def _check_mode(rounds: Sequence[Round]) -> None:
+    if with_helpers := [round_.id for round_ in rounds if round_.mode.name == "helpers"]:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"{', '.join(with_helpers)}: this release combines no rounds with helpers; their sums are in "
+            "`/v1/rounds/ROUND/result/sums`",
+        )
 
 
 def _check_alike(rounds: Sequence[Round]) -> None:

@@ -19,6 +19,7 @@ from protocol.rest import (
     CohortRequest,
     CombinedRecord,
     CombineRequest,
+    HelperRoundRequest,
     Problem,
     RoundRequest,
     WindowsModel,
@@ -28,7 +29,9 @@ from protocol.transcript import Transcript
 from service import combining, solving
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
+from service.helping.opening import Helping, is_with_helpers, refuse_other_mode
 from service.keeper import PAUSE_S, Chore, Keeper
+from service.modes import MembersMode
 from service.preflight import terms_of
 from service.problems import not_found, problem_of
 from service.rounds import Round
@@ -69,6 +72,7 @@ class Coordinator:
         self.cohorts: dict[str, Cohort] = {}
         self.rounds: dict[str, Round] = {}
         self.keeper = Keeper(self._chores, now, pause_s)
+        self.helping = Helping(database, blobs, self.keeper, self.federations)
         self.stopping = False
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
@@ -120,6 +124,7 @@ class Coordinator:
         async with self._opening:
             federation = cohort.roster.federation.hex()
             self._refuse_unsettled(federation)
+            refuse_other_mode(self.rounds.values(), federation, "members")
             sequence, number = cohort.next_place
             now_s = self.now()
             _refuse_expired(cohort, now_s)
@@ -154,6 +159,21 @@ class Coordinator:
         self.keeper.wake()
         return round_
 
+    async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:
+        """Open the federation's next attempt with mask helpers.
+
+        Raises:
+            PeerFault: conflict while another round of the federation runs; ledger-refused where it has rounds in the members'
+                mode; cohort-too-small, weak-parameters or terms-refused as `Helping.open`.
+        """
+        async with self._opening:
+            self._refuse_unsettled(federation)
+            refuse_other_mode(self.rounds.values(), federation, "helpers")
+            round_ = await self.helping.open(federation, request, self.key, self.now())
+            self.rounds[round_.id] = round_
+        self.keeper.wake()
+        return round_
+
     def round(self, round_id: str) -> Round:
         """A round by its id; PeerFault(not-found)."""
         try:
@@ -169,23 +189,16 @@ class Coordinator:
         return found
 
     def _round(
-        self, attempt: Attempt, windows: WindowsModel, opened_s: float, ledger: Ledger, noted: Transcript
+        self,
+        attempt: Attempt,
+        windows: WindowsModel,
+        opened_s: float,
+        ledger: Ledger,
+        noted: Transcript | None,
     ) -> Round:
-        given = Windows(**windows.model_dump())
         history = ledger.history[: len(attempt.opening.links)]
-        name = round_name(attempt.context)
-        return Round(
-            self.database,
-            self.blobs,
-            self.keeper.wake,
-            name,
-            attempt,
-            given,
-            opened_s,
-            history,
-            noted,
-            self.key,
-        )
+        mode = MembersMode(attempt, Windows(**windows.model_dump()), history, noted, self.key)
+        return Round(self.database, self.blobs, self.keeper.wake, mode, opened_s)
 
     def _refuse_unsettled(self, federation: str) -> None:
         """One round after the other: what a set may be signed for depends on everything that was opened before."""
@@ -197,6 +210,12 @@ class Coordinator:
                     Cause.CONFLICT,
                     f"round {round_.id} of this federation was lost and is not closed: wait for the decryptors' reports, "
                     f"then let the admin sign over them with `veilsum round lost {round_.id} --folder ADMIN`",
+                )
+            if round_.mode.name == "helpers" and round_.due_s is None and round_.recovered is None:
+                raise PeerFault(
+                    Cause.CONFLICT,
+                    f"round {round_.id} of this federation is {round_.view().state} and waits for helpers to come back; or let "
+                    f"the admin close it with `veilsum round lost {round_.id} --folder ADMIN`",
                 )
             raise PeerFault(
                 Cause.CONFLICT,
@@ -222,7 +241,7 @@ class Coordinator:
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""
         self.stopping = True
-        for thing in self._things():
+        for thing in (*self._things(), *self.helping.desks):
             thing.watch.stop()
 
     # What goes on by itself
@@ -253,9 +272,11 @@ class Coordinator:
             name: await self.federations.ledger(name) for name in {row.federation for row in stored_rounds}
         }
         for row in stored_rounds:
-            round_ = await self._load_round(
-                row, ledgers[row.federation], not_before_s, littered=row.id in litter
-            )
+            littered = row.id in litter
+            if is_with_helpers(row.opening):
+                self.rounds[row.id] = await self.helping.load(row, not_before_s, littered=littered)
+                continue
+            round_ = await self._load_round(row, ledgers[row.federation], not_before_s, littered=littered)
             self.rounds[row.id] = round_
             self.cohorts[row.cohort].opened(round_)
 
@@ -265,7 +286,7 @@ class Coordinator:
         cohort = self.cohorts[row.cohort]
         attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
         ended = row.final is not None
-        noted = Transcript(()) if ended else Transcript.begin(attempt, cohort.cards)
+        noted = None if ended else Transcript.begin(attempt, cohort.cards)
         windows = WindowsModel.model_validate_json(row.windows)
         round_ = self._round(attempt, windows, row.opened_s, ledger, noted)
         if ended:

@@ -73,6 +73,17 @@ class Federations:
             raise not_found("federation")
         return Roster.from_bytes(body)
 
+    async def roster_named(self, federation: str, roster_hash: bytes) -> Roster:
+        """The version of a federation's roster that has this hash; PeerFault(not-found)."""
+        query = select(rosters.c.body).where(rosters.c.federation == federation)
+        async with self._database.reading() as connection:
+            bodies = (await connection.execute(query.order_by(rosters.c.version.desc()))).scalars()
+            for body in bodies:
+                roster = Roster.from_bytes(body)
+                if roster.hash == roster_hash:
+                    return roster
+        raise not_found("roster")
+
     async def view(self, federation: str) -> FederationView:
         """What anybody may see."""
         roster = await self.roster(federation)

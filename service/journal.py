@@ -11,10 +11,11 @@ from typing import cast
 from sqlalchemy import insert, select
 
 from protocol.causes import Cause
-from protocol.coordinator import Collecting, CoordinatorPhase
+from protocol.coordinator import CoordinatorPhase
 from protocol.errors import PeerFault
 from protocol.messages import parse
 from protocol.transcript import Accusation, Transcript
+from service.modes import Collector, Mode, Phase
 from service.storage.database import Database
 from service.storage.tables import events
 
@@ -30,21 +31,24 @@ class Event:
     def __repr__(self) -> str:
         return f"<Event {self.kind} {len(self.body)} B>"
 
-    def apply(self, phase: CoordinatorPhase) -> CoordinatorPhase:
+    def apply(self, phase: Phase, mode: Mode) -> Phase:
         """The phase after this event; PeerFault where the rules forbid it."""
         if self.kind == "message":
-            return phase.receive(parse(self.body), self.at_s)
+            return phase.receive(mode.parse(self.body), self.at_s)
         if self.kind == "chunk":
             member, index = json.loads(self.body)
-            return cast("Collecting", phase).chunk_stored(member, index, self.at_s)
+            return cast("Collector", phase).chunk_stored(member, index, self.at_s)
         if self.kind == "expire":
             return phase.expire(self.at_s)
         if self.kind == "refused":
             return phase
         return phase.cancel(self.at_s, self.body.decode())
 
-    def note(self, transcript: Transcript, before: CoordinatorPhase, after: CoordinatorPhase) -> Transcript:
-        """The transcript after this event led from one phase to the next."""
+    def note(self, transcript: Transcript | None, before: Phase, after: Phase) -> Transcript | None:
+        """The transcript after this event led from one phase to the next; None where none is kept."""
+        if transcript is None:
+            return None
+        before, after = cast("CoordinatorPhase", before), cast("CoordinatorPhase", after)
         if self.kind == "message":
             return transcript.received(parse(self.body), before, after)
         if self.kind == "refused":
@@ -52,9 +56,11 @@ class Event:
             return transcript.accusing(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
         return transcript.moved(before, after)
 
-    def refused(self, transcript: Transcript, fault: PeerFault) -> "Event | None":
+    def refused(self, transcript: Transcript | None, fault: PeerFault) -> "Event | None":
         """What is kept of this event although it was refused; None where it proves nothing new to others."""
-        found = Accusation.of(parse(self.body), fault) if self.kind == "message" else None
+        if transcript is None or self.kind != "message":
+            return None
+        found = Accusation.of(parse(self.body), fault)
         if found is None or transcript.accusing(found) is transcript:
             return None
         body = json.dumps([found.cause.value, found.parties, found.entry.hex()])

@@ -13,7 +13,7 @@ from calibration import (
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import NO_INDICATOR, Manifest, Roster, Terms
-from protocol.rest import RoundRequest, TermsView
+from protocol.rest import HelperRoundRequest, RoundRequest, TermsView
 
 _USEFUL_BITS: dict[str, tuple[type[Lattice], int, int]] = {
     "sums": (SumsLattice, 40, 8),
@@ -40,6 +40,21 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
             "the admin demands that rare classes are withheld, which takes an indicator round, and this release opens "
             "none: have the admin sign a roster with --publish-rare-classes",
         )
+    return _terms(request, roster, sum(manifest.caps), len(manifest.members), now_s)
+
+
+def helper_terms_of(request: HelperRoundRequest, roster: Roster, clients: int, now_s: float) -> Terms:
+    """The terms of a round with mask helpers; PeerFault as `terms_of`."""
+    if roster.withhold:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            "the admin demands that rare classes are withheld, which takes an indicator round, and rounds with helpers have "
+            "none: have the admin sign a roster with --publish-rare-classes",
+        )
+    return _terms(request, roster, clients * request.records_cap, clients, now_s)
+
+
+def _terms(request: RoundRequest, roster: Roster, caps: int, members: int, now_s: float) -> Terms:
     extractor = bytes.fromhex(request.extractor)
     if extractor not in roster.extractors:
         raise PeerFault(
@@ -47,13 +62,11 @@ def terms_of(request: RoundRequest, roster: Roster, manifest: Manifest, now_s: f
             f"extractor {request.extractor} is not in roster version {roster.version_number}: "
             "have the admin sign a roster that lists it",
         )
-    caps = sum(manifest.caps)
     records_max = request.records_max or caps
     if records_max < caps:
         raise PeerFault(
             Cause.TERMS_REFUSED, f"records_max is {records_max}, but the members' caps add up to {caps}"
         )
-    members = len(manifest.members)
     lattice = _finest(request, records_max, members)
     rows = request.dim + request.bias
     if isinstance(lattice, SumsLattice) and request.ring_bits >= PROMISED_BITS:

@@ -8,27 +8,22 @@ left is its outcome and the signed transcript: uploads, boxes, shares and seeds 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Self
+from typing import Any, Self
 
 from sqlalchemy import Row, delete, func, insert, select, update
 
-from protocol.attempt import Attempt
-from protocol.coordinator import Certified, Collecting, CoordinatorPhase, Lost, Recovered, Windows
 from protocol.coordinator.base import cancelled
 from protocol.errors import PeerFault
-from protocol.identity import SigningKey
-from protocol.messages import Lost as LostMessage
-from protocol.messages import Message, Past, Upload
-from protocol.rest import Problem, ResultRecord, RoundView, UploadView
+from protocol.messages import Message
+from protocol.rest import Problem, ResultRecord, RoundView, UploadView, round_name
 from protocol.transcript import Transcript
-from service.announced import announced_before, stored
-from service.ends import SETTLED, Closing, closing_from, closing_of, shown_state, unsigned
 from service.journal import Event, Journal
-from service.problems import problem_of, wrong_phase
+from service.modes import AnyClosing, Collector, Mode, Phase, Summands
+from service.problems import not_found, problem_of, wrong_phase
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
 from service.storage.tables import events, links, rounds
-from service.views import Timeline, round_view, whole_uploads
+from service.views import Timeline, round_view
 from service.watch import Watch
 
 
@@ -36,18 +31,19 @@ class Round:
     """One attempt of a round, live or ended.
 
     Attributes:
+        mode: what the attempt is, and what its messages and phases mean.
         phase: None once the round has ended: it holds seeds.
         version: grows with every change.
         final: the view that stays; None while the round is live.
         closing: the certificate or the admin's Lost, for members who still have to hear of the end.
         record: the signed result.
-        noted: the transcript so far; empty once it is kept.
+        noted: the transcript so far; None once it is kept, and where the mode keeps none.
         not_before_s: no deadline passes before this Unix time.
     """
 
-    phase: CoordinatorPhase | None
+    phase: Phase | None
     final: RoundView | None = None
-    closing: Closing | None = None
+    closing: AnyClosing | None = None
     record: ResultRecord | None = None
     not_before_s = 0.0
 
@@ -56,27 +52,27 @@ class Round:
         database: Database,
         blobs: FileBlobs,
         wake: Callable[[], None],
-        round_id: str,
-        attempt: Attempt,
-        windows: Windows,
+        mode: Mode,
         opened_s: float,
-        history: tuple[Past, ...],
-        noted: Transcript,
-        key: SigningKey,
     ) -> None:
-        self.id, self.attempt, self.version = round_id, attempt, 1
-        self.noted, self._key = noted, key
+        self.id, self.mode, self.version = round_name(mode.attempt.context), mode, 1
+        self.noted = mode.noted
         self.watch = Watch(lambda: self.version)
         self._database, self._blobs, self._wake = database, blobs, wake
-        self._journal = Journal(database, round_id)
+        self._journal = Journal(database, self.id)
         self._lock = asyncio.Lock()
-        self.phase = Collecting.begin(attempt, windows, opened_s, history)
+        self.phase = mode.begin(opened_s)
         self._timeline: Timeline = ((self.phase.name, opened_s),)
         self._behind = False
         """Storage may hold events that this object has not taken up: what it holds decides."""
         self._writing = 0
         self._littered = False
         """Nothing can come of its chunks any more, and they may still lie in storage."""
+
+    @property
+    def attempt(self) -> Any:
+        """Roster and opening: an `Attempt` or a `HelperAttempt`, as the mode says."""
+        return self.mode.attempt
 
     # Coming back from storage
 
@@ -89,16 +85,16 @@ class Round:
     def restore(self, row: Row[tuple[object, ...]], *, littered: bool) -> Self:
         """Take up how the round ended."""
         self.final = RoundView.model_validate_json(row.final)
-        self.closing = closing_from(row.closing)
+        self.closing = self.mode.closing_from(row.closing)
         self.record = ResultRecord.model_validate_json(row.record) if row.record else None
         self.phase, self.version, self._littered = None, self.final.version, littered
-        self.noted = Transcript(())
+        self.noted = None
         return self
 
     async def _catch_up(self) -> None:
         if self._behind:
             for event in await self._journal.unseen():
-                after = await asyncio.to_thread(event.apply, self.live)
+                after = await asyncio.to_thread(event.apply, self.live, self.mode)
                 noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
                 self._moved(after, noted, event.at_s)
             self._behind = False
@@ -110,16 +106,16 @@ class Round:
         """Take a member's message durably; after the end an answer is late and changes nothing."""
         async with self._lock:
             if self.final is not None:
-                if isinstance(message, Certified.late) or message == self.closing:
+                if isinstance(message, self.mode.late) or message == self.closing:
                     return
                 raise wrong_phase(f"the round is {self.final.state}")
-            if isinstance(message, Upload) and announced_before(self.phase, message):
+            if self.mode.is_known(self.phase, message):
                 return
             await self._submit(Event(now_s, "message", message.to_bytes()))
 
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
         """Store a chunk durably, then count it; the same chunk again changes nothing."""
-        if stored(self.phase, member, index, digest):
+        if self.mode.is_stored(self.phase, member, index, digest):
             return
         self._collecting().check_chunk(member, index, digest, len(data))
         self._writing += 1
@@ -127,7 +123,7 @@ class Round:
             # Outside the lock, so that lanes write side by side; the digest was announced, so any copy is the same.
             await asyncio.to_thread(self._blobs.put, self.chunk_name(member, index), data)
             async with self._lock:
-                if not stored(self.phase, member, index, digest):
+                if not self.mode.is_stored(self.phase, member, index, digest):
                     self._collecting()
                     await self._submit(Event(now_s, "chunk", json.dumps([member, index]).encode()))
         finally:
@@ -139,7 +135,7 @@ class Round:
         async with self._lock:
             if self.final is not None:
                 raise wrong_phase(f"the round is {self.final.state} already")
-            if isinstance(self.phase, Lost):
+            if self.mode.waits_for_admin(self.phase):
                 raise wrong_phase("the round is lost: the admin closes it, over the decryptors' reports")
             if self.recovered is not None:
                 # All that is missing is the coordinator's own arithmetic: nobody has to agree.
@@ -161,13 +157,14 @@ class Round:
             if self.final is None:
                 await self._finalise("failed", fault, None, now_s)
 
-    def reports(self) -> LostMessage:
+    def reports(self) -> Message:
         """What the admin is to sign over a lost round, unsigned; PeerFault(wrong-phase) where there is nothing to."""
-        if not isinstance(self.phase, Lost):
+        lost = self.mode.reports(self.phase) if self.phase is not None else None
+        if lost is None:
             raise wrong_phase(f"the round is {self.view().state}: only a lost one waits for the admin")
-        return unsigned(self.phase)
+        return lost
 
-    def end(self) -> Closing:
+    def end(self) -> AnyClosing:
         """The certificate or the admin's Lost; PeerFault(wrong-phase) before there is one."""
         if self.closing is None:
             raise wrong_phase(f"round {self.id} is {self.view().state} and not closed yet")
@@ -186,9 +183,11 @@ class Round:
         return self._blobs.get(f"results/{self.id}/{name}")
 
     def transcript(self) -> bytes:
-        """The signed transcript's file; PeerFault(wrong-phase) before the round has ended."""
+        """The signed transcript's file; PeerFault: wrong-phase before the round has ended, not-found where none is kept."""
         if self.final is None:
             raise wrong_phase(f"the round is {self.view().state}: its transcript is signed when it ends")
+        if self.final.transcript is None:
+            raise not_found("transcript: rounds with mask helpers keep none")
         return self._blobs.get(f"transcripts/{self.id}")
 
     # What goes on by itself
@@ -198,7 +197,7 @@ class Round:
         """When `advance` has something to do, in Unix time; None while it has not."""
         if self.final is not None:
             return 0.0 if self._littered and not self._writing else None
-        if self._behind or isinstance(self.phase, SETTLED) or (self._given_up and not self._writing):
+        if self._behind or self._settled is not None or (self._given_up and not self._writing):
             return 0.0
         return self.deadline_s
 
@@ -220,12 +219,17 @@ class Round:
     @property
     def _given_up(self) -> bool:
         """Lost, and traces of it are to be cleared: there can be no sum, whatever the admin does."""
-        return self._littered and isinstance(self.phase, Lost)
+        return self._littered and self.mode.waits_for_admin(self.phase)
+
+    @property
+    def _settled(self) -> PeerFault | None:
+        """Why the phase ends the round without a sum to compute; None where it does not."""
+        return self.mode.fault(self.phase) if self.phase is not None else None
 
     async def _submit(self, event: Event) -> None:
         await self._catch_up()
         try:
-            after = await asyncio.to_thread(event.apply, self.live)
+            after = await asyncio.to_thread(event.apply, self.live, self.mode)
         except PeerFault as fault:
             if proof := await asyncio.to_thread(event.refused, self.noted, fault):
                 await self._keep(proof, self.live)
@@ -233,7 +237,7 @@ class Round:
         if after is not self.live:
             await self._keep(event, after)
 
-    async def _keep(self, event: Event, after: CoordinatorPhase) -> None:
+    async def _keep(self, event: Event, after: Phase) -> None:
         noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
         self._behind = True  # until storage has said that it holds the event
         try:
@@ -246,14 +250,14 @@ class Round:
 
     async def _settle(self, now_s: float) -> None:
         """End a round whose phase has no sum to compute."""
-        if isinstance(self.phase, SETTLED):
-            await self._finalise(self.phase.name, problem_of(self.phase.fault), None, now_s)
+        if (fault := self._settled) is not None:
+            await self._finalise(self.live.name, problem_of(fault), None, now_s)
 
     async def _finalise(
         self, state: str, fault: Problem | None, record: ResultRecord | None, now_s: float
     ) -> None:
-        closing = closing_of(self.live)
-        past = self.attempt.past(closing)
+        closing = self.mode.closing_of(self.live)
+        link = self.mode.link(closing)
         head = await asyncio.to_thread(self._keep_transcript)
         final = self._view(state, fault, _extended(self._timeline, state, now_s), head)
         this = rounds.c.id == self.id
@@ -268,15 +272,15 @@ class Round:
                 )
             )
             # Not where an earlier commit went through although it was reported as failed.
-            if ended.rowcount:
+            if ended.rowcount and link is not None:
                 federation = self.attempt.roster.federation.hex()
                 position = select(func.count()).select_from(links).where(links.c.federation == federation)
                 await connection.execute(
                     insert(links).values(
                         federation=federation,
                         position=(await connection.execute(position)).scalar_one(),
-                        body=self.attempt.link(past).encode_fields(),
-                        past=past.encode_fields(),
+                        body=link[0],
+                        past=link[1],
                     )
                 )
             await connection.execute(delete(events).where(events.c.round == self.id))
@@ -284,18 +288,20 @@ class Round:
         self.restore(row, littered=True)
         self._changed()
 
-    def _keep_transcript(self) -> bytes:
+    def _keep_transcript(self) -> bytes | None:
         """Sign and store it while the events stand from which a crash would have it made again; its head."""
-        signed = self.noted.signed(self._key, self.attempt.context)
+        if self.noted is None:
+            return None
+        signed = self.mode.signed(self.noted)
         self._blobs.put(f"transcripts/{self.id}", signed.to_json().encode())
         return signed.head
 
-    def _moved(self, after: CoordinatorPhase, noted: Transcript, at_s: float) -> None:
+    def _moved(self, after: Phase, noted: Transcript | None, at_s: float) -> None:
         self.phase, self.noted = after, noted
         self._journal.seen += 1
         self.version += 1
         self._timeline = _extended(self._timeline, after.name, at_s)
-        self._littered = self._littered or isinstance(after, Lost)
+        self._littered = self._littered or self.mode.waits_for_admin(after)
 
     def _changed(self) -> None:
         self.watch.notify()
@@ -304,16 +310,16 @@ class Round:
     # What anybody may see
 
     @property
-    def live(self) -> CoordinatorPhase:
+    def live(self) -> Phase:
         """The phase of a round that has not ended; PeerFault(wrong-phase) otherwise."""
         if self.phase is None:
             raise wrong_phase(f"the round is {self.view().state}")
         return self.phase
 
     @property
-    def recovered(self) -> Recovered | None:
-        """The phase that only waits for the coordinator's own arithmetic, if the round is in it."""
-        return self.phase if isinstance(self.phase, Recovered) else None
+    def recovered(self) -> Summands | None:
+        """What only waits for the coordinator's own arithmetic, if the round is in that phase."""
+        return self.mode.summands(self.phase)
 
     @property
     def deadline_s(self) -> float | None:
@@ -324,14 +330,17 @@ class Round:
 
     def request_for(self, member: str) -> bytes | None:
         """The message that this member has to answer now; a certificate is news for everybody."""
-        message = self.phase.request_for(member) if self.phase is not None else self.closing
+        message = self.mode.request_for(self.phase, self.closing, member)
         return message.to_bytes() if message is not None else None
 
     def upload_view(self, member: str) -> UploadView:
         """What of a member's announced upload is missing."""
-        whole = self.final.uploaded if self.final else whole_uploads(self.attempt, self.live)
-        missing = () if member in whole else self._collecting().missing_chunks(member)
-        return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
+        if self.final is not None:
+            whole = member in (*self.final.uploaded, *self.final.helpers)
+        else:
+            whole = self.mode.is_whole(self.live, member)
+        missing = () if whole else self._collecting().missing_chunks(member)
+        return UploadView(member=member, chunks=self.mode.chunks_of(member), missing=missing)
 
     def view(self) -> RoundView:
         """The round as it stands."""
@@ -345,9 +354,9 @@ class Round:
     ) -> RoundView:
         return round_view(
             self.id,
-            self.attempt,
+            self.mode,
             self.live,
-            state=end or shown_state(self.live),
+            state=end or self.mode.state(self.live),
             ended=end is not None,
             version=self.version + (end is not None),
             deadline_s=None if end else self.deadline_s,
@@ -360,10 +369,11 @@ class Round:
         """Where a chunk is stored."""
         return f"uploads/{self.id}/{member}/{index}"
 
-    def _collecting(self) -> Collecting:
-        if not isinstance(self.phase, Collecting):
+    def _collecting(self) -> Collector:
+        collector = self.mode.collector(self.phase)
+        if collector is None:
             raise wrong_phase(f"the round is {self.view().state} and takes no uploads")
-        return self.phase
+        return collector
 
 
 def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:

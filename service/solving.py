@@ -23,13 +23,12 @@ from calibration import (
     weights_error_bound,
 )
 from protocol.causes import Cause
-from protocol.coordinator import Recovered
-from protocol.disputes import vertex_cover
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Evictions, Terms
+from protocol.messages import Terms
 from protocol.record import sign_record
-from protocol.rest import DisputeView, ResultRecord, SolutionView, SurvivorView
+from protocol.rest import ResultRecord, SolutionView, SurvivorView
+from service.modes import Summands
 from service.preflight import PROMISED_BITS
 from service.rounds import Round
 from service.storage.blobs import FileBlobs
@@ -45,7 +44,7 @@ class Outcome:
     documents: dict[str, bytes]
 
 
-def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningKey) -> Outcome:
+def compute(round_: Round, recovered: Summands, blobs: FileBlobs, key: SigningKey) -> Outcome:
     """Unmask, check, solve and sign.
 
     Raises:
@@ -54,41 +53,34 @@ def compute(round_: Round, recovered: Recovered, blobs: FileBlobs, key: SigningK
     attempt = recovered.attempt
     terms = attempt.opening.terms
     total = sum_of(round_, recovered, blobs)
-    members = len(recovered.summed)
+    vectors = recovered.vectors
     try:
-        statistics, solution = solve(terms, total, members)
+        statistics, solution = solve(terms, total, vectors)
     except CalibrationError as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
     weights, sums = save(solution.tensors), save({"sum": total})
     record = ResultRecord(
+        mode=round_.mode.name,
         round=round_.id,
         federation=attempt.roster.federation.hex(),
         cohort=attempt.manifest.cohort.hex(),
         context=attempt.context.hex(),
-        closing=recovered.past.closing.hex(),
+        closing=recovered.closing.hex(),
         terms=terms.hash.hex(),
         extractor=terms.extractor.hex(),
         statistic=terms.statistic,
-        members=len(attempt.members),
-        survivors=tuple(
-            SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.certificate.survivors
-        ),
-        disputes=tuple(
-            DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
-            for dispute in recovered.disputes
-        ),
-        dropped=tuple(sorted(vertex_cover(attempt.context, recovered.disputes))),
-        evicted=recovered.evicted,
+        survivors=tuple(SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.survivors),
         withheld=terms.withheld,
         records=statistics.records,
         weights_sha256=hashlib.sha256(weights).hexdigest(),
         sums_sha256=hashlib.sha256(sums).hexdigest(),
-        transcript=round_.noted.head.hex(),  # nothing is noted any more once the seeds are rebuilt
-        weights_error_bound=error_bound(terms, solution, members),
+        # nothing is noted any more once the seeds are rebuilt
+        transcript=round_.noted.head.hex() if round_.noted else None,
+        weights_error_bound=error_bound(terms, solution, vectors),
         solution=solution_view(solution),
+        **recovered.particulars(),
     )
-    evictions = Evictions(attempt.context, recovered.proofs).to_bytes()
-    return Outcome(sign_record(record, key), {WEIGHTS: weights, SUMS: sums, EVICTIONS: evictions})
+    return Outcome(sign_record(record, key), {WEIGHTS: weights, SUMS: sums, **recovered.documents()})
 
 
 def solution_view(solution: Solution) -> SolutionView:
@@ -105,14 +97,15 @@ def solution_view(solution: Solution) -> SolutionView:
     )
 
 
-def sum_of(round_: Round, recovered: Recovered, blobs: FileBlobs) -> npt.NDArray[np.int64]:
-    """The sum over the survivors that were not evicted, chunk by chunk from storage."""
-    unmasking = recovered.unmasking()
-    step = recovered.attempt.opening.terms.chunk_elements
-    total = np.empty(recovered.attempt.opening.terms.elements, np.int64)
+def sum_of(round_: Round, recovered: Summands, blobs: FileBlobs) -> npt.NDArray[np.int64]:
+    """The sum, chunk by chunk from storage."""
+    terms = recovered.attempt.opening.terms
+    total = np.empty(terms.elements, np.int64)
     for index in range(recovered.attempt.chunks):
-        packed = ((m, blobs.get(round_.chunk_name(m, index))) for m in unmasking.survivors)
-        total[index * step : (index + 1) * step] = unmasking.chunk(index, packed)
+        start = index * terms.chunk_elements
+        total[start : start + terms.chunk_elements] = recovered.chunk(
+            index, lambda owner, place: blobs.get(round_.chunk_name(owner, place))
+        )
     return total
 
 

@@ -1,13 +1,18 @@
 """What anybody may see of a cohort and of a round."""
 
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 from protocol.attempt import Attempt
-from protocol.coordinator import Collecting, CoordinatorPhase, Lost
-from protocol.messages import Certificate, Manifest
+from protocol.coordinator import CoordinatorPhase, Lost
+from protocol.messages import Manifest
 from protocol.parameters import Quorum
 from protocol.rest import Problem, QuorumView, RoundView
+from service.announced import survivors_of
 from service.preflight import terms_view
+
+if TYPE_CHECKING:
+    from service.modes import Mode, Phase
 
 Timeline = tuple[tuple[str, float], ...]
 """The states a round was in, each with its beginning in Unix time."""
@@ -27,10 +32,25 @@ def quorum_view(manifest: Manifest) -> QuorumView:
     )
 
 
+def member_fields(attempt: Attempt, phase: CoordinatorPhase) -> dict[str, Any]:
+    """What a view shows of an attempt in the members' mode alone."""
+    quorum, opening = attempt.quorum, attempt.opening
+    return {
+        "sequence": opening.sequence,
+        "attempt": opening.attempt,
+        "members": attempt.members,
+        "survivors_min": quorum.survivors_min,
+        "threshold": quorum.threshold,
+        "survivors": survivors_of(phase),
+        "evicted": getattr(phase, "evicted", ()),
+        "reported": tuple(sorted(phase.reports)) if isinstance(phase, Lost) else (),
+    }
+
+
 def round_view(
     round_id: str,
-    attempt: Attempt,
-    phase: CoordinatorPhase,
+    mode: "Mode",
+    phase: "Phase",
     *,
     state: str,
     ended: bool,
@@ -41,46 +61,27 @@ def round_view(
     transcript: bytes | None,
 ) -> RoundView:
     """A round in a phase."""
-    quorum, opening = attempt.quorum, attempt.opening
+    attempt = mode.attempt
     return RoundView.model_validate(
         {
             "round": round_id,
+            "mode": mode.name,
             "federation": attempt.roster.federation.hex(),
             "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),
-            "sequence": opening.sequence,
-            "attempt": opening.attempt,
             "state": state,
             "ended": ended,
             "version": version,
             "deadline_s": deadline_s,
-            "members": attempt.members,
-            "survivors_min": quorum.survivors_min,
-            "threshold": quorum.threshold,
-            "uploaded": whole_uploads(attempt, phase),
+            "uploaded": mode.uploaded(phase),
             "waiting_for": () if ended else phase.waiting_for(),
-            "survivors": _survivors(phase),
-            "evicted": getattr(phase, "evicted", ()),
-            "reported": tuple(sorted(phase.reports)) if isinstance(phase, Lost) else (),
             "fault": fault.model_dump() if fault else None,
             # A clock that was set back makes no phase shorter than nothing.
             "phase_seconds": {
                 name: round(max(0.0, until - since), 6) for (name, since), (_, until) in pairwise(timeline)
             },
-            "terms": terms_view(opening.terms),
+            "terms": terms_view(attempt.opening.terms),
             "transcript": transcript.hex() if transcript else None,
+            **mode.fields(phase),
         }
     )
-
-
-def whole_uploads(attempt: Attempt, phase: CoordinatorPhase) -> tuple[str, ...]:
-    """Members whose upload is whole, as far as the phase still knows."""
-    if isinstance(phase, Collecting):
-        return tuple(member for member in attempt.members if phase.whole(member))
-    uploads = getattr(phase, "uploads", None)
-    return tuple(uploads) if uploads is not None else _survivors(phase)
-
-
-def _survivors(phase: CoordinatorPhase) -> tuple[str, ...]:
-    certificate: Certificate | None = getattr(phase, "certificate", None)
-    return tuple(s.member for s in certificate.survivors) if certificate is not None else ()

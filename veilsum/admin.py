@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from client_sdk.files import make_private, sync_folder
 from protocol.codec import Reader
 from protocol.errors import Misuse
+from protocol.helpers.messages import HELPERS
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Roster
 from protocol.rest import Hex32, MemberId
@@ -51,6 +52,7 @@ class Draft(BaseModel):
     """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal.
 
     Attributes:
+        helpers: the four mask helpers, for rounds with helpers; none for rounds among members.
         withhold: whether classes that few members hold are kept out of every sum; to publish them is the admin's to sign.
     """
 
@@ -60,6 +62,7 @@ class Draft(BaseModel):
     coordinator: Hex32
     members: dict[MemberId, Hex32] = {}
     decryptors: list[MemberId] = []
+    helpers: list[MemberId] = []
     extractors: list[Hex32] = []
     readers: list[MemberId] = []
     withhold: bool = True
@@ -91,7 +94,12 @@ class Draft(BaseModel):
         fresh.replace(path)
 
     def sign(self, admin: SigningKey) -> Roster:
-        """The signed roster; PeerFault where the draft is not a valid one."""
+        """The signed roster; Misuse or PeerFault where the draft is not a valid one."""
+        if len(set(self.helpers)) not in {0, HELPERS}:
+            raise Misuse(
+                f"the draft names {len(set(self.helpers))} helpers: a round with helpers takes {HELPERS}, of {HELPERS} "
+                "organisations that do not collude; name them with --helper, or none"
+            )
         roster = Roster.make(
             admin,
             version_number=self.version,
@@ -99,7 +107,7 @@ class Draft(BaseModel):
             coordinator=bytes.fromhex(self.coordinator),
             members=tuple(Entry(name, bytes.fromhex(key)) for name, key in sorted(self.members.items())),
             decryptors=tuple(sorted(set(self.decryptors))),
-            helpers=(),
+            helpers=tuple(sorted(set(self.helpers))),
             extractors=tuple(sorted({bytes.fromhex(digest) for digest in self.extractors})),
             readers=tuple(sorted(set(self.readers))),
             withhold=int(self.withhold),
@@ -117,6 +125,7 @@ def revised(
     extractors: Sequence[str],
     decryptors: Sequence[str],
     readers: Sequence[str],
+    helpers: Sequence[str] = (),
     withhold: bool | None = None,
 ) -> Draft:
     """A draft with these changes, its version raised if they are any; the first version where there is none.
@@ -143,6 +152,7 @@ def revised(
             name: key for name, key in sorted({**before["members"], **named}.items()) if name not in remove
         },
         "decryptors": listed("decryptors", decryptors),
+        "helpers": listed("helpers", helpers),
         "extractors": listed("extractors", extractors),
         "readers": listed("readers", readers),
         "withhold": before.get("withhold", True) if withhold is None else withhold,

@@ -7,12 +7,14 @@ from veilsum.commands import (
     cohort,
     demo,
     federation,
+    helper,
     identity,
     join,
     ledger,
     privacy,
     round_,
     serve,
+    speak,
     train,
     verify,
 )
@@ -32,6 +34,8 @@ app.add_typer(cohort.app, name="cohort")
 app.add_typer(round_.app, name="round")
 app.add_typer(privacy.app, name="privacy")
 app.command("join")(join.join)
+app.add_typer(helper.app, name="helper")
+app.command("speak")(speak.speak)
 app.command("verify")(verify.verify)
 app.command("ledger")(ledger.ledger)
 app.command("calibrate")(calibrate.calibrate)

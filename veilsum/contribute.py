@@ -18,6 +18,7 @@ from veilsum import names
 from veilsum.console import clock, note
 from veilsum.features import Features, Labels, checked_features, of_file
 from veilsum.remote import changes, naming, operator, trust
+from veilsum.trust import TRUST
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,8 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
     record = result.record
     return {
         "round": record.round,
+        "mode": record.mode,
+        "trust": TRUST[record.mode],
         "counted": result.counted,
         "transcript": _transcript(result),
         "survivors": list(result.survivors),

@@ -7,6 +7,8 @@ from typing import Any
 from client_sdk.operator import Operator
 from protocol.attempt import Attempt, check_manifest
 from protocol.errors import Misuse
+from protocol.helpers.attempt import HelperAttempt
+from protocol.helpers.messages import HelperLost, set_outcome
 from protocol.messages import Lost, Roster
 from veilsum.admin import load_admin
 
@@ -100,3 +102,65 @@ class Papers:
         signed = Lost.make(admin, context=self.reports.context, reports=self.reports.reports)
         self.attempt.check_lost(signed)
         return signed
+
+
+@dataclass(frozen=True)
+class HelperPapers:
+    """What the admin is asked to sign over a round that helpers cannot end (helpers H9).
+
+    Attributes:
+        attempt: its roster is the admin's.
+        reports: unsigned: the set that helpers were shown, if they were.
+    """
+
+    attempt: HelperAttempt
+    reports: HelperLost
+
+    @classmethod
+    def fetch(cls, client: Operator, round_id: str, roster: Roster | None = None) -> "HelperPapers":
+        """Fetch opening and reports, and check that they are of one attempt; raises as `Papers.fetch`."""
+        view = client.round(round_id)
+        reports = client.helper_reports(round_id)
+        roster = roster or client.roster(view.federation)
+        attempt = HelperAttempt(roster, client.helper_opening(round_id))
+        if roster.hash != attempt.manifest.roster_hash:
+            raise Misuse(
+                f"the round was opened under another roster than version {roster.version_number}: pass that one's signed "
+                "file by --roster"
+            )
+        roster.verify_admin(roster.federation)
+        attempt.opening.verify(roster.coordinator, "coordinator")
+        attempt.check_context(reports.context, "coordinator")
+        return cls(attempt, reports)
+
+    def values(self) -> dict[str, Any]:
+        """Which outcomes would count as opened, for the admin to hold against what each helper says."""
+        return {
+            "mode": "helpers",
+            "counts_as_opened": [len(each.survivors) for each in self.reports.sets],
+            "outcomes": [
+                set_outcome(self.reports.context, self.reports.family, each.survivors).hex()
+                for each in self.reports.sets
+            ],
+            "ask": f"{', '.join(self.attempt.present)}: each runs `veilsum helper show FOLDER`; a set signed under another "
+            "outcome than these is missing here, and its helper would take no further part",
+        }
+
+    def sign(self, folder: Path, *, incomplete: bool) -> HelperLost:
+        """The admin's HelperLost over these sets.
+
+        Raises:
+            Misuse: the folder's key is not this federation's; or `incomplete` is false: nobody but the admin can know that all
+                helpers were asked.
+        """
+        admin = load_admin(folder)
+        if admin.public != self.attempt.roster.federation:
+            raise Misuse(f"{folder} holds another federation's admin key")
+        if not incomplete:
+            raise Misuse(
+                "the coordinator alone says which sets were signed: ask each helper by `veilsum helper show`, compare the "
+                "outcomes, then pass --incomplete"
+            )
+        return HelperLost.make(
+            admin, context=self.reports.context, family=self.reports.family, sets=self.reports.sets
+        )

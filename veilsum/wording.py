@@ -9,6 +9,10 @@ _SAID = {
     r"load it with Identity\.load, or choose": "see it with `veilsum identity show`, or choose",
     r"pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",
     r"finish it by contribute\('(\w+)'\) first": r"finish it by `veilsum join --round \1` first",
+    r"call Member\.speak if": "use `veilsum speak` if",
+    r"call Member\.contribute if": "use `veilsum join` if",
+    r"this client has not spoken in round (\w+)": r"this client has not spoken in round \1: use `veilsum speak` without --outcome",
+    r": pass the statistics$": ": pass --features",
     r"pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
 }
 

@@ -12,7 +12,6 @@ from fastapi.sse import EventSourceResponse, ServerSentEvent
 from protocol import rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.messages import Lost, Receipt, Refusal, Report, Reveal, Upload, Vote, parse
 from service import solving
 from service.problems import DECODING, declared
 from service.rounds import Round
@@ -33,7 +32,6 @@ from service.routes.common import (
 
 router = APIRouter(tags=["rounds"])
 MAX_CHUNK_BYTES = 32 << 20
-_ANSWERS = (Receipt, Vote, Refusal, Reveal, Report)
 
 
 @router.post(
@@ -48,6 +46,7 @@ _ANSWERS = (Receipt, Vote, Refusal, Reveal, Report)
         Cause.CARD_EXPIRED,
         Cause.TERMS_REFUSED,
         Cause.EXCEPTION_REFUSED,
+        Cause.LEDGER_REFUSED,
         *DECODING,
         Cause.BAD_SIGNATURE,
     ),
@@ -102,8 +101,7 @@ async def request_for(
     found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate."""
-    if member not in found.attempt.members:
-        raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
+    found.mode.check_asker(member)
     version = await here.changed(found.watch, after, wait_s)
     message = await asyncio.to_thread(found.request_for, member)
     headers = {rest.VERSION_HEADER: str(version)}
@@ -115,22 +113,27 @@ async def request_for(
 @router.put(
     rest.UPLOAD,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("an Upload message"),
+    openapi_extra=octets_in(
+        "an Upload message; with helpers a client's HelperUpload, or a helper's HelperSums"
+    ),
     responses=declared(
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
         Cause.WRONG_CONTEXT,
         Cause.UPLOAD_CONFLICT,
+        Cause.CONFLICT,
         *DECODING,
         Cause.UNKNOWN_MEMBER,
         Cause.BAD_SIGNATURE,
         Cause.UPLOAD_MISSHAPEN,
+        Cause.NOT_A_DECRYPTOR,
+        Cause.REVEAL_MISSHAPEN,
     ),
 )
 async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
     """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
-    upload = await asyncio.to_thread(Upload.from_bytes, body)
-    if upload.header.member != member:
+    owner, upload = await asyncio.to_thread(found.mode.announcement, body)
+    if owner != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the upload")
     await found.receive(upload, here.now())
     return found.upload_view(member)
@@ -169,7 +172,9 @@ async def put_chunk(
 @router.post(
     rest.ANSWERS,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Receipt, Vote, Refusal, Reveal or Report message"),
+    openapi_extra=octets_in(
+        "a Receipt, Vote, Refusal, Reveal or Report message; with helpers a HelperReceipt, HelperVote or HelperRefusal"
+    ),
     responses=declared(
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
@@ -186,8 +191,8 @@ async def put_chunk(
 )
 async def answer(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """A member's signed answer to what it was asked. The same again changes nothing."""
-    message = await asyncio.to_thread(parse, body)
-    if not isinstance(message, _ANSWERS):
+    message = await asyncio.to_thread(found.mode.parse, body)
+    if not isinstance(message, found.mode.answers):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
         )
@@ -222,7 +227,7 @@ async def reports(found: TheRound) -> Response:
 @router.post(
     rest.LOST,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Lost message"),
+    openapi_extra=octets_in("a Lost message; with helpers a HelperLost"),
     responses=declared(
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
@@ -235,7 +240,7 @@ async def reports(found: TheRound) -> Response:
 )
 async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     """Close a lost round (admin, by signature): every set reported counts as opened."""
-    await found.receive(await asyncio.to_thread(Lost.from_bytes, body), here.now())
+    await found.receive(await asyncio.to_thread(found.mode.lost, body), here.now())
     return found.view()
 
 
@@ -269,10 +274,11 @@ async def transcript(found: TheRound) -> Response:
 
 @router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
 async def result(found: TheRound, response: Response) -> rest.ResultRecord:
-    """The signed record of a finished round; its `link` header leads to the transcript that it names."""
+    """The signed record of a finished round; where it names a transcript, its `link` header leads there."""
     record = found.result()
-    where = rest.TRANSCRIPT.format(round_id=found.id)
-    response.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
+    if record.transcript is not None:
+        where = rest.TRANSCRIPT.format(round_id=found.id)
+        response.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
     return record
 
 

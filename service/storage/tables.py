@@ -49,6 +49,16 @@ cards = Table(
     PrimaryKeyConstraint("cohort", "member"),
 )
 
+# Apart from members' cards: a cohort's id is made alike in both modes.
+helper_cards = Table(
+    "helper_cards",
+    metadata,
+    Column("cohort", String(64), nullable=False),
+    Column("member", String(64), nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    PrimaryKeyConstraint("cohort", "member"),
+)
+
 rounds = Table(
     "rounds",
     metadata,

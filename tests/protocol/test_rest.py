@@ -19,7 +19,9 @@ def test_paths_are_different_and_versioned() -> None:
     assert len(set(PATHS.values())) == len(PATHS)
     assert all(path.startswith("/v1/") for name, path in PATHS.items() if name != "HEALTH")
     placeholders = {f for path in PATHS.values() for _, f, _, _ in string.Formatter().parse(path) if f}
-    assert placeholders == {"federation", "cohort", "member", "round_id", "index", "context", "combination"}
+    assert placeholders == {
+        *("federation", "cohort", "member", "round_id", "index", "context", "combination", "position"),
+    }
 
 
 @pytest.mark.parametrize("name", FIELDS)

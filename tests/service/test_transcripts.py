@@ -237,7 +237,7 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
         assert server.coordinator.blobs.get(f"transcripts/{round_id}") == written
         assert (await verdict(server, party, round_id)).findings == ()
         await server.tidy(round_id)
-        assert server.coordinator.rounds[round_id].noted == Transcript(())
+        assert server.coordinator.rounds[round_id].noted is None
     async with running(tmp_path / "crash") as server:
         assert server.coordinator.rounds[round_id].transcript() == written
         assert json.loads(written)["veilsum-transcript"] == 2

@@ -28,11 +28,12 @@ PATHS = dict(commands())
 
 def test_the_commands_are_those_that_are_promised() -> None:
     assert {" ".join(path) for path, command in PATHS.items() if not hasattr(command, "commands")} == {
-        *("demo", "serve", "join", "verify", "ledger", "calibrate", "train"),
+        *("demo", "serve", "join", "speak", "verify", "ledger", "calibrate", "train"),
         *("federation new", "federation roster", "federation sign", "identity new", "identity show"),
         *("cohort open", "cohort status", "cohort watch", "cohort close"),
         *("round open", "round status", "round watch", "round cancel", "round lost", "round exception"),
         *("round combine", "round combined", "round transcript", "privacy plan"),
+        *("helper run", "helper show"),
     }
 
 

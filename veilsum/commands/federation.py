@@ -42,6 +42,12 @@ def roster(
         list[str] | None, typer.Option(help="Digest of an approved feature extractor; repeat.")
     ] = None,
     decryptor: Annotated[list[str] | None, typer.Option(help="Id of a nominated decryptor; repeat.")] = None,
+    helper: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Id of a mask helper, which is a --member too; four of them, for rounds with helpers."
+        ),
+    ] = None,
     reader: Annotated[
         list[str] | None, typer.Option(help="Id of a member that may read the sums; repeat.")
     ] = None,
@@ -77,6 +83,7 @@ def roster(
             remove=remove or (),
             extractors=extractor or (),
             decryptors=decryptor or (),
+            helpers=helper or (),
             readers=reader or (),
             withhold=None if publish is None else not publish,
         )
@@ -86,6 +93,7 @@ def roster(
                 "draft": str(draft),
                 "version": changed.version,
                 "members": sorted(changed.members),
+                "helpers": sorted(changed.helpers),
                 "rare_classes": "withheld" if changed.withhold else "published",
             },
             as_json=json_,
@@ -128,6 +136,7 @@ def sign(
                 "roster": str(target),
                 "version": signed.version_number,
                 "members": len(signed.members),
+                "helpers": list(signed.helpers),
                 "federation": signed.federation.hex(),
                 "rare_classes": "withheld" if signed.withhold else "published",
                 "hash": signed.hash.hex(),

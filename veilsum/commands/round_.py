@@ -13,7 +13,7 @@ RoundId = Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")
 
 @app.command("open")
 def open_(
-    cohort: Annotated[str, typer.Argument(help="The cohort's id.")],
+    cohort: Annotated[str, typer.Argument(help="The cohort's id; with --mode helpers the federation's.")],
     dim: Annotated[int, typer.Option(help="Features that the extractor gives.", min=1)],
     classes: Annotated[int, typer.Option(help="Classes.", min=1)],
     extractor: Annotated[str, typer.Option(help="Digest of the extractor, from the roster's list.")],
@@ -25,6 +25,23 @@ def open_(
     ] = None,
     ridge: Annotated[
         list[float] | None, typer.Option(help="λ; repeat for a grid.", show_default="GCV over a grid")
+    ] = None,
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="Who takes the masks off: members among themselves, or four mask helpers, which is another trust statement."
+        ),
+    ] = "members",
+    records_cap: Annotated[
+        int | None, typer.Option(help="With helpers: most records of one client.", min=1, show_default="none")
+    ] = None,
+    colluders: Annotated[
+        int | None,
+        typer.Option(help="With helpers: clients that may collude.", min=0, show_default="a quarter of them"),
+    ] = None,
+    survivors_min: Annotated[
+        int | None,
+        typer.Option(help="With helpers: fewest clients in a sum.", min=3, show_default="colluders + 3"),
     ] = None,
     exception: Annotated[
         list[Path] | None,
@@ -38,31 +55,45 @@ def open_(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Open the cohort's next round, or the next attempt of one that ended VOID."""
+    """Open the cohort's next round, or the next attempt of one that ended VOID; with helpers, the federation's."""
     with reported(as_json=json_):
-        from protocol.rest import RoundRequest, WindowsModel  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.names import cohort_id, extractor_digest  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse  # noqa: PLC0415 - as above
+        from protocol.rest import (  # noqa: PLC0415 - `--help` stays quick
+            HelperRoundRequest,
+            RoundRequest,
+            WindowsModel,
+        )
+        from veilsum.names import cohort_id, extractor_digest, federation_id  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         windows = WindowsModel(
             upload_s=upload_s, check_s=answer_s, freeze_s=answer_s, reveal_s=answer_s, grace_s=grace_s
         )
-        request = RoundRequest.model_validate(
-            {
-                "dim": dim,
-                "classes": classes,
-                "extractor": extractor_digest(extractor),
-                "bias": bias,
-                "lattice": lattice,
-                "ring_bits": ring_bits,
-                "records_max": records_max,
-                "ridges": ridge or (),
-                "windows": windows,
-                "exceptions": [path.read_bytes().hex() for path in exception or ()],
-            }
-        )
+        values = {
+            "dim": dim,
+            "classes": classes,
+            "extractor": extractor_digest(extractor),
+            "bias": bias,
+            "lattice": lattice,
+            "ring_bits": ring_bits,
+            "records_max": records_max,
+            "ridges": ridge or (),
+            "windows": windows,
+            "exceptions": [path.read_bytes().hex() for path in exception or ()],
+        }
+        numbers = {"records_cap": records_cap, "colluders": colluders, "survivors_min": survivors_min}
+        if mode == "helpers":
+            request = HelperRoundRequest.model_validate({**values, "mode": mode, **numbers})
+            federation = federation_id(cohort)
+            with operator(url, token, ca) as client:
+                _show(client.open_helper_round(federation, request), as_json=json_)
+            return
+        if mode != "members" or set(numbers.values()) != {None}:
+            raise Misuse(
+                "--records-cap, --colluders and --survivors-min go with --mode helpers; --mode is members or helpers"
+            )
         with operator(url, token, ca) as client:
-            _show(client.open_round(cohort_id(cohort), request), as_json=json_)
+            _show(client.open_round(cohort_id(cohort), RoundRequest.model_validate(values)), as_json=json_)
 
 
 @app.command()
@@ -119,7 +150,11 @@ def lost(
         typer.Option(help="The admin's folder: sign and close it.", show_default="only show the reports"),
     ] = None,
     incomplete: Annotated[
-        bool, typer.Option("--incomplete", help="Sign although fewer decryptors than needed have reported.")
+        bool,
+        typer.Option(
+            "--incomplete",
+            help="Sign although fewer decryptors than needed have reported; with helpers, once all were asked.",
+        ),
     ] = False,
     roster: Annotated[
         Path | None,
@@ -133,16 +168,17 @@ def lost(
     with reported(as_json=json_):
         from protocol.messages import Roster  # noqa: PLC0415 - `--help` stays quick
         from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.lost import Papers  # noqa: PLC0415 - as above
+        from veilsum.lost import HelperPapers, Papers  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         name = names.round_id(round_id)
         known = Roster.from_bytes(roster.read_bytes()) if roster else None
         with operator(url, ca=ca) as client:
-            papers = Papers.fetch(client, name, known)
+            with_helpers = client.round(name).mode == "helpers"
+            papers = (HelperPapers if with_helpers else Papers).fetch(client, name, known)
             values: dict[str, Any] = {"round": name, **papers.values()}
             if folder is None:
-                values["state"] = "lost"
+                values["state"] = client.round(name).state
                 note("Not signed: the admin closes it with --folder ADMIN.")
             else:
                 values["state"] = client.close_lost(name, papers.sign(folder, incomplete=incomplete)).state
@@ -307,31 +343,46 @@ def _show(view: Any, *, as_json: bool) -> None:
     if as_json:
         say(view.model_dump(mode="json"), as_json=True)
         return
+    from veilsum.trust import TRUST  # noqa: PLC0415 - as above
+
     values: dict[str, Any] = {
         "round": view.round,
+        "mode": view.mode,
+        "trust": TRUST[view.mode],
         "state": view.state,
         "place": f"round {view.sequence}, attempt {view.attempt}",
         "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
     }
-    if view.waiting_for:
-        values["waiting_for"] = f"{', '.join(view.waiting_for)} until {clock(view.deadline_s)}"
-    if view.survivors:
-        values["survivors"] = view.survivors
-    if view.evicted:
-        values["evicted"] = view.evicted
-    if view.phase_seconds:
-        values["seconds"] = view.phase_seconds
-    if view.transcript is not None:
-        values["transcript"] = view.transcript
+    waiting = f"{', '.join(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
+    known = {
+        "helpers": view.helpers,
+        "waiting_for": waiting,
+        "survivors": view.survivors,
+        "evicted": view.evicted,
+        "seconds": view.phase_seconds,
+        "transcript": view.transcript,
+    }
+    values |= {name: value for name, value in known.items() if value}
     if view.fault is not None:
         values["why"] = f"{view.fault.cause}: {view.fault.detail}"
         if view.fault.rounds:
             values |= {"would_expose": view.fault.group, "together_with": view.fault.rounds}
-    if view.state in _NEXT:
-        values["next"] = _NEXT[view.state].format(round=view.round)
+    if (following := _next(view)) is not None:
+        values["next"] = following.format(round=view.round)
     say(values, as_json=False, title="Round")
 
 
+def _next(view: Any) -> str | None:
+    """What somebody has to do now, if anything."""
+    if view.mode == "helpers" and view.waiting_for and view.deadline_s is None:
+        return _STUCK
+    return _NEXT.get(view.state)
+
+
+_STUCK = (
+    "it waits for these helpers to come back; if they cannot, the admin asks each helper by `veilsum helper show` and runs "
+    "`veilsum round lost {round} --folder ADMIN`"
+)
 _NEXT = {
     "lost": "no certificate can be had. Each decryptor runs its command again and reports what it signed; then the admin runs "
     "`veilsum round lost {round} --folder ADMIN`",

@@ -12,7 +12,10 @@ BROKEN, NO_TRANSCRIPT = 1, 2
 
 def verify(
     path: Annotated[
-        Path, typer.Argument(help="A result's folder, as `veilsum join` saved it; or a transcript's file.")
+        Path,
+        typer.Argument(
+            help="A result's folder, as `veilsum join` or `veilsum speak` saved it; or a transcript's file."
+        ),
     ],
     admin_key: Annotated[
         str | None, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key that you pinned.")
@@ -53,12 +56,9 @@ def verify(
 
 
 def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> None:
-    from client_sdk import Result  # noqa: PLC0415 - `--help` stays quick
-    from veilsum.contribute import summary  # noqa: PLC0415 - as above
+    from veilsum.speaking import verified  # noqa: PLC0415 - `--help` stays quick
 
-    result = Result.load(folder)
-    result.verify(pinned)
-    say({**_against(pinned), **summary(result, folder)}, as_json=as_json, title="Verified")
+    say({**_against(pinned), **verified(folder, pinned)}, as_json=as_json, title="Verified")
 
 
 def _transcript(

@@ -1,11 +1,10 @@
 """How an attempt ends: with agreed sums of the masks, VOID, or LOST (helpers H8, H9)."""
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import ClassVar
 
 from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import PeerFault
 from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting
 from protocol.helpers.messages import (
     HelperCertificate,
@@ -15,9 +14,7 @@ from protocol.helpers.messages import (
     HelperRefusal,
     HelperSums,
     HelperVote,
-    survivors_tree,
 )
-from protocol.merkle import Tree
 from protocol.messages.base import Message
 
 
@@ -70,28 +67,9 @@ class Recovered(Ended):
         """The certified survivors."""
         return self.closing
 
-    @cached_property
-    def _tree(self) -> Tree:
-        return survivors_tree(self.closing.survivors)
-
-    @cached_property
-    def _places(self) -> dict[str, int]:
-        return {survivor.member: place for place, survivor in enumerate(self.closing.survivors)}
-
     def counted(self, client: str) -> HelperCounted:
         """The proof that a client's upload is in the sum; Misuse for one that is not."""
-        place = self._places.get(client)
-        if place is None:
-            raise Misuse(f"{client} is no survivor")
-        return HelperCounted(
-            context=self.attempt.context,
-            survivor=self.closing.survivors[place],
-            root=self._tree.root,
-            place=place,
-            count=self._tree.count,
-            path=tuple(self._tree.path(place)),
-            votes=self.closing.votes,
-        )
+        return self.closing.counted(client)
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
 from protocol.codec import U32, Digest, Fixed, Id, Many, Nested, Signature, Struct
-from protocol.errors import PeerFault
+from protocol.errors import Misuse, PeerFault
 from protocol.helpers.messages.base import HELPERS, MAX_CLIENTS, HelperKind
 from protocol.helpers.messages.upload import Path
 from protocol.merkle import Tree
@@ -146,7 +146,31 @@ class HelperCertificate(Message):
         """The hash that every vote must carry."""
         if self.void:
             return void_hash(self.context, self.reason)
-        return set_outcome(self.context, self.family, self.survivors)
+        return root_outcome(self.context, self.family, self._tree.root)
+
+    @cached_property
+    def _tree(self) -> Tree:
+        return survivors_tree(self.survivors)
+
+    @cached_property
+    def places(self) -> dict[str, int]:
+        """Each survivor's place among them."""
+        return {survivor.member: place for place, survivor in enumerate(self.survivors)}
+
+    def counted(self, client: str) -> "HelperCounted":
+        """The proof that a client's upload is in the sum; Misuse for one that is not."""
+        place = self.places.get(client)
+        if place is None:
+            raise Misuse(f"{client} is no survivor")
+        return HelperCounted(
+            context=self.context,
+            survivor=self.survivors[place],
+            root=self._tree.root,
+            place=place,
+            count=self._tree.count,
+            path=tuple(self._tree.path(place)),
+            votes=self.votes,
+        )
 
     @property
     def ended(self) -> Ended:

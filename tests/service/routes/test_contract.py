@@ -20,8 +20,14 @@ BINARY = [
     ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
     ("post", "/v1/rounds/{r}/answers"),
     ("post", "/v1/rounds/{r}/lost"),
+    ("put", "/v1/federations/{f}/helpers/m-0/card"),
 ]
-JSON = ["/v1/federations/{f}/cohorts", "/v1/cohorts/{c}/rounds", "/v1/rounds/{r}/cancel"]
+JSON = [
+    "/v1/federations/{f}/cohorts",
+    "/v1/cohorts/{c}/rounds",
+    "/v1/rounds/{r}/cancel",
+    "/v1/federations/{f}/helpers/rounds",
+]
 
 
 def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
@@ -69,6 +75,7 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         ("put", rest.CHUNK),
         ("post", rest.ANSWERS),
         ("post", rest.LOST),
+        ("put", rest.HELPER_CARD),
     }
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 

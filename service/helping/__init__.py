@@ -1,0 +1,1 @@
+"""Rounds with mask helpers (docs/helpers.md) as the coordinator serves them."""

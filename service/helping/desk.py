@@ -1,0 +1,139 @@
+"""A federation's helpers at the coordinator: cards for the next attempt, and how every earlier one has ended.
+
+Nothing here is kept but the cards: the history is the rounds' own closings, in order.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import replace
+
+from sqlalchemy import insert, select
+
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.helpers.coordinator import Enrolling
+from protocol.helpers.messages import HELPERS, Ended, HelperCard, HelperCertificate, HelperLost
+from protocol.messages import Roster
+from protocol.rest import HelpersView
+from service.modes import AnyClosing
+from service.problems import not_found, wrong_phase
+from service.rounds import Round
+from service.storage.database import Database
+from service.storage.tables import helper_cards
+from service.watch import Watch
+
+
+class Desk:
+    """One federation's.
+
+    Attributes:
+        roster: the newest; cards are for it.
+        rounds: attempts with helpers, oldest first. One at a time: all but the last have ended.
+    """
+
+    def __init__(self, database: Database, roster: Roster) -> None:
+        self.roster = roster
+        self.rounds: list[Round] = []
+        self.watch = Watch(lambda: self.version)
+        self._database, self._lock = database, asyncio.Lock()
+        self._history: tuple[Ended, ...] = ()
+        self._enrolling: Enrolling | None = None
+
+    def opened(self, rounds: Iterable[Round]) -> None:
+        """Rounds of this federation stand in the database."""
+        self.rounds.extend(rounds)
+        self.watch.notify()
+
+    @property
+    def live(self) -> Round | None:
+        """The attempt that runs."""
+        return self.rounds[-1] if self.rounds and self.rounds[-1].final is None else None
+
+    @property
+    def _ended(self) -> int:
+        return len(self.rounds) - (self.live is not None)
+
+    @property
+    def history(self) -> tuple[Ended, ...]:
+        """How each attempt has ended, oldest first."""
+        for round_ in self.rounds[len(self._history) : self._ended]:
+            self._history += (_closing(round_).ended,)
+        return self._history
+
+    def closing(self, position: int) -> AnyClosing:
+        """How attempt `position` has ended; PeerFault(not-found) before it has."""
+        if position >= self._ended:
+            raise not_found("attempt that has ended")
+        return _closing(self.rounds[position])
+
+    async def enrolling(self) -> Enrolling:
+        """The cards of the next attempt so far."""
+        known, counter = self._enrolling, self._ended
+        if known is None or (known.roster.hash, known.counter) != (self.roster.hash, counter):
+            known = await asyncio.to_thread(Enrolling.after, self.roster, self.history, 1)
+            async with self._database.reading() as connection:
+                query = select(helper_cards.c.body).where(helper_cards.c.cohort == known.cohort.hex())
+                stored = [HelperCard.from_bytes(body) for body in (await connection.execute(query)).scalars()]
+            known = self._enrolling = replace(known, cards={card.member: card for card in stored})
+        return known
+
+    async def receive(self, card: HelperCard, now_s: float) -> None:
+        """Take a helper's card for the next attempt durably."""
+        async with self._lock:
+            if self.live is not None:
+                raise wrong_phase(
+                    f"round {self.live.id} has opened without this card: wait for its end, then send the next"
+                )
+            before = await self.enrolling()
+            after = before.receive(card, now_s)
+            if before.cards.get(card.member) == card:
+                return
+            async with self._database.transaction() as connection:
+                # Again where a card has expired, or an earlier commit was reported as failed.
+                await connection.execute(
+                    insert(helper_cards)
+                    .prefix_with("OR REPLACE")
+                    .values(cohort=card.cohort.hex(), member=card.member, body=card.to_bytes())
+                )
+            self._enrolling = after
+        self.watch.notify()
+
+    async def ready(self, now_s: float) -> Enrolling:
+        """The cards in force; PeerFault(cohort-too-small) names the helpers without one where they are too few."""
+        enrolling = await self.enrolling()
+        in_force = {helper: card for helper, card in enrolling.cards.items() if now_s < card.expires_s}
+        missing = sorted(set(self.roster.helpers) - set(in_force))
+        if len(missing) > 1:
+            raise PeerFault(
+                Cause.COHORT_TOO_SMALL,
+                f"no card for attempt {enrolling.counter} of {', '.join(missing)}: three helpers of {HELPERS} take part at "
+                "the least; let them run `veilsum helper run`",
+                missing,
+            )
+        return replace(enrolling, cards=in_force)
+
+    @property
+    def version(self) -> int:
+        """Grows with every roster, attempt, end and card."""
+        cards_ = self._enrolling.cards if self._enrolling is not None else {}
+        return (self.roster.version_number << 24) + 8 * self._ended + (5 if self.live else len(cards_))
+
+    async def view(self, now_s: float) -> HelpersView:
+        """What anybody may see."""
+        enrolling = await self.enrolling()
+        return HelpersView(
+            federation=self.roster.federation.hex(),
+            roster_version=self.roster.version_number,
+            counter=enrolling.counter,
+            cohort=enrolling.cohort.hex(),
+            helpers=self.roster.helpers,
+            cards=tuple(sorted(h for h, card in enrolling.cards.items() if now_s < card.expires_s)),
+            round=self.live.id if self.live else None,
+            version=self.version,
+        )
+
+
+def _closing(round_: Round) -> HelperCertificate | HelperLost:
+    closing = round_.end()
+    assert isinstance(closing, HelperCertificate | HelperLost)
+    return closing

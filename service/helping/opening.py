@@ -1,0 +1,133 @@
+"""A federation's rounds with mask helpers: opened, loaded again, and kept apart from those of the other mode."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from sqlalchemy import Row, insert
+
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.helpers.attempt import HelperAttempt, clients_of
+from protocol.helpers.coordinator import HelperWindows
+from protocol.helpers.messages import HELPERS, HelperKind, HelperOpening
+from protocol.identity import SigningKey
+from protocol.rest import HelperRoundRequest, ModeName, WindowsModel
+from service.federations import Federations
+from service.helping.desk import Desk
+from service.helping.mode import HelpersMode
+from service.keeper import Keeper
+from service.preflight import helper_terms_of
+from service.rounds import Round
+from service.storage.blobs import FileBlobs
+from service.storage.database import Database
+from service.storage.tables import rounds
+
+
+class Helping:
+    """Every federation's helpers.
+
+    Args:
+        database: rows.
+        blobs: chunks.
+        keeper: is woken by the rounds.
+        federations: their rosters.
+    """
+
+    def __init__(
+        self, database: Database, blobs: FileBlobs, keeper: Keeper, federations: Federations
+    ) -> None:
+        self._database, self._blobs, self._keeper, self._federations = database, blobs, keeper, federations
+        self._desks: dict[str, Desk] = {}
+
+    @property
+    def desks(self) -> Iterable[Desk]:
+        """Those that somebody has asked for."""
+        return self._desks.values()
+
+    async def desk(self, federation: str) -> Desk:
+        """A federation's; PeerFault(not-found), or weak-parameters where its roster names no four helpers."""
+        roster = await self._federations.roster(federation)
+        if len(roster.helpers) != HELPERS:
+            raise PeerFault(
+                Cause.WEAK_PARAMETERS,
+                f"roster version {roster.version_number} names {len(roster.helpers)} helpers, not {HELPERS}: have the admin "
+                "name them with `veilsum federation roster --helper`",
+                ["admin"],
+            )
+        desk = self._desks.setdefault(federation, Desk(self._database, roster))
+        if desk.roster.hash != roster.hash:
+            desk.roster = roster
+            desk.watch.notify()
+        return desk
+
+    async def open(
+        self, federation: str, request: HelperRoundRequest, key: SigningKey, now_s: float
+    ) -> Round:
+        """Sign and store the next attempt; PeerFault as `Desk.ready`, the preflight, and `HelperAttempt.check`."""
+        desk = await self.desk(federation)
+        enrolling = await desk.ready(now_s)
+        enrolling = enrolling.asking(request.records_cap, request.colluders, request.survivors_min)
+        terms = helper_terms_of(request, desk.roster, len(clients_of(desk.roster)), now_s)
+        attempt = enrolling.attempt(terms, key, now_s)
+        round_ = self._round(desk, attempt, request.windows, now_s)
+        async with self._database.transaction() as connection:
+            await connection.execute(
+                insert(rounds).values(
+                    id=round_.id,
+                    federation=federation,
+                    cohort=attempt.manifest.cohort.hex(),
+                    sequence=attempt.manifest.counter,
+                    attempt=0,
+                    opening=attempt.opening.to_bytes(),
+                    windows=request.windows.model_dump_json(),
+                    opened_s=now_s,
+                )
+            )
+        desk.opened([round_])
+        return round_
+
+    async def load(self, row: Row[tuple[object, ...]], not_before_s: float, *, littered: bool) -> Round:
+        """A stored attempt, as it was when the last process stopped."""
+        opening = HelperOpening.from_bytes(row.opening)
+        roster = await self._federations.roster_named(row.federation, opening.manifest.roster_hash)
+        # The newest roster may name other helpers, or none: the desk is made of whichever there was.
+        desk = self._desks.setdefault(row.federation, Desk(self._database, roster))
+        windows = WindowsModel.model_validate_json(row.windows)
+        round_ = self._round(desk, HelperAttempt(roster, opening), windows, row.opened_s)
+        if row.final is not None:
+            round_.restore(row, littered=littered)
+        else:
+            await round_.resume(not_before_s)
+        desk.opened([round_])
+        return round_
+
+    def _round(self, desk: Desk, attempt: HelperAttempt, windows: WindowsModel, opened_s: float) -> Round:
+        given = HelperWindows(windows.upload_s, windows.check_s, windows.freeze_s, windows.reveal_s)
+        return Round(
+            self._database, self._blobs, partial(self._changed, desk), HelpersMode(attempt, given), opened_s
+        )
+
+    def _changed(self, desk: Desk) -> None:
+        desk.watch.notify()
+        self._keeper.wake()
+
+
+def is_with_helpers(opening: bytes) -> bool:
+    """Whether a stored opening is of the helpers' mode."""
+    return opening[1] == HelperKind.OPENING
+
+
+def refuse_other_mode(rounds_: Iterable[Round], federation: str, mode: ModeName) -> None:
+    """A federation runs in one mode: nobody keeps a ledger over both (helpers H9).
+
+    Raises:
+        PeerFault: ledger-refused.
+    """
+    for round_ in rounds_:
+        if round_.attempt.roster.federation.hex() == federation and round_.mode.name != mode:
+            raise PeerFault(
+                Cause.LEDGER_REFUSED,
+                f"this federation has opened round {round_.id} in the mode '{round_.mode.name}': sums of both modes could be "
+                f"combined, and nobody keeps a ledger over both. Make another federation for rounds in the mode '{mode}', "
+                "over other records",
+            )
