@@ -66,10 +66,17 @@ class Desk:
             raise not_found("attempt that has ended")
         return _closing(self.rounds[position])
 
+    @property
+    def _known(self) -> Enrolling | None:
+        """The cards as they were loaded, if they are the next attempt's under the newest roster."""
+        known = self._enrolling
+        fits = known is not None and (known.roster.hash, known.counter) == (self.roster.hash, self._ended)
+        return known if fits else None
+
     async def enrolling(self) -> Enrolling:
         """The cards of the next attempt so far."""
-        known, counter = self._enrolling, self._ended
-        if known is None or (known.roster.hash, known.counter) != (self.roster.hash, counter):
+        known = self._known
+        if known is None:
             known = await asyncio.to_thread(Enrolling.after, self.roster, self.history, 1)
             async with self._database.reading() as connection:
                 query = select(helper_cards.c.body).where(helper_cards.c.cohort == known.cohort.hex())
@@ -115,8 +122,8 @@ class Desk:
     @property
     def version(self) -> int:
         """Grows with every roster, attempt, end and card."""
-        cards_ = self._enrolling.cards if self._enrolling is not None else {}
-        return (self.roster.version_number << 24) + 8 * self._ended + (5 if self.live else len(cards_))
+        cards = len(self._known.cards) if self._known is not None else 0
+        return (self.roster.version_number << 24) + 8 * self._ended + (5 if self.live else cards)
 
     async def view(self, now_s: float) -> HelpersView:
         """What anybody may see."""

@@ -1,6 +1,7 @@
 """A federation's rounds with mask helpers: opened, loaded again, and kept apart from those of the other mode."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 
 from sqlalchemy import Row, insert
@@ -65,8 +66,12 @@ class Helping:
     ) -> Round:
         """Sign and store the next attempt; PeerFault as `Desk.ready`, the preflight, and `HelperAttempt.check`."""
         desk = await self.desk(federation)
-        enrolling = await desk.ready(now_s)
-        enrolling = enrolling.asking(request.records_cap, request.colluders, request.survivors_min)
+        enrolling = replace(
+            await desk.ready(now_s),
+            cap=request.records_cap,
+            colluders=request.colluders,
+            survivors_min=request.survivors_min,
+        )
         terms = helper_terms_of(request, desk.roster, len(clients_of(desk.roster)), now_s)
         attempt = enrolling.attempt(terms, key, now_s)
         round_ = self._round(desk, attempt, request.windows, now_s)

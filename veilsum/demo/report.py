@@ -12,6 +12,7 @@ from training import plots
 from veilsum.demo.facts import Facts
 from veilsum.demo.story import exactness, knowledge, lead, method, steps
 from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, seconds
+from veilsum.trust import TRUST
 
 _IDENTITIES = {
     "federation": "federation: the admin's public key",
@@ -31,6 +32,7 @@ def render(facts: Facts) -> str:
         title=escape(f"veilsum demo, seed {facts.seed}"),
         seed=facts.seed,
         members=len(facts.members),
+        trust=escape(TRUST["members"].replace("`", "")),
         lead=lead(facts),
         bars="".join(_bars(facts)),
         figures="".join(_figures(facts)),

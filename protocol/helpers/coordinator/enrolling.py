@@ -60,10 +60,6 @@ class Enrolling:
             raise PeerFault(Cause.CARD_CONFLICT, f"{card.member} has sent another card", [card.member])
         return replace(self, cards={**self.cards, card.member: card})
 
-    def asking(self, cap: int, colluders: int | None, survivors_min: int | None) -> "Enrolling":
-        """The same cards for an attempt with these numbers: cards bind none of them."""
-        return replace(self, cap=cap, colluders=colluders, survivors_min=survivors_min)
-
     def attempt(self, terms: Terms, key: SigningKey, now_s: float) -> HelperAttempt:
         """Sign the opening, once three helpers or four have come; PeerFault as `HelperAttempt.check`."""
         clients = len(clients_of(self.roster))

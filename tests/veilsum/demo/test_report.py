@@ -61,6 +61,12 @@ def test_the_page_is_whole_and_tells_the_run(make_facts: Callable[..., Facts]) -
     assert "$" not in page.text
 
 
+def test_it_says_its_mode_and_what_that_trusts(make_facts: Callable[..., Facts]) -> None:
+    page = Page(render(make_facts()))
+    assert "The mode of this round was members" in page.text
+    assert "no two organisations are trusted more than others" in page.text
+
+
 def test_it_needs_nothing_from_outside(make_facts: Callable[..., Facts]) -> None:
     text = render(make_facts())
     page = Page(text)
