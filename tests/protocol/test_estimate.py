@@ -12,10 +12,10 @@ ELEMENTS = 947_940  # packed V and U at l = 1280, C = 100
 @pytest.mark.parametrize(
     ("members", "lost", "ring_bits", "member_ms", "upload_mb", "coordinator_ms"),
     [
-        (10, 1, 32, 12, 3.8, 37),
-        (10, 1, 48, 16, 5.7, 56),
-        (100, 10, 32, 77, 4.4, 793),
-        (100, 10, 48, 108, 6.3, 1_204),
+        (10, 1, 32, 11, 3.8, 34),
+        (10, 1, 48, 16, 5.7, 54),
+        (100, 10, 32, 78, 4.4, 780),
+        (100, 10, 48, 108, 6.2, 1_229),
     ],
 )
 def test_measured_rounds_cost_once_to_twice_the_estimate(
