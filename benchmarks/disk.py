@@ -144,7 +144,7 @@ class FolderShelf:
     """A file of records of one width, a delivery each: dealer after dealer in order of arrival, place after place."""
 
     def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         weakref.finalize(self, os.close, self._file)
         self._first: dict[str, int] = {}  # a dealer's first record
         self._records, self._width_bytes = 0, 0

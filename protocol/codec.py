@@ -17,7 +17,7 @@ import struct
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Protocol, Self, cast, dataclass_transform, get_type_hints
 
 from protocol.causes import Cause
@@ -188,17 +188,27 @@ class Name:
 
     def encode(self, value: str) -> bytes:
         """Length, then ASCII."""
-        if not _name(value):
-            raise Misuse(f"{value!r} is not a name: use 1 to 64 of a-z, 0-9 and '-'")
-        return len(value).to_bytes(1, "little") + value.encode("ascii")
+        return _encoded_name(value)
 
     def decode(self, reader: Reader) -> str:
         """Length, then ASCII."""
-        raw = reader.take(reader.uint(1))
-        value = raw.decode("ascii", "replace")
-        if not _name(value):
-            raise PeerFault(Cause.MALFORMED, "a name is not 1 to 64 of a-z, 0-9 and '-'")
-        return sys.intern(value)  # receipts of 10,000 ids each then hold the same ones
+        return _decoded_name(reader.take(reader.uint(1)))
+
+
+# A cohort's ids stand in most messages, and in a receipt or a freeze all of them.
+@lru_cache(1 << 14)
+def _encoded_name(value: str) -> bytes:
+    if not _name(value):
+        raise Misuse(f"{value!r} is not a name: use 1 to 64 of a-z, 0-9 and '-'")
+    return len(value).to_bytes(1, "little") + value.encode("ascii")
+
+
+@lru_cache(1 << 14)
+def _decoded_name(raw: bytes) -> str:
+    value = raw.decode("ascii", "replace")
+    if not _name(value):
+        raise PeerFault(Cause.MALFORMED, "a name is not 1 to 64 of a-z, 0-9 and '-'")
+    return sys.intern(value)  # receipts of 10,000 ids each then hold the same ones
 
 
 @dataclass(frozen=True)

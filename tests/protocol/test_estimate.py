@@ -12,10 +12,10 @@ ELEMENTS = 947_940  # packed V and U at l = 1280, C = 100
 @pytest.mark.parametrize(
     ("members", "lost", "ring_bits", "member_ms", "upload_mb", "coordinator_ms"),
     [
-        (10, 1, 32, 18, 3.8, 51),
-        (10, 1, 48, 30, 5.7, 86),
-        (100, 10, 32, 134, 4.4, 1_452),
-        (100, 10, 48, 203, 6.3, 2_223),
+        (10, 1, 32, 11, 3.8, 34),
+        (10, 1, 48, 16, 5.7, 54),
+        (100, 10, 32, 78, 4.4, 780),
+        (100, 10, 48, 108, 6.2, 1_229),
     ],
 )
 def test_measured_rounds_cost_once_to_twice_the_estimate(
@@ -29,16 +29,16 @@ def test_measured_rounds_cost_once_to_twice_the_estimate(
     assert cost.stored_bytes == members * cost.upload_bytes
 
 
-def test_the_complete_graph_of_a_thousand_takes_over_a_second_and_megabytes_of_boxes() -> None:
+def test_the_complete_graph_of_a_thousand_takes_most_of_a_second_and_megabytes_of_boxes() -> None:
     quorum = Quorum.derive(1_000, 86, decryptor_colluders=28)
     complete = estimate(quorum, 999, 100, ELEMENTS, 48)
-    assert 1.2e9 < complete.member_cpu_ns < 1.5e9
+    assert 0.6e9 < complete.member_cpu_ns < 0.9e9
     vector_bytes = ELEMENTS * 6
     shares_bytes, commitments_bytes, tags_bytes = 86 * 36_000, 87 * 16_000, 86 * 16
     assert complete.upload_bytes == vector_bytes + shares_bytes + commitments_bytes + tags_bytes
     sparse = estimate(quorum, 222, 100, ELEMENTS, 48)
     assert 3.5 < complete.member_cpu_ns / sparse.member_cpu_ns < 4.5
-    assert 3.5 < complete.coordinator_cpu_ns / sparse.coordinator_cpu_ns < 4.5
+    assert 3 < complete.coordinator_cpu_ns / sparse.coordinator_cpu_ns < 4
 
 
 @given(n=st.integers(4, 300), elements=st.integers(1, 10**7), ring_bits=st.integers(8, 63), data=st.data())
@@ -61,7 +61,7 @@ def test_more_of_anything_costs_no_less(n: int, elements: int, ring_bits: int, d
 def test_the_lost_cost_the_coordinator_and_nobody_else() -> None:
     quorum = Quorum.derive(100, 100)
     none, some = (estimate(quorum, 99, lost, ELEMENTS, 32) for lost in (0, 10))
-    assert some.coordinator_cpu_ns > 2 * none.coordinator_cpu_ns
+    assert some.coordinator_cpu_ns > 1.5 * none.coordinator_cpu_ns
     assert (some.member_cpu_ns, some.stored_bytes) == (none.member_cpu_ns, none.stored_bytes)
     assert (none.lost, some.lost) == (0, 10)
 

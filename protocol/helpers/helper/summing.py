@@ -86,7 +86,7 @@ class Summing(HelperPhase):
 
 
 class Adding:
-    """The sums of one helper, chunk by chunk: memory is a chunk and a cipher context a seed, 2 KiB a survivor.
+    """The sums of one helper, chunk by chunk: memory is a chunk and a cipher context a seed, 3 to 4.5 KiB a survivor.
 
     Its chunks are kept by the driver, and sent after the digests that `finish` signs.
     """
