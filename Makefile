@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format fuzz mutation model-check slow scale bench bench-accuracy bench-peers clean
+.PHONY: help setup demo test lint format fuzz mutation model-check audit slow scale bench bench-accuracy bench-privacy bench-peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ model-check: $(READY)  ## Spin searches the protocol's models, then takes each r
 mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %
 	$(BIN)/python -m tests.mutation.run --output runs/mutation.json
 
+audit: $(READY)  ## 20,000 noisy sums with a canary and without: is μ as promised, are five bugs flagged
+	$(BIN)/python -m tests.audit.run --output runs/audit.json
+
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
 	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov tests/reference/test_agreement.py
@@ -63,6 +66,10 @@ bench: $(READY) bench-peers  ## our costs beside Flower's SecAgg+ and the floor,
 
 bench-accuracy: $(READY)  ## the precision and size of one upload at l=1280, C=100
 	$(BIN)/python -m benchmarks.accuracy --output runs/accuracy.json
+
+bench-privacy: $(READY)  ## what noise costs: the sampler beside its limits, accuracy by rule and ε
+	$(BIN)/python -m benchmarks.sampler --output runs/sampler.json
+	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
 
 bench-peers: benchmarks/peers/.venv/.ready
 

@@ -233,6 +233,9 @@ class MemberNoise:
             )
         self._layout, self._shares = layout, shares
         variances = {variance for share in shares for variance in share.variances if variance}
+        self._diagonals = {
+            block.dim: diagonal_of(block.dim) for block in layout.blocks if isinstance(block, SymmetricBlock)
+        }
         self._samplers = {variance: DiscreteGaussian(variance, source) for variance in sorted(variances)}
         self._position = 0
 
@@ -266,7 +269,7 @@ class MemberNoise:
     def _add(self, part: Integers, offset: int, block: Block, share: Share) -> None:
         noise = self._draw(part.size, share.variance)
         if isinstance(block, SymmetricBlock) and share.diagonal is not None:
-            diagonal = diagonal_of(block.dim)
+            diagonal = self._diagonals[block.dim]
             first, stop = np.searchsorted(diagonal, (offset, offset + part.size))
             noise[diagonal[first:stop] - offset] = self._draw(int(stop - first), share.diagonal)
         part += noise
