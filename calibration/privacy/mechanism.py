@@ -72,6 +72,7 @@ class Mechanism:
 
     Raises:
         CalibrationError: a number outside its domain.
+        LatticeMismatch: more features than the lattice is fine for.
         LayoutMismatch: not a layout for noise with these weights.
         NoiseTooSmall: a share's deviation would be below 4 steps; the error says what helps.
     """
@@ -106,6 +107,7 @@ class Mechanism:
                     f"blocks {names} with a counts weight of {self.counts_weight!r}: under noise a layout has V, U, and n "
                     "if and only if the counts carry a weight; make it with noisy_layout"
                 )
+        self.lattice.check_dim(self.layout.blocks[0].shape[0])
         for share in self.shares:
             self._check(share)
 

@@ -155,6 +155,7 @@ def test_shares_below_four_steps_are_refused_with_what_helps() -> None:
         ({"mu": math.nan}, "mu is positive"),
         ({"sensitivity": math.inf}, "sensitivity is positive"),
         ({"weight": -1.0}, "weight is positive"),
+        ({"lattice": FeaturesLattice(1)}, r"8 features need a lattice finer than 1 bits"),
         ({"mu": 1e-9}, "beyond the sampler's 2\\^62"),
     ],
 )
