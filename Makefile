@@ -67,15 +67,15 @@ bench: $(READY) bench-peers  ## our costs beside Flower's SecAgg+ and the floor,
 bench-accuracy: $(READY)  ## the precision and size of one upload at l=1280, C=100
 	$(BIN)/python -m benchmarks.accuracy --output runs/accuracy.json
 
-bench-privacy: $(READY)  ## what noise costs: the sampler beside its limits, accuracy by rule and ε
-	$(BIN)/python -m benchmarks.sampler --output runs/sampler.json
+bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
+	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
 
 bench-peers: benchmarks/peers/.venv/.ready
 
 benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 	$(PYTHON) -m venv benchmarks/peers/.venv
-	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< flwr
+	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< flwr opendp
 	@touch $@
 
 clean:  ## remove what the targets made
