@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format fuzz mutation model-check slow scale bench bench-accuracy bench-heads bench-peers clean
+.PHONY: help setup demo test lint format fuzz mutation model-check audit slow scale bench bench-accuracy bench-heads bench-privacy bench-peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ model-check: $(READY)  ## Spin searches the protocol's models, then takes each r
 mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 %
 	$(BIN)/python -m tests.mutation.run --output runs/mutation.json
 
+audit: $(READY)  ## 20,000 noisy sums with a canary and without: is μ as promised, are five bugs flagged
+	$(BIN)/python -m tests.audit.run --output runs/audit.json
+
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
 	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov tests/reference/test_agreement.py
@@ -67,11 +70,15 @@ bench-accuracy: $(READY)  ## the precision and size of one upload at l=1280, C=1
 bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how often each is right on digits
 	$(BIN)/python -m benchmarks.heads --output runs/heads.json
 
+bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
+	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
+	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
+
 bench-peers: benchmarks/peers/.venv/.ready
 
 benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 	$(PYTHON) -m venv benchmarks/peers/.venv
-	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< flwr
+	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< flwr opendp
 	@touch $@
 
 clean:  ## remove what the targets made

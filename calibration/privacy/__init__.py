@@ -15,6 +15,7 @@ from calibration.privacy.accountant import (
     zcdp_epsilon,
     zcdp_epsilon_classic,
 )
+from calibration.privacy.audit import Estimate, estimate_mu
 from calibration.privacy.budget import Budget, Charge
 from calibration.privacy.mechanism import Mechanism, MemberNoise, Share, default_weight, noisy_layout
 from calibration.privacy.plan import Plan, Verdict, plan
@@ -39,6 +40,7 @@ __all__ = [
     "ByteSource",
     "Charge",
     "DiscreteGaussian",
+    "Estimate",
     "Mechanism",
     "MemberNoise",
     "Neighbours",
@@ -50,6 +52,7 @@ __all__ = [
     "clip_member",
     "compose",
     "default_weight",
+    "estimate_mu",
     "ffc_sensitivity",
     "gdp_delta",
     "gdp_epsilon",

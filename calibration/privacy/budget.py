@@ -36,6 +36,9 @@ class Charge:
     refunded: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "mu", float(self.mu)
+        )  # an int would be written as one, and refused when read
         if len(self.context) != 32:
             raise BudgetMismatch(
                 f"a charge names its attempt by the 32 bytes of its context, not {len(self.context)}"
@@ -66,6 +69,7 @@ class Budget:
     charges: tuple[Charge, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "mu_max", float(self.mu_max))  # as above
         if not 1 <= len(self.lineage) <= _NAME_MAX:
             raise BudgetMismatch(f"a lineage has a name of 1 to {_NAME_MAX} characters, not {self.lineage!r}")
         if not (math.isfinite(self.mu_max) and self.mu_max > 0 and 0 < self.delta < 1):

@@ -72,6 +72,7 @@ class Mechanism:
 
     Raises:
         CalibrationError: a number outside its domain.
+        LatticeMismatch: more features than the lattice is fine for.
         LayoutMismatch: not a layout for noise with these weights.
         NoiseTooSmall: a share's deviation would be below 4 steps; the error says what helps.
     """
@@ -106,6 +107,7 @@ class Mechanism:
                     f"blocks {names} with a counts weight of {self.counts_weight!r}: under noise a layout has V, U, and n "
                     "if and only if the counts carry a weight; make it with noisy_layout"
                 )
+        self.lattice.check_dim(self.layout.blocks[0].shape[0])
         for share in self.shares:
             self._check(share)
 
@@ -233,6 +235,9 @@ class MemberNoise:
             )
         self._layout, self._shares = layout, shares
         variances = {variance for share in shares for variance in share.variances if variance}
+        self._diagonals = {
+            block.dim: diagonal_of(block.dim) for block in layout.blocks if isinstance(block, SymmetricBlock)
+        }
         self._samplers = {variance: DiscreteGaussian(variance, source) for variance in sorted(variances)}
         self._position = 0
 
@@ -266,7 +271,7 @@ class MemberNoise:
     def _add(self, part: Integers, offset: int, block: Block, share: Share) -> None:
         noise = self._draw(part.size, share.variance)
         if isinstance(block, SymmetricBlock) and share.diagonal is not None:
-            diagonal = diagonal_of(block.dim)
+            diagonal = self._diagonals[block.dim]
             first, stop = np.searchsorted(diagonal, (offset, offset + part.size))
             noise[diagonal[first:stop] - offset] = self._draw(int(stop - first), share.diagonal)
         part += noise

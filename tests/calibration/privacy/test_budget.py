@@ -70,6 +70,8 @@ def test_it_comes_back_from_its_bytes_to_the_last_bit() -> None:
     assert Budget.from_bytes(encoded).to_bytes() == encoded
     assert json.loads(encoded)["charges"][0] == {"context": context(1).hex(), "mu": 1 / 3, "refunded": False}
     assert Budget.from_bytes(FRESH.to_bytes()) == FRESH
+    whole = Budget("ct-2026", 2, 1e-5).charge(context(1), 1)
+    assert Budget.from_bytes(whole.to_bytes()) == whole
 
 
 CONTENT = json.loads(FRESH.charge(context(1), 0.5).to_bytes())

@@ -1,0 +1,163 @@
+"""The discrete Gaussian sampler beside its limits: the bytes of AES-256-CTR that it must draw, and OpenDP's sampler.
+
+Each figure is the CPU time of one core for a sample, the best of several blocks that take turns. The vector is
+that of the papers' main table, l = 1280 and C = 100, unless told otherwise. OpenDP runs in an interpreter of its own if one
+is named that has it:
+
+    .venv/bin/python -m benchmarks.sampler --opendp PYTHON --output runs/sampler.json
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.secure_sum import ROOT
+from calibration import FeaturesLattice
+from calibration.privacy import (
+    DiscreteGaussian,
+    Mechanism,
+    MemberNoise,
+    ffc_sensitivity,
+    gdp_mu,
+    noisy_layout,
+)
+from calibration.privacy.sampler import DRAWN_BYTES
+from protocol.keystream import Keystream
+
+SIGMA_BITS = (2, 12, 20, 30)
+SAMPLES = 2_000_000
+CHUNK = 1 << 16
+
+OPENDP = """
+import json, sys, time
+import opendp.prelude as dp
+dp.enable_features("contrib")
+count, sigma = int(sys.argv[1]), float(sys.argv[2])
+space = dp.vector_domain(dp.atom_domain(T=int)), dp.l2_distance(T=float)
+noise = dp.m.make_gaussian(*space, scale=sigma)
+values = [0] * count
+noise(values)
+started = time.process_time()
+noise(values)
+print(json.dumps({"ns": (time.process_time() - started) / count * 1e9}))
+"""
+
+
+def cpu_ns(work: Callable[[], Any], blocks: int) -> float:
+    """Of the quickest call."""
+    best = float("inf")
+    for _ in range(blocks):
+        started = time.process_time_ns()
+        work()
+        best = min(best, time.process_time_ns() - started)
+    return best
+
+
+def measure(sigma_bits: int, blocks: int) -> dict[str, float]:
+    asked = [0]
+    stream = Keystream(os.urandom(32))
+
+    def source(count_bytes: int) -> memoryview:
+        asked[0] += count_bytes
+        return stream(count_bytes)
+
+    gaussian = DiscreteGaussian(1 << 2 * sigma_bits, source)
+    chunk = np.empty(CHUNK, np.int64)
+
+    def samples() -> None:
+        for _ in range(SAMPLES // CHUNK):
+            gaussian.fill(chunk)
+
+    count = SAMPLES // CHUNK * CHUNK
+    samples()
+    asked[0] = 0
+    sampler = cpu_ns(samples, blocks) / count
+    drawn = asked[0] / blocks / count
+
+    def keystream() -> None:
+        for _ in range(round(drawn * count / DRAWN_BYTES)):
+            stream(DRAWN_BYTES)
+
+    limit = cpu_ns(keystream, blocks) / count
+    return {
+        "sigma_bits": sigma_bits,
+        "ns_a_sample": sampler,
+        "million_samples_s": 1e3 / sampler,
+        "bytes_a_sample": drawn,
+        "keystream_ns_a_sample": limit,
+        "over_keystream": sampler / limit,
+    }
+
+
+def upload(blocks: int) -> dict[str, float]:
+    """Noise on a whole upload, chunk by chunk, and the memory that takes."""
+    layout = noisy_layout(1280, 100)
+    mechanism = Mechanism(
+        layout, FeaturesLattice(12), 2.0, ffc_sensitivity(2.0), gdp_mu(1.0, 1e-5), 50, 32, 12
+    )
+    vector = np.zeros(layout.elements, np.int64)
+
+    def noise() -> None:
+        member = MemberNoise(layout, mechanism.shares, Keystream(os.urandom(32)))
+        for start in range(0, vector.size, CHUNK):
+            member.add_to(vector[start : start + CHUNK])
+
+    taken = cpu_ns(noise, blocks)
+    tracemalloc.start()
+    noise()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {"elements": layout.elements, "cpu_ms": taken / 1e6, "peak_mb": peak / 1e6}
+
+
+def opendp(python: Path, sigma_bits: int) -> float:
+    """CPU nanoseconds a sample."""
+    command = [str(python), "-c", OPENDP, "100000", str(2.0**sigma_bits)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    return float(json.loads(done.stdout)["ns"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/sampler.json")
+    parser.add_argument("--opendp", type=Path, help="a Python that has opendp")
+    parser.add_argument("--blocks", type=int, default=5)
+    given = parser.parse_args()
+    figures = [measure(bits, given.blocks) for bits in SIGMA_BITS]
+    if given.opendp:
+        for figure in figures:
+            figure["opendp_ns_a_sample"] = opendp(given.opendp, int(figure["sigma_bits"]))
+            figure["opendp_over_ours"] = figure["opendp_ns_a_sample"] / figure["ns_a_sample"]
+    whole = upload(given.blocks)
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    table = Table(title="discrete Gaussian, one core", title_justify="left")
+    for column in figures[0]:
+        table.add_column(column.replace("_", " "))
+    for figure in figures:
+        table.add_row(*(f"{value:.4g}" for value in figure.values()))
+    console.print(table)
+    console.print(
+        f"noise on {whole['elements']:,} elements: {whole['cpu_ms']:.0f} ms within {whole['peak_mb']:.1f} MB"
+    )
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    written = {"machine": platform.platform(), "sampler": figures, "upload": whole}
+    given.output.write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+    console.print(f"written to {given.output}")
+
+
+if __name__ == "__main__":
+    main()
