@@ -10,10 +10,10 @@ from sqlalchemy import Row, func, insert, select
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator import Lost, Windows
+from protocol.coordinator import Lost, Recovered, Windows
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import KeyCard, Ledger, LedgerException, Manifest, Opening
+from protocol.messages import Family, KeyCard, Ledger, LedgerException, Manifest, Opening
 from protocol.rest import (
     MAX_WAIT_S,
     CohortRequest,
@@ -24,7 +24,7 @@ from protocol.rest import (
     WindowsModel,
     round_name,
 )
-from service import combining, solving
+from service import combining, counting, rare, solving
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
 from service.keeper import PAUSE_S, Chore, Keeper
@@ -123,13 +123,14 @@ class Coordinator:
             now_s = self.now()
             _refuse_expired(cohort, now_s)
             ledger = await self.federations.ledger(federation)
+            clauses = rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
             opening = Opening.make(
                 self.key,
                 cohort=manifest.cohort,
                 sequence=sequence,
                 attempt=number,
                 links=ledger.links,
-                terms=terms_of(request, cohort.roster, manifest, now_s),
+                terms=terms_of(request, cohort.roster, manifest, now_s, clauses),
                 exceptions=_exceptions(request, cohort, sequence),
             )
             attempt = Attempt(cohort.roster, manifest, opening)
@@ -243,6 +244,8 @@ class Coordinator:
             )
             self.rounds[row.id] = round_
             self.cohorts[row.cohort].opened(round_)
+        for cohort in self.cohorts.values():
+            await asyncio.to_thread(self._forget_disclosures, cohort)
 
     async def _load_round(
         self, row: Row[tuple[object, ...]], ledger: Ledger, not_before_s: float, *, littered: bool
@@ -270,13 +273,25 @@ class Coordinator:
         recovered = round_.recovered
         if recovered is None:
             return
+        cohort = self.cohorts[round_.attempt.manifest.cohort.hex()]
         try:
-            outcome = await asyncio.to_thread(solving.compute, round_, recovered, self.blobs, self.key)
-            await round_.finish(outcome.record, outcome.documents, self.now())
+            outcome = await asyncio.to_thread(self._outcome, round_, recovered, cohort)
+            await round_.finish(outcome.record, outcome.documents, self.now(), outcome.holders)
+            await asyncio.to_thread(self._forget_disclosures, cohort)
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
         assert round_.final is not None
         log.info("round ended", round=round_.id, state=round_.final.state, of=len(round_.final.survivors))
+
+    def _outcome(self, round_: Round, recovered: Recovered, cohort: Cohort) -> solving.Outcome:
+        if recovered.attempt.opening.terms.family == Family.INDICATOR:
+            return counting.compute(round_, recovered, self.blobs)
+        why = rare.reason(recovered, cohort.rounds)
+        return solving.compute(round_, recovered, self.blobs, self.key, why)
+
+    def _forget_disclosures(self, cohort: Cohort) -> None:
+        for round_ in rare.spent(cohort.rounds):
+            self.blobs.delete(f"results/{round_.id}/{counting.DISCLOSURE}")
 
 
 def _refuse_expired(cohort: Cohort, now_s: float) -> None:

@@ -8,6 +8,7 @@ left is its outcome: uploads, boxes, shares and seeds are deleted (protocol §4.
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Self
 
 from sqlalchemy import Row, delete, func, insert, select, update
@@ -137,13 +138,19 @@ class Round:
             else:
                 await self._submit(Event(now_s, "cancel", reason.encode()))
 
-    async def finish(self, record: ResultRecord, documents: Mapping[str, bytes], now_s: float) -> None:
-        """Keep the signed result of a recovered round, with its weights and sums; not if it was given up meanwhile."""
+    async def finish(
+        self,
+        record: ResultRecord | None,
+        documents: Mapping[str, bytes],
+        now_s: float,
+        holders: tuple[int, ...] = (),
+    ) -> None:
+        """Keep the signed result of a recovered round, or an indicator's counts, with its documents; not if it was given up meanwhile."""
         async with self._lock:
             if self.final is None:
                 for name, data in documents.items():
                     await asyncio.to_thread(self._blobs.put, f"results/{self.id}/{name}", data)
-                await self._finalise("done", None, record, now_s)
+                await self._finalise("done", None, record, now_s, holders)
 
     async def fail(self, fault: Problem, now_s: float) -> None:
         """Keep why the sum of a recovered round was refused."""
@@ -165,15 +172,28 @@ class Round:
 
     def result(self) -> ResultRecord:
         """The signed record of a finished round; PeerFault(wrong-phase) where there is none."""
+        self._check_done()
         if self.record is None:
-            view = self.view()
-            raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
+            raise wrong_phase(
+                f"round {self.id} counted who holds which class: its view has the counts, and it has no head"
+            )
         return self.record
 
     def document(self, name: str) -> bytes:
-        """The weights or sums of a finished round; PeerFault(wrong-phase) where there are none."""
-        self.result()
-        return self._blobs.get(f"results/{self.id}/{name}")
+        """The weights, the sums or another document of a finished round; PeerFault(wrong-phase) where there is none."""
+        return self.document_path(name).read_bytes()
+
+    def document_path(self, name: str) -> Path:
+        """Where it lies."""
+        self._check_done()
+        if name not in self._blobs.names(f"results/{self.id}"):
+            raise wrong_phase(f"round {self.id} keeps no {name}")
+        return self._blobs.path(f"results/{self.id}/{name}")
+
+    def _check_done(self) -> None:
+        view = self.view()
+        if view.state != "done":
+            raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
 
     # What goes on by itself
 
@@ -196,7 +216,7 @@ class Round:
                 await self._submit(Event(now_s, "expire"))
             if self._littered and not self._writing and (self.final is not None or self._given_up):
                 await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
-                if self.final is not None and self.record is None:
+                if self.final is not None and self.final.state != "done":
                     await asyncio.to_thread(self._blobs.delete, f"results/{self.id}")
                 await self._database.forget()
                 self._littered = False
@@ -227,11 +247,16 @@ class Round:
             await self._finalise(self.phase.name, problem_of(self.phase.fault), None, now_s)
 
     async def _finalise(
-        self, state: str, fault: Problem | None, record: ResultRecord | None, now_s: float
+        self,
+        state: str,
+        fault: Problem | None,
+        record: ResultRecord | None,
+        now_s: float,
+        holders: tuple[int, ...] = (),
     ) -> None:
         closing = closing_of(self.live)
         past = self.attempt.past(closing)
-        final = self._view(state, fault, _extended(self._timeline, state, now_s))
+        final = self._view(state, fault, _extended(self._timeline, state, now_s), holders)
         this = rounds.c.id == self.id
         async with self._database.transaction() as connection:
             ended = await connection.execute(
@@ -310,7 +335,9 @@ class Round:
         fault = getattr(self.phase, "fault", None)
         return self._view(None, problem_of(fault) if fault else None, self._timeline)
 
-    def _view(self, end: str | None, fault: Problem | None, timeline: Timeline) -> RoundView:
+    def _view(
+        self, end: str | None, fault: Problem | None, timeline: Timeline, holders: tuple[int, ...] = ()
+    ) -> RoundView:
         return round_view(
             self.id,
             self.attempt,
@@ -321,6 +348,7 @@ class Round:
             deadline_s=None if end else self.deadline_s,
             fault=fault,
             timeline=timeline,
+            holders=holders,
         )
 
     def chunk_name(self, member: str, index: int) -> str:

@@ -38,6 +38,7 @@ def round_view(
     deadline_s: float | None,
     fault: Problem | None,
     timeline: Timeline,
+    holders: tuple[int, ...] = (),
 ) -> RoundView:
     """A round in a phase."""
     quorum, opening = attempt.quorum, attempt.opening
@@ -61,6 +62,7 @@ def round_view(
             "survivors": _survivors(phase),
             "evicted": getattr(phase, "evicted", ()),
             "reported": tuple(sorted(phase.reports)) if isinstance(phase, Lost) else (),
+            "holders": holders,
             "fault": fault.model_dump() if fault else None,
             # A clock that was set back makes no phase shorter than nothing.
             "phase_seconds": {

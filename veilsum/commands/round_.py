@@ -30,6 +30,18 @@ def open_(
         list[Path] | None,
         typer.Option(help="An exception that the admin signed (`veilsum round exception`); repeat."),
     ] = None,
+    margin: Annotated[
+        int | None,
+        typer.Option(
+            help="Where rare classes are withheld: how many of the members counted may be missing.",
+            min=0,
+            show_default="a sixth",
+        ),
+    ] = None,
+    recount: Annotated[
+        bool,
+        typer.Option("--recount", help="Count the classes' holders again: records have changed since."),
+    ] = False,
     upload_s: Annotated[float, typer.Option(help="Seconds to wait for uploads.")] = 3600.0,
     answer_s: Annotated[float, typer.Option(help="Seconds to wait for each later answer.")] = 300.0,
     grace_s: Annotated[float, typer.Option(help="Seconds to wait for more receipts than needed.")] = 15.0,
@@ -38,10 +50,15 @@ def open_(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Open the cohort's next round, or the next attempt of one that ended VOID."""
+    """Open the cohort's next round, or the next attempt of one that ended VOID.
+
+    Where rare classes are withheld, the round that counts who holds which class comes first: it is opened and followed to its
+    end, then the round itself. Interrupted, run it again: it goes on where it was.
+    """
     with reported(as_json=json_):
         from protocol.rest import RoundRequest, WindowsModel  # noqa: PLC0415 - `--help` stays quick
         from veilsum.names import cohort_id, extractor_digest  # noqa: PLC0415 - as above
+        from veilsum.opening import open_in_turn  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         windows = WindowsModel(
@@ -58,11 +75,21 @@ def open_(
                 "records_max": records_max,
                 "ridges": ridge or (),
                 "windows": windows,
+                "margin": margin,
                 "exceptions": [path.read_bytes().hex() for path in exception or ()],
             }
         )
         with operator(url, token, ca) as client:
-            _show(client.open_round(cohort_id(cohort), request), as_json=json_)
+            view = open_in_turn(
+                client,
+                cohort_id(cohort),
+                request,
+                recount=recount,
+                tell=lambda seen: note(f"counting, {_line(seen)}"),
+            )
+        _show(view, as_json=json_)
+    if view.ended:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -91,6 +118,37 @@ def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
         _show(view, as_json=json_)
     if view.state != "done":
         raise typer.Exit(1)
+
+
+@app.command()
+def result(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
+    """Show what the coordinator signed about a finished round; members verify it against their own evidence."""
+    with reported(as_json=json_):
+        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.rare import rare_classes  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        with operator(url, ca=ca) as client:
+            record = client.result(names.round_id(round_id))
+        if json_:
+            say(record.model_dump(mode="json"), as_json=True)
+            return
+        say(
+            {
+                "round": record.round,
+                "statistic": record.statistic,
+                "survivors": [survivor.member for survivor in record.survivors],
+                "evicted": record.evicted,
+                "dropped": record.dropped,
+                "records": record.records,
+                "rare_classes": rare_classes(record),
+                "classes_without_records": record.solution.empty_classes,
+                "ridge": record.solution.ridge,
+                "noise": record.noise,
+            },
+            as_json=False,
+            title="Result, as the coordinator signed it",
+        )
 
 
 @app.command()
@@ -285,6 +343,9 @@ def _show(view: Any, *, as_json: bool) -> None:
         return
     values: dict[str, Any] = {
         "round": view.round,
+        "sums": "who holds which class"
+        if view.terms and view.terms.statistic == "indicator"
+        else "statistics",
         "state": view.state,
         "place": f"round {view.sequence}, attempt {view.attempt}",
         "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
@@ -295,6 +356,7 @@ def _show(view: Any, *, as_json: bool) -> None:
         values["survivors"] = view.survivors
     if view.evicted:
         values["evicted"] = view.evicted
+    values |= _classes(view)
     if view.phase_seconds:
         values["seconds"] = view.phase_seconds
     if view.fault is not None:
@@ -304,6 +366,23 @@ def _show(view: Any, *, as_json: bool) -> None:
     if view.state in _NEXT:
         values["next"] = _NEXT[view.state].format(round=view.round)
     say(values, as_json=False, title="Round")
+
+
+def _classes(view: Any) -> dict[str, Any]:
+    """What a round counts of the classes, or leaves out by such counts."""
+    from protocol.rest import round_name  # noqa: PLC0415 - `--help` stays quick
+
+    values: dict[str, Any] = {}
+    if view.terms is not None and view.terms.statistic == "indicator":
+        values["counts"] = (
+            "how many members hold each class; `veilsum round open` opens the round that withholds by it"
+        )
+    if view.holders:
+        values["holders"] = {f"class {label}:": count for label, count in enumerate(view.holders)}
+    if view.terms is not None and view.terms.indicator is not None:
+        values["withheld"] = list(view.terms.withheld)
+        values["counted_in"] = f"round {round_name(bytes.fromhex(view.terms.indicator))}"
+    return values
 
 
 _NEXT = {
