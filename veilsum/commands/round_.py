@@ -343,9 +343,6 @@ def _show(view: Any, *, as_json: bool) -> None:
         return
     values: dict[str, Any] = {
         "round": view.round,
-        "sums": "who holds which class"
-        if view.terms and view.terms.statistic == "indicator"
-        else "statistics",
         "state": view.state,
         "place": f"round {view.sequence}, attempt {view.attempt}",
         "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
