@@ -100,7 +100,7 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
         "survivors": list(result.survivors),
         "evicted": list(record.evicted),
         "dropped": list(record.dropped),
-        "rare_classes": rare_classes(record),
+        "rare_classes": rare_classes(record.withheld, record.rare),
         "withheld": list(record.withheld),
         "records": record.records,
         "ridge": record.solution.ridge,

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from client_sdk import Identity, Member, Policy
 from protocol.errors import PeerFault
 from protocol.rest import HEAD, RareView, RoundRequest
-from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Cli, Consortium
+from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Cli, Consortium, uploaded
 from veilsum.heads import Head
 from veilsum.opening import open_in_turn
-from veilsum.rare import withheld
-from veilsum.remote import operator
+from veilsum.rare import PUBLISHED, rare_classes
+from veilsum.remote import changes, operator
 
 Make = Callable[..., Consortium]
 
@@ -59,7 +60,7 @@ def test_one_command_each_counts_and_withholds(consortium: Make, remote: Cli) ->
     assert metadata(head) == {"classes_without_records": [2], "withheld": [2]}
     indicator, main = remote.json(*remote.at("cohort", "status", c.cohort))["rounds"]
     counts = remote(*remote.at("round", "status", indicator))
-    assert "holders   class 0: 3, class 1: 3, class 2: 2" in counts.out
+    assert "class 0: 3, class 1: 3, class 2: 2\n" in counts.out
     assert "`veilsum round open` opens the round that withholds by it" in counts.out
     shown = remote(*remote.at("round", "result", main))
     assert f"rare classes             {said}" in shown.out
@@ -111,7 +112,7 @@ def test_an_interrupted_command_goes_on_with_the_count_under_way(consortium: Mak
     more = request.model_copy(update={"classes": CLASSES + 1})
     with (
         operator(remote.url, TOKEN) as client,
-        pytest.raises(PeerFault, match=r"conflict: round .* is still"),
+        pytest.raises(PeerFault, match=r"^(conflict|terms-refused): "),
     ):
         open_in_turn(client, c.cohort, more, tell=interrupt)
     main = c.open()
@@ -132,16 +133,21 @@ def test_an_interrupted_command_goes_on_with_the_count_under_way(consortium: Mak
 
 def test_a_count_that_comes_to_nothing_is_shown_and_no_round_follows(consortium: Make, remote: Cli) -> None:
     c = consortium(withhold=True)
-    joining = [c.join(member) for member in c.members]
-    c.formed()
+    joining = [c.join(member) for member in c.members[:2]]
+    identity = Identity.load(c.folder / "m2")
+    with Member(remote.url, identity, None, Policy(admin_key=c.admin)) as away:
+        away.enrol(c.cohort)
     opening = c.later(*remote.at("round", "open", c.cohort, *terms()), "--token", TOKEN)
     with operator(remote.url, TOKEN) as client:
-        while not (rounds := client.cohort(c.cohort).rounds):
+        views = changes(lambda after: client.cohort(c.cohort, after))
+        while not (rounds := next(views).rounds):
             pass
+        uploaded(remote.url, rounds[0], 2)
         client.cancel(rounds[0], "a test")
     ended = opening.result(60)
     assert ended.code == 1
-    assert ended.out.startswith("Round\n")
+    assert "state     voided\n" in ended.out
+    assert "cancelled: a test" in ended.out
     for future in joining:
         assert future.result(60).code == 1
     assert remote.json(*remote.at("cohort", "status", c.cohort))["rounds"] == [rounds[0]]
@@ -170,7 +176,8 @@ def test_an_exception_goes_to_the_round_of_its_sequence(
 
 def test_in_words() -> None:
     rare = RareView(indicator="ab" * 32, margin=2, floor=8, holders=(12, 3, 0))
-    assert withheld((1, 2), rare) == (
+    assert rare_classes((), None) == PUBLISHED
+    assert rare_classes((1, 2), rare) == (
         "withheld, for fewer than m = 8 members hold them (6 and a margin of 2 for members that may be missing): "
         "1 (held by 3), 2 (held by 0)"
     )

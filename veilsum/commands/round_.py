@@ -141,7 +141,7 @@ def result(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJs
                 "evicted": record.evicted,
                 "dropped": record.dropped,
                 "records": record.records,
-                "rare_classes": rare_classes(record),
+                "rare_classes": rare_classes(record.withheld, record.rare),
                 "classes_without_records": record.solution.empty_classes,
                 "ridge": record.solution.ridge,
                 "noise": record.noise,
