@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration import ClassIndicator, SumsLattice, solve_ffc
+from calibration import ClassIndicator, ShapeMismatch, SumsLattice, solve_ffc
 from client_sdk import Result, Wanted
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import Misuse, NoResult, PeerFault
@@ -72,6 +72,22 @@ def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting
     for round_id in (indicator, main):
         result = counting.alone(counting.contributions(round_id, ["member-0"])["member-0"])
         assert result.record.round == main
+
+
+def test_a_head_never_answers_what_was_withheld(counting: Counting) -> None:
+    _, results = both(counting)
+    result = results["member-0"]
+    features = -np.abs(np.random.default_rng(0).standard_normal((50, DIM)))
+    scores = result.scores(features)
+    assert result.unanswered == (1,)
+    assert scores.shape == (50, CLASSES)
+    assert np.isneginf(scores[:, 1]).all()
+    unit = features / np.linalg.norm(features, axis=1, keepdims=True)
+    np.testing.assert_allclose(scores[:, 0], unit @ result.weights[:, 0])
+    assert (scores[:, 0] < 0).any()  # where the zeros of the withheld class would win
+    assert not result.predict(features).any()
+    with pytest.raises(ShapeMismatch):
+        result.predict(features[:, :-1])
 
 
 def test_the_shares_of_a_count_are_erased_once_it_is_made(counting: Counting) -> None:
