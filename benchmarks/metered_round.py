@@ -116,6 +116,7 @@ def terms_for(lattice: Lattice, ring_bits: int, elements: int, layout: bytes = b
         indicator=NO_INDICATOR,
         margin=0,
         withheld=(),
+        evicted=(),
         latest_end_s=int(NOW_S) + 86_400,
     )
 

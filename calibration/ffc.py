@@ -117,6 +117,11 @@ class FFCStatistics:
         self._digest, self._records = 0, bytearray()
 
     @property
+    def statistic(self) -> str:
+        """What a round's terms call these statistics."""
+        return "ffc-bias" if self.bias else "ffc"
+
+    @property
     def V(self) -> Floats:  # noqa: N802 - the paper's name
         """Σ zzᵀ, (l, l) float64, read-only; copy it to keep it over the next update."""
         return self._decoded(self._V, 2)

@@ -21,8 +21,20 @@ if TYPE_CHECKING:
     from client_sdk.policy import Policy
     from client_sdk.progress import Progress
     from client_sdk.result import Result
+    from client_sdk.supply import Records, Wanted
 
-__all__ = ["AsyncMember", "ClientResult", "Helper", "Identity", "Member", "Policy", "Progress", "Result"]
+__all__ = [
+    "AsyncMember",
+    "ClientResult",
+    "Helper",
+    "Identity",
+    "Member",
+    "Policy",
+    "Progress",
+    "Records",
+    "Result",
+    "Wanted",
+]
 
 _HOMES = {
     "AsyncMember": "member",
@@ -32,7 +44,9 @@ _HOMES = {
     "Member": "member",
     "Policy": "policy",
     "Progress": "progress",
+    "Records": "supply",
     "Result": "result",
+    "Wanted": "supply",
 }
 
 

@@ -24,6 +24,7 @@ from protocol.helpers.messages import parse as parse_helpers
 from protocol.messages import (
     Cards,
     Certificate,
+    Disclosure,
     Evictions,
     KeyCard,
     Lost,
@@ -136,6 +137,13 @@ class Coordinator:
         """The proofs against survivors that the sum is without, not yet checked."""
         path = rest.EVICTIONS.format(round_id=round_id)
         return Evictions.from_bytes((yield from self._get(path)).body)
+
+    def disclosure(self, round_id: str, member: str, signature: bytes) -> Flow[Disclosure]:
+        """What an indicator round was made of, not yet checked; for members, by their signature."""
+        path = rest.DISCLOSURE.format(round_id=round_id, member=member)
+        headers = {rest.SIGNATURE_HEADER: signature.hex()}
+        request = Request("GET", path, headers=headers, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
+        return Disclosure.from_bytes((yield from self._caller.call(request)).body)
 
     # Rounds with mask helpers
 

@@ -1,6 +1,8 @@
 """M1 to M5 as a flow: from a round's opening to its verified result, or to why there is none.
 
-    contribute ──▶ known already? ──▶ Attendance.until_end ──▶ close ──▶ _collect ──▶ Result
+    contribute ──▶ known already? ──▶ Attendance.until_end ──▶ close ──▶ collect ──▶ Result
+        ▲                               │                        └──▶ count ──▶ the next round of the cohort
+        └─── an indicator round leads on to the round that withholds by its counts ────┘
                                         │  opening: history, policy, ledger, mask, upload
                                         │  deliveries, freeze, void, reports, evictions: answered by protocol.member
                                         └─ certificate: evidence kept, spool cleared, reveal sent
@@ -12,6 +14,7 @@ one on the same folder finds out from the store where it stands and from the coo
 from dataclasses import dataclass, replace
 from functools import partial
 
+from client_sdk.counting import check_classes, count, counts_of, following_round, uncounted
 from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
 from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_of
@@ -23,27 +26,40 @@ from client_sdk.replaying import FETCHED_UP_TO
 from client_sdk.result import TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
 from client_sdk.settling import release, settle
+from client_sdk.supply import Supply
 from client_sdk.upload import check_same, mask, send
+from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
 from protocol.member.attempting import Attempting
-from protocol.messages import Certificate, Lost, Message, Opening, Refusal, ReportRequest
+from protocol.messages import Certificate, Family, Lost, Message, Opening, Refusal, ReportRequest
 from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 
 
-def contribute(session: Session, round_id: str, offer: Offer | None) -> Flow[Result]:
+def contribute(session: Session, round_id: str, supply: Supply | None) -> Flow[Result]:
     """Take part in a round until it ends; begun already, go on with it; over already, verify it again.
+
+    After an indicator round it is counted, and the next round of the cohort is waited for and taken part in.
 
     Args:
         session: the member.
         round_id: 16 hexadecimal digits.
-        offer: what to sum; None to help decrypting only.
+        supply: what to sum; None to help decrypting only.
 
     Raises:
         NoResult: the round ended without weights, or went on without this member.
         PeerFault: the coordinator broke a rule, or the policy refuses the round.
         ClientError: not enrolled, state damaged, or coordinator unreachable.
     """
+    while True:
+        result = yield from _take_part(session, round_id, supply)
+        if isinstance(result, Result):
+            return result
+        round_id = yield from following_round(session, result, round_id)
+
+
+def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[Result | bytes]:
+    """One round; its result, or the cohort of an indicator round, which has none."""
     folder = session.store.results(round_id)
     if Result.saved_in(folder):
         result = Result.load(folder)
@@ -54,17 +70,20 @@ def contribute(session: Session, round_id: str, offer: Offer | None) -> Flow[Res
     session.check_mode(view, "members")
     cohort = bytes.fromhex(view.cohort)
     session.store.lapse_others(cohort, session.surroundings.now_s())
-    attendance = yield from _attend(session, round_id, cohort, offer)
+    attendance = yield from _attend(session, round_id, cohort, supply)
     if not (attendance.phase_round == round_id or Evidence.saved_in(folder)):
         yield from attendance.close_earlier()
         if not view.ended:
             yield from settle(session)
     view = yield from attendance.until_end(view)
     yield from attendance.close(view)
+    if Evidence.load(folder).opening.terms.family == Family.INDICATOR:
+        yield from attendance.count()
+        return cohort
     return (yield from attendance.collect(view))
 
 
-def _attend(session: Session, round_id: str, cohort: bytes, offer: Offer | None) -> "Flow[Attendance]":
+def _attend(session: Session, round_id: str, cohort: bytes, supply: Supply | None) -> "Flow[Attendance]":
     held = session.store.held(cohort)
     if held is None:
         raise NotEnrolled(
@@ -75,7 +94,7 @@ def _attend(session: Session, round_id: str, cohort: bytes, offer: Offer | None)
         yield from enrol(session, cohort)
         held = session.store.held(cohort)
         assert held is not None
-    return Attendance(session, round_id, cohort, offer, held.phase, held.round_id)
+    return Attendance(session, round_id, cohort, supply, held.phase, held.round_id)
 
 
 @dataclass
@@ -85,14 +104,16 @@ class Attendance:
     Attributes:
         phase: as it is stored.
         phase_round: the round that `phase` is in or was in last.
+        offer: what is summed, once its terms are known.
     """
 
     session: Session
     round_id: str
     cohort: bytes
-    offer: Offer | None
+    supply: Supply | None
     phase: MemberPhase
     phase_round: str
+    offer: Offer | None = None
 
     @property
     def taking_part(self) -> bool:
@@ -164,12 +185,30 @@ class Attendance:
             write_durably(folder / TRANSCRIPT, transcript)
         result = Result(evidence, record, weights_file, evictions, transcript)
         yield from compute(partial(result.verify, session.policy.federation))
+        result.check_counts(session.store.history())
         result.save(folder)
         self._settled()
         session.report(
             Progress(Step.DONE, phase=view.state, done=len(result.summed), total=len(view.members))
         )
         return result
+
+    def count(self) -> Flow[None]:
+        """Count an indicator round that is done, and erase its shares; again without effect.
+
+        Raises:
+            PeerFault: indicator-mismatch where this member went on without counting; and as `counting.count`.
+        """
+        context = Evidence.load(self.session.store.results(self.round_id)).attempt.context
+        if self.phase_round == self.round_id and uncounted(self.phase, context):
+            assert isinstance(self.phase, Closed)
+            self.phase = yield from count(self.session, self.round_id, self.phase)
+            self._settled()
+        if counts_of(self.session.store.history(), context) is None:
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"this member went on without counting indicator round {self.round_id}: take part in the next one",
+            )
 
     def close_earlier(self) -> Flow[None]:
         """Close the rounds that this member vanished from, of this cohort and of others, so that it may enter this one.
@@ -186,7 +225,7 @@ class Attendance:
                 phase=held.phase,
                 phase_round=held.round_id,
                 round_id=held.round_id,
-                offer=None,
+                supply=None,
             )
             yield from earlier.finish()
             if cohort == self.cohort:
@@ -239,13 +278,14 @@ class Attendance:
             yield from self._open(opening, view)
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
-        if isinstance(self.phase, Opened) and self.offer is not None:
-            yield from self._check_offer(self.offer, self.phase)
-            self.phase = yield from mask(self.session, self.round_id, self.phase, self.offer)
+        if isinstance(self.phase, Opened) and self.supply is not None:
+            offer = yield from self._offered(self.phase.attempt)
+            yield from self._check_offer(offer, self.phase)
+            self.phase = yield from mask(self.session, self.round_id, self.phase, offer)
         assert isinstance(self.phase, Attempting)
         for upload in self.phase.uploads:
-            if self.offer is not None:
-                check_same(upload, self.offer)
+            if self.supply is not None:
+                check_same(upload, (yield from self._offered(self.phase.attempt)))
             try:
                 yield from send(self.session, self.round_id, self.cohort, upload)
             except PeerFault as fault:
@@ -265,6 +305,10 @@ class Attendance:
                 "this round is over for this member: it opens no other one",
                 ["coordinator"],
             )
+        context = opening.terms.indicator
+        if uncounted(self.phase, context):
+            assert isinstance(self.phase, Closed)
+            self.phase = yield from count(session, self.phase_round, self.phase)
         opened, _ = self._knowing().receive(opening, session.key, now_s)
         assert isinstance(opened, Opened)
         attempt = opened.attempt
@@ -272,6 +316,7 @@ class Attendance:
         session.policy.check_manifest(attempt.roster, attempt.manifest)
         session.policy.check_opening(attempt, session.member, now_s)
         check_consistent(attempt)
+        check_classes(attempt, opened.history)
         if view.context != attempt.context.hex():
             raise PeerFault(
                 Cause.WRONG_CONTEXT,
@@ -279,9 +324,16 @@ class Attendance:
                 "history than this member was shown",
                 ["coordinator"],
             )
-        if self.offer is not None:
-            yield from self._check_offer(self.offer, opened)
+        if self.supply is not None:
+            yield from self._check_offer((yield from self._offered(attempt)), opened)
         self._hold(opened)
+
+    def _offered(self, attempt: Attempt) -> Flow[Offer]:
+        """What this member brings to the attempt, made once."""
+        if self.offer is None:
+            assert self.supply is not None
+            self.offer = yield from compute(partial(self.supply.offer, attempt))
+        return self.offer
 
     def _check_offer(self, offer: Offer, opened: Opened) -> Flow[None]:
         """Refuse statistics that the round or this member's own ledger does not take."""

@@ -19,6 +19,7 @@ from client_sdk.errors import LineageError, StateError
 from client_sdk.files import make_private, read_sealed, remove_durably, write_sealed
 from client_sdk.offer import Offer
 from client_sdk.policy import Policy, refused
+from protocol.messages import Family
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
@@ -43,7 +44,7 @@ class Lineage:
     Attributes:
         name: the member's own; nobody else sees it.
         tag: lin_u, 8 bytes.
-        family: exact or noisy, for life.
+        family: exact or noisy, for life; indicator before it is one of them.
         versions: oldest first.
     """
 
@@ -100,7 +101,7 @@ class Lineages:
             if lineage.tag != offer.lineage:
                 self._check_apart(offer, lineage)
                 continue
-            if lineage.family != family:
+            if Family.INDICATOR not in {family, lineage.family} and lineage.family != family:
                 raise LineageError(
                     f"lineage {offer.name!r} was used in {lineage.family} rounds, and this one is {family}: a lineage is one "
                     "of them for life, and so are its records"
@@ -130,6 +131,8 @@ class Lineages:
         lineages = self._without(context)
         known = next((each for each in lineages if each.tag == offer.lineage), None)
         lineage = known or Lineage(offer.name, offer.lineage, family, ())
+        if lineage.family == Family.INDICATOR:
+            lineage = replace(lineage, family=family)
         version = next((v for v in lineage.versions if v.tag == offer.records), Version(offer.records, ()))
         versions = [each for each in lineage.versions if each.tag != offer.records]
         versions.append(replace(version, contexts=(*version.contexts, context)))

@@ -22,6 +22,7 @@ from client_sdk.retry import Caller
 from client_sdk.session import Session
 from client_sdk.speaking import Acknowledgement, outcome, speak
 from client_sdk.store import Store
+from client_sdk.supply import Maker, Supply
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
 from protocol.messages import Roster
@@ -82,9 +83,12 @@ class _Conversations:
         raw = _cohort(cohort)
         return self._alone(enrol(self.session, raw))
 
-    def contribute(self, round_id: str, statistics: Statistics | None, lineage: str) -> Flow[Result]:
-        offer = self._offer(round_id, statistics, lineage)
-        return self._alone(contribute(self.session, round_id, offer))
+    def contribute(self, round_id: str, statistics: Statistics | Maker | None, lineage: str) -> Flow[Result]:
+        _round(round_id)
+        supply = None
+        if statistics is not None:
+            supply = Supply.of(statistics, lineage, self.session.store.lineage_key())
+        return self._alone(contribute(self.session, round_id, supply))
 
     def speak(self, round_id: str, statistics: Statistics | None, lineage: str) -> Flow[Acknowledgement]:
         offer = self._offer(round_id, statistics, lineage)
@@ -187,15 +191,20 @@ class Member:
         """
         return self._driver.run(self._conversations.enrol(cohort))
 
-    def contribute(self, round_id: str, statistics: Statistics | None, *, lineage: str = "main") -> Result:
+    def contribute(
+        self, round_id: str, statistics: Statistics | Maker | None, *, lineage: str = "main"
+    ) -> Result:
         """Take part in a round until its result is verified.
 
         After a crash at any point the same call goes on where it was; for a round that is over it
-        returns the verified result again.
+        returns the verified result again. Where the federation withholds classes that few members hold, an indicator round
+        comes first: the member counts it for itself, then waits for the operator's next round and takes part in that.
 
         Args:
             round_id: 16 hexadecimal digits.
-            statistics: what to sum, such as `calibration.FFCStatistics`; None to help decrypting only.
+            statistics: what to sum: `Records`, from which each round gets what it asks for; statistics that are made already,
+                such as `calibration.FFCStatistics`, which fit a round that withholds what they leave out; any function
+                from `Wanted` to statistics of the same records; or None to help decrypting only.
             lineage: this member's name for the data set; the same name for the same records, always.
 
         Raises:
@@ -287,7 +296,7 @@ class AsyncMember:
         return await self._driver.run(self._conversations.enrol(cohort))
 
     async def contribute(
-        self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
+        self, round_id: str, statistics: Statistics | Maker | None, *, lineage: str = "main"
     ) -> Result:
         """As `Member.contribute`."""
         return await self._driver.run(self._conversations.contribute(round_id, statistics, lineage))

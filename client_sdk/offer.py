@@ -9,17 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration.errors import CalibrationError
-from calibration.lattice import FeaturesLattice, SumsLattice, lattice_from
-from client_sdk.errors import Misuse, PeerFault
+from calibration.lattice import FeaturesLattice, IndicatorLattice, SumsLattice, lattice_from
+from client_sdk.errors import PeerFault
 from client_sdk.policy import refused
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperManifest
+from protocol.messages import Family
 from protocol.ring import HeadroomError
 from protocol.tags import Tag, info
 
-Lattice = SumsLattice | FeaturesLattice
+Lattice = SumsLattice | FeaturesLattice | IndicatorLattice
 
 
 class Layout(Protocol):
@@ -44,8 +45,13 @@ class Statistics(Protocol):
         ...
 
     @property
-    def bias(self) -> bool:
-        """Whether a constant feature stands last."""
+    def statistic(self) -> str:
+        """What the vector is, as terms name it."""
+        ...
+
+    @property
+    def withheld(self) -> tuple[int, ...]:
+        """The classes left out."""
         ...
 
     @property
@@ -96,11 +102,8 @@ class Offer:
         """Tag statistics for the ledger, so that only this member can tell what the tags name.
 
         Raises:
-            Misuse: the lineage has no name.
             RecordsNotTracked: the statistics keep no digest of their records.
         """
-        if not lineage:
-            raise Misuse("a lineage needs a name, such as the data set's and its year's")
         name = lineage.encode()
         return cls(
             statistics,
@@ -113,17 +116,22 @@ class Offer:
     def check(self, attempt: Attempt | HelperAttempt, member: str) -> None:
         """Refuse terms that ask for something else than these statistics, in this order.
 
-        1. the statistic's name; 2. layout and elements; 3. the lattice (policy-refused, naming the term);
-        4. the member's records are within its cap (too-many-records).
+        1. the statistic's name; 2. layout and elements; 3. the classes withheld; 4. the lattice (policy-refused, naming the
+        term); 5. the member's records are within its cap (too-many-records).
         """
         terms, own = attempt.opening.terms, self.statistics
-        name = "ffc-bias" if own.bias else "ffc"
-        if terms.statistic != name:
-            raise refused("statistic", f"{name}, which its statistics are,", terms.statistic)
+        if terms.statistic != own.statistic:
+            raise refused("statistic", f"{own.statistic}, which its statistics are,", terms.statistic)
         if terms.layout != own.layout.to_bytes():
             raise refused("layout", "that of its statistics: same dim, classes and bias,", "another")
         if terms.elements != own.layout.elements:
             raise refused("elements", own.layout.elements, terms.elements)
+        if terms.withheld != own.withheld:
+            raise refused(
+                "withheld",
+                f"classes {list(own.withheld)} left out, as its statistics leave them, and passes Records to leave out others;",
+                f"{list(terms.withheld)}",
+            )
         lattice = terms_lattice(attempt)
         if own.lattice is None and not isinstance(lattice, SumsLattice):
             raise refused("lattice", "a sums lattice, since its statistics are float64,", lattice)
@@ -147,12 +155,14 @@ class Offer:
 def check_consistent(attempt: Attempt | HelperAttempt) -> None:
     """Refuse terms that contradict themselves, in this order (terms-refused).
 
-    1. the lattice exists; 2. no sum that the terms admit wraps around. That the members' caps sum to N_max at
-    most, `protocol.member.Ready` or `HelperAttempt.check` has checked.
+    1. the lattice exists; 2. it is an indicator's exactly if the statistic is; 3. no sum that the terms admit wraps around.
+    That the members' caps sum to N_max at most, `protocol.member.Ready` or `HelperAttempt.check` has checked.
     """
     members = attempt.clients if isinstance(attempt, HelperAttempt) else attempt.members
     terms = attempt.opening.terms
     lattice = terms_lattice(attempt)
+    if isinstance(lattice, IndicatorLattice) != (terms.family == Family.INDICATOR):
+        raise _contradiction(f"a round of {terms.statistic} statistics on the {lattice.name} lattice")
     try:
         attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(members)))
     except HeadroomError as error:
@@ -163,6 +173,8 @@ def terms_lattice(attempt: Attempt | HelperAttempt) -> Lattice:
     """The lattice that the terms name; PeerFault(terms-refused) for one that does not exist."""
     terms = attempt.opening.terms
     try:
+        if terms.lattice == IndicatorLattice.name:
+            return IndicatorLattice(terms.lattice_bits)
         return lattice_from(terms.lattice, terms.lattice_bits)
     except CalibrationError as error:
         raise _contradiction(str(error)) from error

@@ -7,7 +7,7 @@ from client_sdk.errors import Misuse, PeerFault
 from protocol.attempt import Attempt, colluders_assumed
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
-from protocol.messages import Manifest, Roster, Terms
+from protocol.messages import Family, Manifest, Roster, Terms
 
 _DAY_S = 86_400.0
 
@@ -31,7 +31,8 @@ class Policy:
         changed_records_min: how many records must have changed before a lineage is used in another version; 0 for any.
             Two exact sums show the sum of what changed between them, over all members whose records did.
         publish_rare_classes: whether classes that few members hold may be published, where the admin has signed so.
-        statistics: names of statistics this member sums.
+        statistics: names of statistics this member sums; "indicator" tells all members which classes it holds, and comes
+            first where rare classes are withheld.
         lattices: names of lattices it accepts.
         extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
         lifetime_max_s: longest time from opening to the round's latest end, in seconds.
@@ -51,7 +52,7 @@ class Policy:
     accept_exceptions: bool = False
     changed_records_min: int = 10
     publish_rare_classes: bool = True
-    statistics: frozenset[str] = frozenset({"ffc", "ffc-bias"})
+    statistics: frozenset[str] = frozenset({"ffc", "ffc-bias", "indicator"})
     lattices: frozenset[str] = frozenset({"sums", "features"})
     extractors: frozenset[bytes | str] | None = None
     lifetime_max_s: float = 30 * _DAY_S
@@ -147,11 +148,12 @@ class Policy:
     def check_terms(self, terms: Terms, now_s: float) -> None:
         """Refuse terms, in this order (policy-refused).
 
-        1. statistic, 2. lattice, 3. extractor, 4. records_max, 5. lifetime; 6. noise, which this release can't add.
+        1. statistic, 2. lattice (an indicator round has its own), 3. extractor, 4. records_max, 5. lifetime; 6. noise, which
+        this release can't add.
         """
         if terms.statistic not in self.statistics:
             raise refused("statistics", _one_of(self.statistics), terms.statistic)
-        if terms.lattice not in self.lattices:
+        if terms.family != Family.INDICATOR and terms.lattice not in self.lattices:
             raise refused("lattices", _one_of(self.lattices), terms.lattice)
         if self.extractors is not None and terms.extractor not in self.extractors:
             wanted = _one_of(value.hex() for value in self.extractors if isinstance(value, bytes))

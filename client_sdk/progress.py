@@ -13,6 +13,7 @@ class Step(StrEnum):
     MASKING = "masking"
     UPLOADING = "uploading"
     WAITING = "waiting"
+    COUNTING = "counting"
     ANSWERING = "answering"
     VERIFYING = "verifying"
     RETRYING = "retrying"

@@ -14,15 +14,19 @@ from safetensors.numpy import load
 
 from calibration.errors import CalibrationError
 from calibration.layout import Layout
+from calibration.rows import as_features, check_rows, unit_rows
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.files import remove_durably, write_durably
 from client_sdk.replaying import replayed
+from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.evicting import check_proof
-from protocol.messages import Certificate, Evictions, Terms
+from protocol.member import History
+from protocol.messages import NO_INDICATOR, Certificate, Evictions, Terms
 from protocol.record import verify_record
+from protocol.recount import class_floor, rare_classes
 from protocol.rest import ResultRecord
 from protocol.verdict import Verdict
 
@@ -61,6 +65,28 @@ class Result:
         return self._tensors.get("bias")
 
     @property
+    def unanswered(self) -> tuple[int, ...]:
+        """Classes without records in the sum, those withheld among them: their columns are zero, and no score of theirs counts."""
+        return tuple(sorted({*self.record.withheld, *self.record.solution.empty_classes}))
+
+    def scores(self, features: npt.ArrayLike) -> Floats:
+        """(n, C) scores of (n, dim) features of any length; −∞ for the classes that this head cannot answer.
+
+        Raises:
+            CalibrationError: features of another shape or type, or without direction.
+        """
+        matrix = as_features(features, self.weights.shape[0])
+        check_rows(matrix, normalise=True)
+        found: Floats = unit_rows(matrix)[0] @ self.weights + (0.0 if self.bias is None else self.bias)
+        found[:, list(self.unanswered)] = -np.inf  # zeros would beat every negative score
+        return found
+
+    def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
+        """(n,) labels as the members numbered them; never a class that was withheld."""
+        labels: npt.NDArray[np.int64] = self.scores(features).argmax(axis=1)
+        return labels
+
+    @property
     def certificate(self) -> Certificate:
         """Who is in the sum, by the decryptors' signatures."""
         return self.evidence.certificate
@@ -95,8 +121,9 @@ class Result:
         3. each field of the record against the evidence (result-mismatch);
         4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
-        5. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch);
-        6. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
+        5. the classes withheld are those that the counts it states leave below the floor (result-mismatch);
+        6. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch);
+        7. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
            it (`replayed`).
 
         That the weights solve the sums is for those to check who may read the sums; this shows that the
@@ -121,6 +148,7 @@ class Result:
             raise _mismatch("the record names other survivors than the certificate")
         self._check_dropped()
         self._check_evicted()
+        self._check_rare()
         if self.record.records > self.evidence.opening.terms.records_max:
             raise _mismatch(f"{self.record.records} records are more than the terms admit")
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
@@ -148,6 +176,29 @@ class Result:
             raise _mismatch(f"no proof for each of the evicted, {', '.join(evicted) or 'who are none'}")
         for proof in proofs:
             check_proof(attempt, self.certificate, proof)
+
+    def _check_rare(self) -> None:
+        terms, manifest, rare = self.evidence.opening.terms, self.evidence.manifest, self.record.rare
+        if (rare is None) != (terms.indicator == NO_INDICATOR):
+            raise _mismatch("the record gives counts exactly where the terms name an indicator round")
+        if rare is None:
+            return
+        floor = class_floor(len(manifest.members), group_floor(manifest), terms.margin)
+        if (rare.indicator, rare.margin, rare.floor) != (terms.indicator.hex(), terms.margin, floor):
+            raise _mismatch("the record states another indicator round, margin or floor than the terms")
+        if rare_classes(rare.holders, floor) != terms.withheld:
+            raise _mismatch("the classes withheld are not those that the counts leave below the floor")
+
+    def check_counts(self, history: History) -> None:
+        """Hold the counts that the record states against this member's own (result-mismatch)."""
+        for counted in history.counted:
+            rare = self.record.rare
+            if (
+                rare is not None
+                and counted.context.hex() == rare.indicator
+                and counted.holders != rare.holders
+            ):
+                raise _mismatch("the record states other counts than this member made")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the result beside its evidence, for `load`; every file has mode 0600, none holds a secret."""

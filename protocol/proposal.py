@@ -86,16 +86,17 @@ def settle(
 def _as_counted(
     attempt: Attempt, staying: dict[str, Survivor], history: Sequence[Past]
 ) -> dict[str, Survivor]:
-    """Without those whom the indicator round did not count with these records."""
-    indicator = attempt.opening.terms.indicator
-    if indicator == NO_INDICATOR:
+    """Without those whom the indicator round did not count with these records: it counted S∖E (protocol §9)."""
+    terms = attempt.opening.terms
+    if terms.indicator == NO_INDICATOR:
         return staying
     counted = {
         (each.member, each.lineage, each.records)
         for past in history
-        if past.context == indicator
+        if past.context == terms.indicator
         for opened in past.sets
         for each in opened.survivors
+        if each.member not in terms.evicted
     }
     return {
         member: each

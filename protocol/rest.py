@@ -4,9 +4,9 @@ Messages travel as `application/octet-stream`, exactly as `protocol.messages` en
 meant for people or scripts travels as JSON. Hashes and keys in JSON and in paths are lower-case hexadecimal.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from protocol.codec import NAME_PATTERN
 
@@ -15,12 +15,16 @@ PROBLEM = "application/problem+json"
 PROBLEM_BASE = "https://veilsum.org/problems/"
 SAFETENSORS = "application/x-safetensors"
 TRANSCRIPT_JSON = "application/vnd.veilsum.transcript+json"
+HEAD = "veilsum-head"
+"""Entry in the metadata of a head's file: as JSON, its classes without records, and those of them that were withheld."""
 
 MAX_MESSAGE_BYTES = 64 << 20
 MAX_TRANSCRIPT_BYTES = 1 << 29
+MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_WAIT_S = 60.0
 DIGEST_HEADER = "content-digest"
 VERSION_HEADER = "veilsum-version"
+SIGNATURE_HEADER = "veilsum-signature"
 
 COORDINATOR = "/v1/coordinator"
 FEDERATION = "/v1/federations/{federation}"
@@ -49,6 +53,7 @@ WEIGHTS = "/v1/rounds/{round_id}/result/weights"
 SUMS = "/v1/rounds/{round_id}/result/sums"
 EVICTIONS = "/v1/rounds/{round_id}/result/evictions"
 TRANSCRIPT = "/v1/rounds/{round_id}/transcript"
+DISCLOSURE = "/v1/rounds/{round_id}/disclosure/{member}"
 COMBINATIONS = "/v1/federations/{federation}/combinations"
 COMBINATION = "/v1/combinations/{combination}"
 COMBINED_WEIGHTS = "/v1/combinations/{combination}/weights"
@@ -152,6 +157,8 @@ class CohortView(Model):
 
     Attributes:
         next_sequence: of the round that would be opened next; what an exception to the ledger is signed for.
+        withhold: whether classes that few members hold are kept out of the sums, so that an indicator round comes first.
+        indicator: the finished one whose counts no result rests on yet.
     """
 
     cohort: Hex32
@@ -165,6 +172,8 @@ class CohortView(Model):
     fault: Problem | None
     rounds: tuple[RoundId, ...] = ()
     next_sequence: int = 0
+    withhold: bool = False
+    indicator: RoundId | None = None
 
 
 class WindowsModel(Model):
@@ -178,10 +187,12 @@ class WindowsModel(Model):
 
 
 class RoundRequest(Model):
-    """Open a round of FFC statistics.
+    """Open a round of FFC statistics, or one that counts who holds which class.
 
     Attributes:
-        dim: l, features of the extractor, without the bias.
+        statistic: "indicator" counts for each class how many members hold it; where rare classes are withheld such a round
+            comes first.
+        dim: l, features of the extractor, without the bias; none in an indicator round.
         classes: C.
         bias: append a constant feature.
         lattice: how real numbers become integers.
@@ -191,9 +202,12 @@ class RoundRequest(Model):
         ridges: λ grid; empty for the solver's own. One value fixes λ.
         lifetime_s: seconds until the round's keys are erased whatever happens.
         exceptions: LedgerException messages that the admin signed for this cohort and sequence, in hexadecimal.
+        margin: r, how many of the members counted may be missing; a class is published that g + r of them hold. None for a
+            sixth of the members.
     """
 
-    dim: Annotated[int, Field(ge=1, le=65_535)]
+    statistic: Literal["ffc", "indicator"] = "ffc"
+    dim: Annotated[int, Field(ge=1, le=65_535)] | None = None
     classes: Annotated[int, Field(ge=1, le=65_535)]
     bias: bool = False
     lattice: Literal["sums", "features"] = "sums"
@@ -210,6 +224,13 @@ class RoundRequest(Model):
         tuple[Annotated[str, Field(pattern=r"^([0-9a-f]{2})+$", max_length=1 << 20)], ...],
         Field(max_length=16),
     ] = ()
+    margin: Annotated[int, Field(ge=0, le=10_000)] | None = None
+
+    @model_validator(mode="after")
+    def _check_dim(self) -> Self:
+        if (self.dim is None) != (self.statistic == "indicator"):
+            raise ValueError("dim goes with FFC statistics, and an indicator round has none")
+        return self
 
 
 class HelperRoundRequest(RoundRequest):
@@ -252,10 +273,17 @@ class HelpersView(Model):
 
 
 class TermsView(Model):
-    """A round's terms in words; what binds a member is the signed opening."""
+    """A round's terms in words; what binds a member is the signed opening.
+
+    Attributes:
+        dim: None in an indicator round.
+        indicator: context of the indicator round that decided what is withheld.
+        margin: r of that decision.
+        withheld: classes left out of the statistics.
+    """
 
     statistic: str
-    dim: int
+    dim: int | None
     classes: int
     bias: bool
     elements: int
@@ -267,6 +295,9 @@ class TermsView(Model):
     extractor: Hex32
     ridges: tuple[float, ...]
     latest_end_s: float
+    indicator: Hex32 | None = None
+    margin: int = 0
+    withheld: tuple[int, ...] = ()
 
 
 class RoundView(Model):
@@ -284,6 +315,7 @@ class RoundView(Model):
         evicted: those of them that proved false: the sum is without them.
         reported: where the round is lost, the decryptors whose reports are in.
         helpers: in the mode with helpers, those whose cards the opening shows.
+        holders: of an indicator round that is done, for each class how many members hold it.
         phase_seconds: how long each phase took so far.
         transcript: once the round has ended, the head of its transcript (protocol §11).
     """
@@ -321,6 +353,7 @@ class RoundView(Model):
     evicted: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
     helpers: tuple[str, ...] = ()
+    holders: tuple[int, ...] = ()
     fault: Problem | None
     phase_seconds: dict[str, float]
     terms: TermsView | None = None
@@ -368,6 +401,22 @@ class DisputeView(Model):
     parties: tuple[MemberId, MemberId]
 
 
+class RareView(Model):
+    """Why classes were withheld: the counts of an indicator round, which each of its members made for itself.
+
+    Attributes:
+        indicator: its context.
+        margin: r, how many of those counted might be missing.
+        floor: m = g + r: a class that fewer members hold is withheld.
+        holders: for each class, how many members hold it.
+    """
+
+    indicator: Hex32
+    margin: int
+    floor: int
+    holders: tuple[int, ...]
+
+
 class ResultRecord(Model):
     """What the coordinator signs about a finished round.
 
@@ -383,6 +432,7 @@ class ResultRecord(Model):
         withheld: classes left out of the statistics, as the terms say.
         transcript: the head of the round's transcript (protocol §11); empty in the mode with helpers, which keeps none.
         outvoted: the helper whose sums two others contradict: it is false, or its machine is.
+        rare: why those; None where the admin signed that rare classes are published.
     """
 
     format: Literal["veilsum-result/2"] = "veilsum-result/2"
@@ -402,6 +452,7 @@ class ResultRecord(Model):
     evicted: tuple[MemberId, ...] = ()
     withheld: tuple[int, ...] = ()
     outvoted: tuple[MemberId, ...] = ()
+    rare: RareView | None = None
     records: int
     noise: Literal["none"] = "none"
     weights_sha256: Hex32

@@ -248,6 +248,7 @@ class Federation:
             "indicator": NO_INDICATOR,
             "margin": 0,
             "withheld": (),
+            "evicted": (),
             "latest_end_s": int(self.now_s) + 86_400,
         }
         return Terms(**{**values, **changes})  # type: ignore[arg-type]  # the names are Terms' own

@@ -50,6 +50,7 @@ class Tag(bytes, Enum):
     REPORT = b"veilsum/2/report\0"
     LOST = b"veilsum/2/lost\0"
     TRANSCRIPT = b"veilsum/2/transcript\0"
+    DISCLOSURE = b"veilsum/2/disclosure\0"
     HELPER_CARD = b"veilsum/2/helper-card\0"
     HELPER_MANIFEST = b"veilsum/2/helper-manifest\0"
     HELPER_OPENING = b"veilsum/2/helper-opening\0"

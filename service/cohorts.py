@@ -14,6 +14,7 @@ from protocol.messages import Cards, KeyCard, Manifest, Opening, Roster
 from protocol.messages.base import MAX_MEMBERS
 from protocol.messages.opening import MAX_ATTEMPTS
 from protocol.rest import CohortRequest, CohortView, Problem
+from service import rare
 from service.problems import problem_of, wrong_phase
 from service.rounds import Round
 from service.storage.database import Database
@@ -200,6 +201,7 @@ class Cohort:
 
     def view(self) -> CohortView:
         """What anybody may see."""
+        indicator = rare.standing(self.rounds)
         return CohortView(
             cohort=self.id,
             federation=self.roster.federation.hex(),
@@ -212,4 +214,6 @@ class Cohort:
             fault=self.fault,
             rounds=tuple(round_.id for round_ in self.rounds),
             next_sequence=self.next_place[0],
+            withhold=bool(self.roster.withhold),
+            indicator=indicator.id if indicator else None,
         )

@@ -22,7 +22,7 @@ from protocol.record import sign_record
 from protocol.rest import CombinedRecord, CombineRequest, PartView, ResultRecord
 from service.problems import not_found
 from service.rounds import Round
-from service.solving import SUMS, WEIGHTS, error_bound, solution_view, solve
+from service.solving import SUMS, WEIGHTS, error_bound, solution_view, solve, weights_file
 from service.storage.blobs import FileBlobs
 
 SAME = ("statistic", "layout", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
@@ -58,7 +58,7 @@ def combine(
         statistics, solution = solve(replace(terms, ridges=request.ridges), total, vectors)
     except CalibrationError as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
-    weights, sums = save(solution.tensors), save({"sum": total})
+    weights, sums = weights_file(solution, terms.withheld), save({"sum": total})
     name = combination_id(request)
     record = CombinedRecord(
         combination=name,

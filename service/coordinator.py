@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import structlog
@@ -13,7 +13,7 @@ from protocol.causes import Cause
 from protocol.coordinator import Lost, Windows
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import KeyCard, Ledger, LedgerException, Manifest, Opening
+from protocol.messages import Family, KeyCard, Ledger, LedgerException, Manifest, Opening
 from protocol.rest import (
     MAX_WAIT_S,
     CohortRequest,
@@ -26,12 +26,12 @@ from protocol.rest import (
     round_name,
 )
 from protocol.transcript import Transcript
-from service import combining, solving
+from service import combining, counting, rare, solving
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
 from service.helping.opening import Helping, is_with_helpers, refuse_other_mode
 from service.keeper import PAUSE_S, Chore, Keeper
-from service.modes import MembersMode
+from service.modes import MembersMode, PairedSummands, Summands
 from service.preflight import terms_of
 from service.problems import not_found, problem_of
 from service.rounds import Round
@@ -129,13 +129,14 @@ class Coordinator:
             now_s = self.now()
             _refuse_expired(cohort, now_s)
             ledger = await self.federations.ledger(federation)
+            clauses = rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
             opening = Opening.make(
                 self.key,
                 cohort=manifest.cohort,
                 sequence=sequence,
                 attempt=number,
                 links=ledger.links,
-                terms=terms_of(request, cohort.roster, manifest, now_s),
+                terms=terms_of(request, cohort.roster, manifest, now_s, clauses),
                 exceptions=_exceptions(request, cohort, sequence),
             )
             attempt = Attempt(cohort.roster, manifest, opening)
@@ -279,6 +280,8 @@ class Coordinator:
             round_ = await self._load_round(row, ledgers[row.federation], not_before_s, littered=littered)
             self.rounds[row.id] = round_
             self.cohorts[row.cohort].opened(round_)
+        for cohort in self.cohorts.values():
+            await asyncio.to_thread(self._forget_disclosures, cohort.rounds)
 
     async def _load_round(
         self, row: Row[tuple[object, ...]], ledger: Ledger, not_before_s: float, *, littered: bool
@@ -309,13 +312,28 @@ class Coordinator:
         recovered = round_.recovered
         if recovered is None:
             return
+        cohort = self.cohorts.get(round_.attempt.manifest.cohort.hex())
+        beside = cohort.rounds if cohort is not None else ()
         try:
-            outcome = await asyncio.to_thread(solving.compute, round_, recovered, self.blobs, self.key)
-            await round_.finish(outcome.record, outcome.documents, self.now())
+            outcome = await asyncio.to_thread(self._outcome, round_, recovered, beside)
+            await round_.finish(outcome.record, outcome.documents, self.now(), outcome.holders)
+            await asyncio.to_thread(self._forget_disclosures, beside)
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
         assert round_.final is not None
         log.info("round ended", round=round_.id, state=round_.final.state, of=len(round_.final.survivors))
+
+    def _outcome(self, round_: Round, recovered: Summands, beside: Sequence[Round]) -> solving.Outcome:
+        """The sum, or the counts; `beside` are the rounds of its cohort, none in the mode with helpers."""
+        if recovered.attempt.opening.terms.family == Family.INDICATOR:
+            assert isinstance(recovered, PairedSummands)
+            return counting.compute(round_, recovered, self.blobs)
+        why = rare.reason(round_.attempt, beside)
+        return solving.compute(round_, recovered, self.blobs, self.key, why)
+
+    def _forget_disclosures(self, beside: Sequence[Round]) -> None:
+        for round_ in rare.spent(beside):
+            self.blobs.delete(f"results/{round_.id}/{counting.DISCLOSURE}")
 
 
 def _refuse_expired(cohort: Cohort, now_s: float) -> None:

@@ -15,13 +15,21 @@ import numpy.typing as npt
 from protocol import messages
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator import Certified, Collecting, CoordinatorPhase, Lost, Recovered, Windows
+from protocol.coordinator import (
+    Certified,
+    Collecting,
+    CoordinatorPhase,
+    Lost,
+    Recovered,
+    Windows,
+    disclose,
+)
 from protocol.disputes import vertex_cover
 from protocol.errors import Misuse, PeerFault
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperCertificate, HelperLost
 from protocol.identity import SigningKey
-from protocol.messages import Certificate, Evictions, Message, Past, Survivor, Upload
+from protocol.messages import Certificate, Disclosure, Evictions, Message, Past, Survivor, Upload
 from protocol.messages import Lost as LostMessage
 from protocol.rest import DisputeView, ModeName
 from protocol.transcript import Transcript
@@ -258,6 +266,10 @@ class PairedSummands:
             "dropped": tuple(sorted(vertex_cover(self.attempt.context, disputes))),
             "evicted": self._recovered.evicted,
         }
+
+    def disclosure(self, read: Reader) -> Disclosure:
+        """What members are shown of an indicator round (protocol §9)."""
+        return disclose(self._recovered, read)
 
     def documents(self) -> Mapping[str, bytes]:
         """The proofs against those evicted."""

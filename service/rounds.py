@@ -8,6 +8,7 @@ left is its outcome and the signed transcript: uploads, boxes, shares and seeds 
 import asyncio
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from sqlalchemy import Row, delete, func, insert, select, update
@@ -143,13 +144,19 @@ class Round:
             else:
                 await self._submit(Event(now_s, "cancel", reason.encode()))
 
-    async def finish(self, record: ResultRecord, documents: Mapping[str, bytes], now_s: float) -> None:
-        """Keep the signed result of a recovered round, with its weights and sums; not if it was given up meanwhile."""
+    async def finish(
+        self,
+        record: ResultRecord | None,
+        documents: Mapping[str, bytes],
+        now_s: float,
+        holders: tuple[int, ...] = (),
+    ) -> None:
+        """Keep the signed result of a recovered round, or an indicator's counts, with its documents; not if it was given up meanwhile."""
         async with self._lock:
             if self.final is None:
                 for name, data in documents.items():
                     await asyncio.to_thread(self._blobs.put, f"results/{self.id}/{name}", data)
-                await self._finalise("done", None, record, now_s)
+                await self._finalise("done", None, record, now_s, holders)
 
     async def fail(self, fault: Problem, now_s: float) -> None:
         """Keep why the sum of a recovered round was refused."""
@@ -172,15 +179,28 @@ class Round:
 
     def result(self) -> ResultRecord:
         """The signed record of a finished round; PeerFault(wrong-phase) where there is none."""
+        self._check_done()
         if self.record is None:
-            view = self.view()
-            raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
+            raise wrong_phase(
+                f"round {self.id} counted who holds which class: its view has the counts, and it has no head"
+            )
         return self.record
 
     def document(self, name: str) -> bytes:
-        """The weights or sums of a finished round; PeerFault(wrong-phase) where there are none."""
-        self.result()
-        return self._blobs.get(f"results/{self.id}/{name}")
+        """The weights, the sums or another document of a finished round; PeerFault(wrong-phase) where there is none."""
+        return self.document_path(name).read_bytes()
+
+    def document_path(self, name: str) -> Path:
+        """Where it lies."""
+        self._check_done()
+        if name not in self._blobs.names(f"results/{self.id}"):
+            raise wrong_phase(f"round {self.id} keeps no {name}")
+        return self._blobs.path(f"results/{self.id}/{name}")
+
+    def _check_done(self) -> None:
+        view = self.view()
+        if view.state != "done":
+            raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
 
     def transcript(self) -> bytes:
         """The signed transcript's file; PeerFault: wrong-phase before the round has ended, not-found where none is kept."""
@@ -211,7 +231,7 @@ class Round:
                 await self._submit(Event(now_s, "expire"))
             if self._littered and not self._writing and (self.final is not None or self._given_up):
                 await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
-                if self.final is not None and self.record is None:
+                if self.final is not None and self.final.state != "done":
                     await asyncio.to_thread(self._blobs.delete, f"results/{self.id}")
                 await self._database.forget()
                 self._littered = False
@@ -254,12 +274,17 @@ class Round:
             await self._finalise(self.live.name, problem_of(fault), None, now_s)
 
     async def _finalise(
-        self, state: str, fault: Problem | None, record: ResultRecord | None, now_s: float
+        self,
+        state: str,
+        fault: Problem | None,
+        record: ResultRecord | None,
+        now_s: float,
+        holders: tuple[int, ...] = (),
     ) -> None:
         closing = self.mode.closing_of(self.live)
         link = self.mode.link(closing)
         head = await asyncio.to_thread(self._keep_transcript)
-        final = self._view(state, fault, _extended(self._timeline, state, now_s), head)
+        final = self._view(state, fault, _extended(self._timeline, state, now_s), head, holders)
         this = rounds.c.id == self.id
         async with self._database.transaction() as connection:
             ended = await connection.execute(
@@ -350,7 +375,12 @@ class Round:
         return self._view(None, problem_of(fault) if fault else None, self._timeline)
 
     def _view(
-        self, end: str | None, fault: Problem | None, timeline: Timeline, head: bytes | None = None
+        self,
+        end: str | None,
+        fault: Problem | None,
+        timeline: Timeline,
+        head: bytes | None = None,
+        holders: tuple[int, ...] = (),
     ) -> RoundView:
         return round_view(
             self.id,
@@ -363,6 +393,7 @@ class Round:
             fault=fault,
             timeline=timeline,
             transcript=head,
+            holders=holders,
         )
 
     def chunk_name(self, member: str, index: int) -> str:

@@ -1,6 +1,7 @@
 """M4: from recovered seeds to a signed result (protocol §4.8)."""
 
 import hashlib
+import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Terms
 from protocol.record import sign_record
-from protocol.rest import ResultRecord, SolutionView, SurvivorView
+from protocol.rest import HEAD, RareView, ResultRecord, SolutionView, SurvivorView
 from service.modes import Summands
 from service.preflight import PROMISED_BITS
 from service.rounds import Round
@@ -38,14 +39,22 @@ WEIGHTS, SUMS, EVICTIONS = "weights", "sums", "evictions"
 
 @dataclass(frozen=True)
 class Outcome:
-    """A finished sum: what is published, and what only the operator may read (`SUMS`)."""
+    """A finished sum: what is published, and what only the operator may read (`SUMS`).
 
-    record: ResultRecord
+    Attributes:
+        record: None for an indicator round.
+        holders: of an indicator round, how many members hold each class.
+    """
+
+    record: ResultRecord | None
     documents: dict[str, bytes]
+    holders: tuple[int, ...] = ()
 
 
-def compute(round_: Round, recovered: Summands, blobs: FileBlobs, key: SigningKey) -> Outcome:
-    """Unmask, check, solve and sign.
+def compute(
+    round_: Round, recovered: Summands, blobs: FileBlobs, key: SigningKey, rare: RareView | None = None
+) -> Outcome:
+    """Unmask, check, solve and sign; `rare` says in the record why classes were withheld.
 
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
@@ -58,7 +67,7 @@ def compute(round_: Round, recovered: Summands, blobs: FileBlobs, key: SigningKe
         statistics, solution = solve(terms, total, vectors)
     except CalibrationError as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
-    weights, sums = save(solution.tensors), save({"sum": total})
+    weights, sums = weights_file(solution, terms.withheld), save({"sum": total})
     record = ResultRecord(
         mode=round_.mode.name,
         round=round_.id,
@@ -71,6 +80,7 @@ def compute(round_: Round, recovered: Summands, blobs: FileBlobs, key: SigningKe
         statistic=terms.statistic,
         survivors=tuple(SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.survivors),
         withheld=terms.withheld,
+        rare=rare,
         records=statistics.records,
         weights_sha256=hashlib.sha256(weights).hexdigest(),
         sums_sha256=hashlib.sha256(sums).hexdigest(),
@@ -81,6 +91,13 @@ def compute(round_: Round, recovered: Summands, blobs: FileBlobs, key: SigningKe
         **recovered.particulars(),
     )
     return Outcome(sign_record(record, key), {WEIGHTS: weights, SUMS: sums, **recovered.documents()})
+
+
+def weights_file(solution: Solution, withheld: Sequence[int] = ()) -> bytes:
+    """A head as safetensors: a column for each class, all zero and named in the metadata where its score means nothing."""
+    named = {"classes_without_records": solution.empty_classes, "withheld": tuple(withheld)}
+    # One entry: the library writes several in any order, and the record names the file's digest.
+    return save(solution.tensors, {HEAD: json.dumps(named)})
 
 
 def solution_view(solution: Solution) -> SolutionView:

@@ -59,6 +59,7 @@ def round_view(
     fault: Problem | None,
     timeline: Timeline,
     transcript: bytes | None,
+    holders: tuple[int, ...] = (),
 ) -> RoundView:
     """A round in a phase."""
     attempt = mode.attempt
@@ -75,6 +76,7 @@ def round_view(
             "deadline_s": deadline_s,
             "uploaded": mode.uploaded(phase),
             "waiting_for": () if ended else phase.waiting_for(),
+            "holders": holders,
             "fault": fault.model_dump() if fault else None,
             # A clock that was set back makes no phase shorter than nothing.
             "phase_seconds": {

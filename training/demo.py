@@ -7,9 +7,11 @@ average, and 1.6 points to 96.3 % after 30 rounds instead of 20.
 
 from __future__ import annotations
 
+import numpy as np
+
 from training.data import Dataset
 from training.models import ExtractorConfig
-from training.partition import Partition, dirichlet_partition
+from training.partition import Partition, dirichlet_partition, iid_partition
 from training.recipe import Recipe, spherefed
 from training.seeding import Stream, generator
 
@@ -22,6 +24,17 @@ def demo_partition(train: Dataset, seed: int) -> Partition:
     """Dir(0.1) over twelve members, ten records each at the least."""
     rng = generator(seed, Stream.PARTITION)
     return dirichlet_partition(train.y.numpy(), MEMBERS, ALPHA, rng, min_size=MIN_SIZE)
+
+
+def rare_partition(train: Dataset, seed: int) -> Partition:
+    """Everybody holds every digit but the last one, which two of the twelve share."""
+    rng, labels = generator(seed, Stream.PARTITION), train.y.numpy()
+    rare = labels == train.classes - 1
+    common = np.flatnonzero(~rare)
+    parts = [common[part] for part in iid_partition(labels[common], MEMBERS, rng).members]
+    for member, part in enumerate(np.array_split(rng.permutation(np.flatnonzero(rare)), 2)):
+        parts[member] = np.concatenate([parts[member], part])
+    return Partition.of(parts, labels)
 
 
 def demo_recipe(seed: int) -> Recipe:

@@ -10,6 +10,8 @@ import torch
 from training.heads import Classifier, FixedHead
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy.typing as npt
     from torch import Tensor
 
@@ -61,6 +63,8 @@ def with_head(
     classifier: Classifier,
     weights: Tensor | npt.NDArray[np.floating],
     bias: Tensor | npt.NDArray[np.floating] | None = None,
+    *,
+    unanswered: Sequence[int] = (),
 ) -> Classifier:
     """The same extractor, shared and not copied, under a calibrated head; normalisation stays as it was.
 
@@ -68,6 +72,7 @@ def with_head(
         classifier: whose extractor to use.
         weights: W of shape (l, C), applied as Wᵀz: the shape that FFC's solution has (Dong et al. 2022, eq. 10).
         bias: b of shape (C,), or None.
+        unanswered: classes without records in the fit: they get a bias of −∞, for their zeros would beat negative logits.
 
     Raises:
         ValueError: if W does not have one row for each feature.
@@ -76,6 +81,9 @@ def with_head(
     if head.ndim != 2 or len(head) != classifier.extractor.dim:
         raise ValueError(f"weights must have shape ({classifier.extractor.dim}, C), not {tuple(head.shape)}")
     offset = None if bias is None else torch.as_tensor(bias, dtype=torch.float32)
+    if unanswered:
+        offset = torch.zeros(head.shape[1]) if offset is None else offset.clone()
+        offset[list(unanswered)] = -torch.inf
     return Classifier(classifier.extractor, FixedHead(head.T, offset), normalise=classifier.normalise)
 
 

@@ -2,21 +2,22 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calibration import FeaturesLattice, FFCStatistics
-from client_sdk import Identity, Member, Policy, Result
+from calibration import FFCStatistics
+from client_sdk import Identity, Member, Policy, Records, Result, Wanted
 from client_sdk.member import PATIENCE_S
 from client_sdk.progress import Progress, Step
 from client_sdk.store import Store
-from protocol.causes import Cause
 from protocol.cost import upload_bytes
-from protocol.errors import Misuse, PeerFault
-from protocol.rest import RoundView, TermsView
+from protocol.errors import Misuse
+from protocol.rest import RoundView
 from veilsum import names
 from veilsum.console import clock, note
-from veilsum.features import Features, Labels, checked_features, of_file
+from veilsum.features import checked_features, of_file
+from veilsum.rare import rare_classes
 from veilsum.remote import changes, naming, operator, trust
 from veilsum.trust import TRUST
 
@@ -88,23 +89,16 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
         quorum = member.enrol(errand.cohort)
         note(f"Enrolled with {quorum.members} members; {quorum.survivors_min} must stay for a sum.")
         view = view or _next_round(errand, identity)
-        if view.terms is None:
-            raise PeerFault(Cause.MALFORMED, f"round {view.round} is shown without terms", ["coordinator"])
-        with of_file(errand.features):
-            statistics = summarise(features, labels, view.terms, normalise=errand.normalise)
-        result = member.contribute(view.round, statistics, lineage=errand.lineage)
+        records = Records(features, labels, normalise=errand.normalise)
+        result = member.contribute(view.round, partial(_summarise, errand, records), lineage=errand.lineage)
     result.save(output)
     return result, summary(result, output)
 
 
-def summarise(features: Features, labels: Labels, terms: TermsView, *, normalise: bool) -> FFCStatistics:
-    """The statistics that a round's terms ask for. The SDK holds them against the signed terms again."""
-    lattice = FeaturesLattice(terms.lattice_bits) if terms.lattice == FeaturesLattice.name else None
-    statistics = FFCStatistics(
-        terms.dim, terms.classes, bias=terms.bias, normalise=normalise, lattice=lattice
-    )
-    statistics.update(features, labels)
-    return statistics
+def _summarise(errand: Errand, records: Records, wanted: Wanted) -> FFCStatistics:
+    """The statistics that a round's signed terms ask for; what is wrong with the records is said of their file."""
+    with of_file(errand.features):
+        return records(wanted)
 
 
 def summary(result: Result, output: Path) -> dict[str, Any]:
@@ -119,7 +113,8 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
         "survivors": list(result.survivors),
         "evicted": list(record.evicted),
         "dropped": list(record.dropped),
-        "rare_classes": _rare_classes(result),
+        "rare_classes": rare_classes(record.withheld, record.rare),
+        "withheld": list(record.withheld),
         "records": record.records,
         "ridge": record.solution.ridge,
         "condition": record.solution.condition,
@@ -142,12 +137,6 @@ def _transcript(result: Result) -> str:
     return "replayed: nobody broke a rule"
 
 
-def _rare_classes(result: Result) -> str:
-    if result.evidence.roster.withhold:
-        return f"{len(result.record.withheld)} classes that few members hold are withheld"
-    return "published, by the admin's signature: a class that one member holds shows in the sum"
-
-
 def _named_round(errand: Errand) -> RoundView | None:
     if errand.round_id is None:
         return None
@@ -159,7 +148,7 @@ def _named_round(errand: Errand) -> RoundView | None:
 
 
 def _next_round(errand: Errand, identity: Identity) -> RoundView:
-    """The cohort's newest, if it is still to finish or to collect; else the next, waited for."""
+    """The cohort's newest, if it is still to finish, to collect or to be followed by the one it counted for; else the next."""
     with operator(errand.url, ca=errand.ca, patience_s=PATIENCE_S) as client:
         cohorts = changes(lambda after: client.cohort(errand.cohort, after))
         while True:
@@ -171,7 +160,7 @@ def _next_round(errand: Errand, identity: Identity) -> RoundView:
 
 
 def _uncollected(view: RoundView, identity: Identity) -> bool:
-    """Whether it ended well while this member, which is in its sum, was away."""
+    """Whether it ended well while this member, which is in its sum, was away; an indicator round leads on to the next."""
     folder = Store(identity.folder).results(view.round)
     return view.state == "done" and identity.member in view.survivors and not Result.saved_in(folder)
 

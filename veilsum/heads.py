@@ -20,21 +20,23 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Head:
-    """Scores z @ weights + bias for features z of length 1; a class without records is never answered."""
+    """Scores z @ weights + bias for features z of length 1; a class without records, or withheld, is never answered."""
 
     weights: Floats
     bias: Floats | None
     empty_classes: tuple[int, ...]
 
-    def accuracy(self, path: Path, *, normalise: bool) -> float:
-        """Share of a file's records whose highest score is their label's."""
+    def accuracy(self, path: Path, *, normalise: bool, without: Sequence[int] = ()) -> float:
+        """Share of a file's records whose highest score is their label's; those of some classes left out, NaN if these are all."""
         dim, classes = self.weights.shape
         features, labels = checked_features(path, normalise=normalise, classes=classes)
         if features.shape[1] != dim:
             raise Misuse(f"{path}: features have shape {features.shape}, the head takes (n, {dim})")
         scores = unit_rows(features)[0] @ self.weights + (0.0 if self.bias is None else self.bias)
         scores[:, list(self.empty_classes)] = -np.inf  # zeros would beat every negative score
-        return float((scores.argmax(axis=1) == labels).mean())
+        asked = ~np.isin(labels, list(without))
+        hits = (scores.argmax(axis=1) == labels)[asked]
+        return float(hits.mean()) if hits.size else float("nan")
 
 
 def local(
@@ -85,11 +87,16 @@ def through_round(errand: Errand, *, output: Path, test: Path | None) -> dict[st
     if test is not None:
         checked_features(test, normalise=errand.normalise)  # not only once the round is over
     result, values = run(errand, errand.folder / "result")
-    head = Head(result.weights, result.bias, result.record.solution.empty_classes)
+    head, rare = Head(result.weights, result.bias, result.unanswered), result.record.withheld
     _write(output, result.weights_file)
     values["head"] = str(output)
+    values["never_answers"] = list(result.unanswered)
     if test is not None:
         values["accuracy"] = head.accuracy(test, normalise=errand.normalise)
+        if rare:
+            values["accuracy_without_withheld"] = head.accuracy(
+                test, normalise=errand.normalise, without=rare
+            )
     return values
 
 

@@ -6,16 +6,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from client_sdk import ClientResult, Helper, Identity, Member, Policy, Result
+from calibration import FeaturesLattice
+from client_sdk import ClientResult, Helper, Identity, Member, Policy, Records, Result, Wanted
 from client_sdk.store import Store
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.helpers.helper import HelperPhase, Voted
 from protocol.helpers.helper.attempting import Attempting
 from protocol.messages.outcome import NO_REASON
-from protocol.rest import round_name
+from protocol.rest import TermsView, round_name
 from veilsum import contribute, names
-from veilsum.contribute import summarise, teller
+from veilsum.contribute import teller
 from veilsum.features import checked_features, of_file
 from veilsum.remote import PATIENCE_S, naming, operator, trust
 from veilsum.trust import TRUST
@@ -52,6 +53,12 @@ class Speech:
         )
 
 
+def _wanted(terms: TermsView) -> Wanted:
+    """What a round's terms ask for, as the coordinator shows them. The SDK holds them against the signed ones."""
+    lattice = FeaturesLattice(terms.lattice_bits) if terms.lattice == FeaturesLattice.name else None
+    return Wanted(terms.classes, terms.dim, terms.bias, lattice)
+
+
 def speak(speech: Speech) -> dict[str, Any]:
     """Upload once and return; a summary of what was acknowledged."""
     policy, round_id = speech.policy, names.round_id(speech.round_id)
@@ -64,7 +71,7 @@ def speak(speech: Speech) -> dict[str, Any]:
         if view.terms is None:
             raise PeerFault(Cause.MALFORMED, f"round {view.round} is shown without terms", ["coordinator"])
         with of_file(speech.features):
-            statistics = summarise(features, labels, view.terms, normalise=speech.normalise)
+            statistics = Records(features, labels, normalise=speech.normalise)(_wanted(view.terms))
     with _member(speech, identity, policy) as member:
         said = member.speak(round_id, statistics, lineage=speech.lineage)
     return {

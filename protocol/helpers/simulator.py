@@ -181,6 +181,7 @@ class HelperFederation:
             "indicator": NO_INDICATOR,
             "margin": 0,
             "withheld": (),
+            "evicted": (),
             "latest_end_s": int(self.now_s) + 10**6,
         }
         return Terms(**{**values, **changes})  # type: ignore[arg-type]  # the names are Terms' own

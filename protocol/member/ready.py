@@ -140,3 +140,10 @@ class Ready(MemberPhase):
                 f"the terms withhold classes {list(terms.withheld)}, by the counts it is {list(rare)}",
                 ["coordinator"],
             )
+        # Whom the terms leave out wrongly the proposal would too; whom they leave in, decryptors refuse to sign.
+        if left_out := sorted({each.member for each in counted[0].survivors} & {*terms.evicted}):
+            raise PeerFault(
+                Cause.INDICATOR_MISMATCH,
+                f"the terms name {', '.join(left_out)} evicted, whom the indicator round counted",
+                ["coordinator"],
+            )

@@ -62,6 +62,7 @@ class Terms(Struct):
         indicator: context of the indicator round whose counts decide what is withheld; zero for none (protocol §9).
         margin: `r`, how many of the indicator's survivors may be missing.
         withheld: classes left out of the statistics.
+        evicted: whom the indicator round certified and then proved false: it did not count them.
         latest_end_s: Unix time in seconds after which every key of the round is erased.
     """
 
@@ -79,6 +80,7 @@ class Terms(Struct):
     indicator: Digest
     margin: U32
     withheld: Annotated[tuple[int, ...], Many(UInt(4), 1 << 16, ascending=True)]
+    evicted: Annotated[tuple[str, ...], Many(Name(), MAX_MEMBERS, ascending=True)]
     latest_end_s: U64
 
     def validate(self) -> None:
@@ -100,6 +102,7 @@ class Terms(Struct):
                 f"an indicator of {self.elements} classes: at most {MAX_CLASSES}",
             ),
             (self.indicator != NO_INDICATOR or not self.withheld, "classes withheld without an indicator"),
+            (self.indicator != NO_INDICATOR or not self.evicted, "members evicted without an indicator"),
         ):
             if not holds:
                 raise PeerFault(Cause.TERMS_REFUSED, what)

@@ -7,12 +7,13 @@ from collections.abc import AsyncIterator
 from typing import Annotated
 
 from fastapi import APIRouter, Header, Response
+from fastapi.responses import FileResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from protocol import rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from service import solving
+from service import counting, solving
 from service.problems import DECODING, declared
 from service.rounds import Round
 from service.routes.common import (
@@ -306,6 +307,31 @@ async def weights(found: TheRound) -> Response:
 async def evictions(found: TheRound) -> Response:
     """The proofs that evicted survivors dealt falsely."""
     return await _document(found, solving.EVICTIONS, rest.OCTETS)
+
+
+@router.get(
+    rest.DISCLOSURE,
+    response_class=FileResponse,
+    responses={
+        **octets_out("the Disclosure message: the survivors' chunks and seeds of an indicator round"),
+        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, Cause.BAD_SIGNATURE),
+    },
+)
+async def disclosure(
+    found: TheRound,
+    member: MemberPath,
+    veilsum_signature: Annotated[
+        str,
+        Header(
+            description="the member's Ed25519 signature over H(disclosure, context, member)",
+            pattern=r"^[0-9a-f]{128}$",
+        ),
+    ],
+) -> FileResponse:
+    """What an indicator round was made of, for its members to count; until a result rests on it."""
+    counting.check_asker(found, member, veilsum_signature)
+    path = await asyncio.to_thread(found.document_path, counting.DISCLOSURE)
+    return FileResponse(path, media_type=rest.OCTETS)
 
 
 @router.get(

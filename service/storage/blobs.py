@@ -19,7 +19,7 @@ class FileBlobs:
 
     def put(self, name: str, data: bytes) -> None:
         """Store a blob whole or not at all, and durably."""
-        path = self._path(name)
+        path = self.path(name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(path, data)
         # Every time: whoever made one of these folders at the same moment may not have come to its fsync.
@@ -30,11 +30,11 @@ class FileBlobs:
 
     def get(self, name: str) -> bytes:
         """The blob's bytes; FileNotFoundError if it was never stored."""
-        return self._path(name).read_bytes()
+        return self.path(name).read_bytes()
 
     def delete(self, name: str) -> None:
         """Remove a blob, or every blob under a folder; nothing happens if there is none."""
-        path = self._path(name)
+        path = self.path(name)
         if path.is_dir():
             shutil.rmtree(path)
         else:
@@ -42,10 +42,11 @@ class FileBlobs:
 
     def names(self, folder: str) -> tuple[str, ...]:
         """What lies directly under a folder."""
-        path = self._path(folder)
+        path = self.path(folder)
         return tuple(sorted(child.name for child in path.iterdir())) if path.is_dir() else ()
 
-    def _path(self, name: str) -> Path:
+    def path(self, name: str) -> Path:
+        """Where a blob or a folder of them lies, whether it was stored or not."""
         parts = name.split("/")
         if not all(_PART.fullmatch(part) for part in parts):
             raise Misuse(f"{name!r} is not the name of a blob")

@@ -201,6 +201,8 @@ def openings() -> list[Attack]:
         lambda m, _: patched(m, b"member-4 knows", b"member-4\nknows"))
     main = {"round": "indicator", "attempt": 1}
     add("a rare class that is not withheld", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=()), "coordinator", **main)
+    add("somebody named evicted whom the indicator round counted", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH,
+        terms(evicted=("member-0",)), "coordinator", **main)
     add("a class withheld that nobody counted", "§9", "indicator abuse", Cause.INDICATOR_MISMATCH, terms(withheld=(99,)), "coordinator", **main)
     add("no indicator round where the admin demands one", "§9", "indicator abuse", Cause.TERMS_REFUSED,
         terms(indicator=bytes(32), withheld=()), "coordinator", **main)

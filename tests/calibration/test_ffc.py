@@ -115,6 +115,11 @@ def test_batches_and_merges_are_concatenation(
         assert (total.counts == whole.counts).all()
 
 
+def test_terms_call_statistics_with_a_bias_by_another_name() -> None:
+    assert FFCStatistics(2, 2).statistic == "ffc"
+    assert FFCStatistics(2, 2, bias=True).statistic == "ffc-bias"
+
+
 def test_addition_leaves_its_operands_alone() -> None:
     one = FFCStatistics(2, 2)
     one.update(np.eye(2), np.array([0, 1]))

@@ -123,6 +123,7 @@ class LocalCoordinator:
             "indicator": NO_INDICATOR,
             "margin": 0,
             "withheld": (),
+            "evicted": (),
             "latest_end_s": int(self.now_s()) + 86_400,
         }
         return Terms(**{**values, **changes})

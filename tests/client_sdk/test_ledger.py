@@ -179,6 +179,26 @@ def test_a_lineage_is_exact_or_noisy_for_life(federation: Federation) -> None:
         session.store.lineages.check(offer, "noisy", b"c" * 32, federation.policy)
 
 
+def test_a_count_leaves_open_whether_a_lineage_is_exact(federation: Federation) -> None:
+    federation.together(federation.contributions(federation.coordinator.open_round(federation.enrol())))
+    lineages, offer = federation.member("member-0").session.store.lineages, replace_offer(federation)
+    # exact already, and a count changes nothing about it
+    lineages.check(offer, "indicator", b"c" * 32, federation.policy)
+    lineages.use(offer, "indicator", b"c" * 32)
+    assert [each.family for each in lineages.all()] == ["exact"]
+    for lineage in lineages.all():
+        for version in lineage.versions:
+            for context in version.contexts:
+                lineages.release(context)
+    # counted first, it may be either
+    lineages.use(offer, "indicator", b"d" * 32)
+    assert [each.family for each in lineages.all()] == ["indicator"]
+    for family in ("exact", "noisy"):
+        lineages.check(offer, family, b"e" * 32, federation.policy)
+    lineages.use(offer, "noisy", b"e" * 32)
+    assert [each.family for each in lineages.all()] == ["noisy"]
+
+
 def replace_offer(federation: Federation) -> Any:
     from client_sdk.offer import Offer  # noqa: PLC0415 - beside its one use
 

@@ -176,8 +176,9 @@ def test_settings_that_mean_nothing(federation: Federation, settings: dict[str, 
 
 
 def test_the_package_shows_little_and_imports_late() -> None:
-    shown_names = {"AsyncMember", "Identity", "Member", "Policy", "Progress", "Result"}
+    shown_names = {"AsyncMember", "Identity", "Member", "Policy", "Progress", "Records", "Result", "Wanted"}
     assert set(client_sdk.__all__) == shown_names | {"ClientResult", "Helper"}
+    assert client_sdk.Records.__module__ == client_sdk.Wanted.__module__ == "client_sdk.supply"
     with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
         _ = client_sdk.Nobody
     heavy = ("httpx", "numpy", "pydantic", "cryptography", "safetensors")

@@ -93,6 +93,7 @@ TERMS_CHANGES: list[dict[str, Any]] = [
     {"indicator": b"\x01" * 32},
     {"margin": 1},
     {"withheld": (1,), "indicator": b"\x01" * 32},
+    {"evicted": ("member-0",), "indicator": b"\x01" * 32},
     {"latest_end_s": 1},
 ]
 

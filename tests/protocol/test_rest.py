@@ -71,6 +71,22 @@ def test_a_round_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
         RoundRequest.model_validate({**good, **bad})
 
 
+def test_an_indicator_round_has_no_features_and_every_other_has() -> None:
+    good: dict[str, Any] = {"classes": 2, "extractor": "e1" * 32}
+    assert RoundRequest.model_validate({**good, "statistic": "indicator"}).dim is None
+    for bad in (
+        {},
+        {"statistic": "ffc"},
+        {"statistic": "indicator", "dim": 4},
+        {"statistic": "ccvr", "dim": 4},
+    ):
+        with pytest.raises(ValidationError):
+            RoundRequest.model_validate({**good, **bad})
+    for margin in (-1, 10_001):
+        with pytest.raises(ValidationError):
+            RoundRequest.model_validate({**good, "dim": 4, "margin": margin})
+
+
 @pytest.mark.parametrize(
     "bad", [{"colluders": -1}, {"honest_min": 2}, {"records_cap": 0}, {"loss": -1}, {"loss": 375}]
 )

@@ -264,21 +264,6 @@ async def test_a_new_cohort_goes_on_with_the_federations_history(server: Server,
     assert view["fault"]["rounds"] == [first]
 
 
-async def test_a_roster_that_withholds_rare_classes_opens_no_round_in_this_release(
-    server: Server, party: Party
-) -> None:
-    await party.found(server)
-    party.roster = party.make_roster(party.roster.coordinator, version=2, withhold=1)
-    await server.client.put(
-        f"/v1/federations/{party.federation}/roster", content=party.roster.to_bytes(), headers=OCTETS
-    )
-    await party.open_cohort(server)
-    await party.enrol(server)
-    refused = await party.try_round(server)
-    assert refused.json()["cause"] == "terms-refused"
-    assert "--publish-rare-classes" in refused.json()["detail"]
-
-
 async def test_a_member_gets_the_cards_that_it_needs(server: Server, party: Party) -> None:
     await party.found(server)
     await party.open_cohort(server)

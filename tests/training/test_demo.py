@@ -1,7 +1,7 @@
 import numpy as np
 
 from training.data import load_digits_dataset
-from training.demo import demo_partition, demo_recipe
+from training.demo import demo_partition, demo_recipe, rare_partition
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import train
 
@@ -20,3 +20,13 @@ def test_a_head_fitted_to_all_members_features_beats_the_trained_one() -> None:
     after = accuracy(with_head(classifier, weights), data.test)
     assert before > 0.85
     assert after > before + 0.01
+
+
+def test_the_last_digit_goes_to_two_members_and_every_other_to_all() -> None:
+    data = load_digits_dataset(0)
+    partition = rare_partition(data.train, 0)
+    assert len(partition) == 12
+    assert np.count_nonzero(partition.label_counts, axis=0).tolist() == [12] * 9 + [2]
+    dealt = np.sort(np.concatenate(partition.members))
+    np.testing.assert_array_equal(dealt, np.arange(len(data.train)))
+    assert partition.digest == rare_partition(data.train, 0).digest != rare_partition(data.train, 1).digest

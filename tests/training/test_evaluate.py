@@ -64,6 +64,17 @@ def test_a_calibrated_head_takes_the_trained_ones_place(*, normalise: bool, as_a
     assert torch.equal(trained.head.weight, torch.eye(3))
 
 
+@pytest.mark.parametrize("bias", [None, np.array([-5.0, -5.0, -5.0])])
+def test_a_class_that_a_head_was_not_fitted_to_is_never_predicted(bias: np.ndarray | None) -> None:
+    weights = np.array([[-1.0, -1.0, 0.0], [-1.0, -1.0, 0.0], [-1.0, -2.0, 0.0]])
+    head = with_head(PLAIN, weights, bias, unanswered=(2,))
+    logits = predict_logits(head, X)
+    assert (logits[:, 2] == -torch.inf).all()
+    assert set(logits.argmax(dim=1).tolist()) <= {0, 1}
+    if bias is not None:
+        assert bias.tolist() == [-5.0] * 3
+
+
 @pytest.mark.parametrize("shape", [(4, 3), (3,), (2, 3)])
 def test_a_heads_weights_must_fit_the_features(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"shape \(3, C\)"):

@@ -132,7 +132,9 @@ class Cli:
 class Consortium:
     """A federation with a cohort that enrols, made by commands alone."""
 
-    def __init__(self, cli: Cli, members: int = 3, *, seed: int = 0, **cohort: object) -> None:
+    def __init__(
+        self, cli: Cli, members: int = 3, *, seed: int = 0, withhold: bool = False, **cohort: object
+    ) -> None:
         self.cli, self.folder = cli, cli.folder
         self.members = tuple(f"m{index}" for index in range(members))
         self.admin = cli.json("federation", "new", self.folder / "admin")["federation"]
@@ -141,11 +143,8 @@ class Consortium:
             shown = cli.json("identity", "new", self.folder / member, "--member", member)
             keys += ["--member", f"{member}={shown['public_key']}"]
         self.draft = self.folder / "roster.json"
-        cli.json(
-            *cli.at(
-                "federation", "roster", self.draft, *keys, "--extractor", EXTRACTOR, "--publish-rare-classes"
-            )
-        )
+        rare = "--withhold" if withhold else "--publish-rare-classes"
+        cli.json(*cli.at("federation", "roster", self.draft, *keys, "--extractor", EXTRACTOR, rare))
         cli.operate("federation", "sign", self.draft, "--folder", self.folder / "admin", "--publish")
         options = [word for name, value in cohort.items() for word in (f"--{name.replace('_', '-')}", value)]
         self.cohort = str(cli.operate("cohort", "open", self.admin, *options)["cohort"])

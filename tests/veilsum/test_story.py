@@ -3,14 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import load_file
 
 from client_sdk import Identity, Member, Policy
-from client_sdk.operator import Operator
 from tests.veilsum.cli import CLASSES, DIM, TOKEN, Cli, Consortium, enrolled, uploaded
 
 Make = Callable[..., Consortium]
@@ -148,24 +145,6 @@ def test_features_that_do_not_fit_the_terms(consortium: Make, remote: Cli) -> No
     )  # with its own round, it helps to end it
     for future in joining[1:]:
         assert future.result(60).code == 1
-
-
-def test_a_round_shown_without_terms_is_refused(
-    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = Operator.round
-
-    def bare(self: Operator, *args: Any) -> Any:
-        return original(self, *args).model_copy(update={"terms": None})
-
-    c = consortium()
-    joining = [c.join(member) for member in c.members]
-    c.formed()
-    monkeypatch.setattr(Operator, "round", bare)
-    round_id = c.open()
-    for future in joining:
-        assert future.result(60).error.startswith(f"malformed: round {round_id} is shown without terms")
-    monkeypatch.undo()
 
 
 def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None:

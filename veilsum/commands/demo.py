@@ -18,6 +18,10 @@ def demo(
         bool,
         typer.Option("--keep", help="Keep the members' and the coordinator's folders, with keys and logs."),
     ] = False,
+    withhold: Annotated[
+        bool,
+        typer.Option("--withhold", help="Deal one digit to two members alone, and keep it out of the sum."),
+    ] = False,
     json_: AsJson = False,
 ) -> None:
     """Train on unevenly spread digits, then calibrate the head by a secure sum between processes on this machine.
@@ -42,7 +46,7 @@ def demo(
         from veilsum.demo.table import print_table  # noqa: PLC0415 - as above
 
         try:
-            facts, folder = run(Plan(seed), output, Screen(), keep=keep, began_s=began_s)
+            facts, folder = run(Plan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s)
         except DemoError as error:
             fail(str(error), as_json=json_)
     if json_:

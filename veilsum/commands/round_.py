@@ -47,6 +47,18 @@ def open_(
         list[Path] | None,
         typer.Option(help="An exception that the admin signed (`veilsum round exception`); repeat."),
     ] = None,
+    margin: Annotated[
+        int | None,
+        typer.Option(
+            help="Where rare classes are withheld: how many of the members counted may be missing.",
+            min=0,
+            show_default="a sixth",
+        ),
+    ] = None,
+    recount: Annotated[
+        bool,
+        typer.Option("--recount", help="Count the classes' holders again: records have changed since."),
+    ] = False,
     upload_s: Annotated[float, typer.Option(help="Seconds to wait for uploads.")] = 3600.0,
     answer_s: Annotated[float, typer.Option(help="Seconds to wait for each later answer.")] = 300.0,
     grace_s: Annotated[float, typer.Option(help="Seconds to wait for more receipts than needed.")] = 15.0,
@@ -55,7 +67,11 @@ def open_(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Open the cohort's next round, or the next attempt of one that ended VOID; with helpers, the federation's."""
+    """Open the cohort's next round, or the next attempt of one that ended VOID; with helpers, the federation's.
+
+    Where rare classes are withheld, the round that counts who holds which class comes first: it is opened and followed to its
+    end, then the round itself. Interrupted, run it again: it goes on where it was.
+    """
     with reported(as_json=json_):
         from protocol.errors import Misuse  # noqa: PLC0415 - as above
         from protocol.rest import (  # noqa: PLC0415 - `--help` stays quick
@@ -64,6 +80,7 @@ def open_(
             WindowsModel,
         )
         from veilsum.names import cohort_id, extractor_digest, federation_id  # noqa: PLC0415 - as above
+        from veilsum.opening import open_in_turn  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         windows = WindowsModel(
@@ -79,6 +96,7 @@ def open_(
             "records_max": records_max,
             "ridges": ridge or (),
             "windows": windows,
+            "margin": margin,
             "exceptions": [path.read_bytes().hex() for path in exception or ()],
         }
         numbers = {"records_cap": records_cap, "colluders": colluders, "survivors_min": survivors_min}
@@ -93,7 +111,16 @@ def open_(
                 "--records-cap, --colluders and --survivors-min go with --mode helpers; --mode is members or helpers"
             )
         with operator(url, token, ca) as client:
-            _show(client.open_round(cohort_id(cohort), RoundRequest.model_validate(values)), as_json=json_)
+            view = open_in_turn(
+                client,
+                cohort_id(cohort),
+                RoundRequest.model_validate(values),
+                recount=recount,
+                tell=lambda seen: note(f"counting, {_line(seen)}"),
+            )
+        _show(view, as_json=json_)
+    if view.ended:
+        raise typer.Exit(1)
 
 
 @app.command()
@@ -122,6 +149,37 @@ def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
         _show(view, as_json=json_)
     if view.state != "done":
         raise typer.Exit(1)
+
+
+@app.command()
+def result(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
+    """Show what the coordinator signed about a finished round; members verify it against their own evidence."""
+    with reported(as_json=json_):
+        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.rare import rare_classes  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        with operator(url, ca=ca) as client:
+            record = client.result(names.round_id(round_id))
+        if json_:
+            say(record.model_dump(mode="json"), as_json=True)
+            return
+        say(
+            {
+                "round": record.round,
+                "statistic": record.statistic,
+                "survivors": [survivor.member for survivor in record.survivors],
+                "evicted": record.evicted,
+                "dropped": record.dropped,
+                "records": record.records,
+                "rare_classes": rare_classes(record.withheld, record.rare),
+                "classes_without_records": record.solution.empty_classes,
+                "ridge": record.solution.ridge,
+                "noise": record.noise,
+            },
+            as_json=False,
+            title="Result, as the coordinator signed it",
+        )
 
 
 @app.command()
@@ -359,6 +417,7 @@ def _show(view: Any, *, as_json: bool) -> None:
         "waiting_for": waiting,
         "survivors": view.survivors,
         "evicted": view.evicted,
+        **_classes(view),
         "seconds": view.phase_seconds,
         "transcript": view.transcript,
     }
@@ -383,6 +442,25 @@ _STUCK = (
     "it waits for these helpers to come back; if they cannot, the admin asks each helper by `veilsum helper show` and runs "
     "`veilsum round lost {round} --folder ADMIN`"
 )
+
+
+def _classes(view: Any) -> dict[str, Any]:
+    """What a round counts of the classes, or leaves out by such counts."""
+    from protocol.rest import round_name  # noqa: PLC0415 - `--help` stays quick
+
+    values: dict[str, Any] = {}
+    if view.terms is not None and view.terms.statistic == "indicator":
+        values["counts"] = (
+            "how many members hold each class; `veilsum round open` opens the round that withholds by it"
+        )
+    if view.holders:
+        values["holders"] = {f"class {label}:": count for label, count in enumerate(view.holders)}
+    if view.terms is not None and view.terms.indicator is not None:
+        values["withheld"] = list(view.terms.withheld)
+        values["counted_in"] = f"round {round_name(bytes.fromhex(view.terms.indicator))}"
+    return values
+
+
 _NEXT = {
     "lost": "no certificate can be had. Each decryptor runs its command again and reports what it signed; then the admin runs "
     "`veilsum round lost {round} --folder ADMIN`",

@@ -6,10 +6,11 @@ from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 
 from calibration import FFCStatistics, Solution, solve_ffc
 from client_sdk import Result
-from training import Classifier, accuracy, per_class_accuracy, with_head
+from training import Classifier, Dataset, accuracy, per_class_accuracy, with_head
 from veilsum.demo.consortium import Held
 from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder
@@ -37,14 +38,16 @@ class Comparison:
         result: a surviving member's, verified from its disk against the admin's key.
         verified: the members whose results were verified and are the same.
         calibrated: the extractor under the masked head.
-        accuracies: on the test records, in 0..1.
-        per_class: the same on each class, (C,).
+        test: the test records of the classes that were not withheld.
+        accuracies: on those, in 0..1.
+        per_class: the same on each class, (C,); NaN for one withheld.
         max_rel_diff: max|ΔW|/max|W| at the same λ, over the weights and, with one, the bias.
     """
 
     result: Result
     verified: tuple[str, ...]
     calibrated: Classifier
+    test: Dataset
     accuracies: Heads[float]
     per_class: Heads[Floats]
     max_rel_diff: float
@@ -67,13 +70,18 @@ def compare(learned: Learned, held: Held, folder: Folder) -> Comparison:
     ridge = result.record.solution.ridge
     if plain.ridge != ridge:
         raise DemoError(f"the masked sums chose λ = {ridge:g}, the plain ones λ = {plain.ridge:g}")
-    masked_head = with_head(learned.classifier, result.weights, result.bias)
-    heads = (learned.classifier, masked_head, with_head(learned.classifier, plain.weights, plain.bias))
-    test = learned.data.test
+    none = result.unanswered
+    masked_head = with_head(learned.classifier, result.weights, result.bias, unanswered=none)
+    plain_head = with_head(learned.classifier, plain.weights, plain.bias, unanswered=none)
+    heads = (learned.classifier, masked_head, plain_head)
+    test, withheld = learned.data.test, list(result.record.withheld)
+    if withheld:
+        test = test.subset(torch.from_numpy(np.flatnonzero(~np.isin(test.y.numpy(), withheld))))
     return Comparison(
         result=result,
         verified=tuple(results),
         calibrated=masked_head,
+        test=test,
         accuracies=Heads(*(accuracy(head, test) for head in heads)),
         per_class=Heads(*(per_class_accuracy(head, test) for head in heads)),
         max_rel_diff=max_rel_diff((result.weights, result.bias), (plain.weights, plain.bias)),
@@ -87,7 +95,13 @@ def fit_in_the_clear(result: Result, folder: Folder) -> Solution:
         features, labels = read_features(folder.features(member))
         if statistics is None:
             dim, classes = result.weights.shape
-            statistics = FFCStatistics(dim, classes, bias=result.bias is not None, track_records=False)
+            statistics = FFCStatistics(
+                dim,
+                classes,
+                bias=result.bias is not None,
+                withheld=result.record.withheld,
+                track_records=False,
+            )
         statistics.update(features, labels)
     assert statistics is not None
     return solve_ffc(statistics, result.record.solution.grid)

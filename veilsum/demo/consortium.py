@@ -24,6 +24,7 @@ from veilsum.demo.learning import Learned
 from veilsum.demo.plan import Plan
 from veilsum.demo.processes import Children
 from veilsum.demo.screen import Screen, Stage
+from veilsum.opening import open_in_turn
 
 LINEAGE = "digits-demo"
 RECORDS_CAP = 4096
@@ -100,7 +101,7 @@ class _Consortium:
         cohort = self.formed(cohort)
         enrolment_s = time.perf_counter() - began
         self.kill(first)
-        view = self.operator.open_round(cohort.cohort, self.terms(enrolment_s))
+        view = self.opened(cohort, self.terms(enrolment_s))
         view = self.ended(view, second)
         living = [member for member in self.learned.members if member not in {first.member, second.member}]
         self.children.join(living, FINISH_S)
@@ -120,7 +121,7 @@ class _Consortium:
             coordinator=coordinator,
             members=members,
             extractors=[self.learned.digest.hex()],
-            withhold=False,  # a digit that one member alone holds shows in the sum; the result says so
+            withhold=self.plan.withhold,  # otherwise a digit that one member alone holds shows; the result says so
         )
         self.operator.publish(draft.sign(admin))
         return admin.public
@@ -155,6 +156,24 @@ class _Consortium:
                 f"{view.quorum.members} member processes; {view.quorum.survivors_min} must stay for a sum, "
                 f"{view.quorum.colluders} may collude with the coordinator"
             )
+        return view
+
+    def opened(self, cohort: CohortView, terms: RoundRequest) -> RoundView:
+        """The round; where rare classes are withheld, after their holders were counted."""
+        if not self.plan.withhold:
+            return self.operator.open_round(cohort.cohort, terms)
+        with self.screen.stage("Counts") as stage:
+
+            def tell(seen: RoundView) -> None:
+                _show(stage, seen, len(seen.members))
+                self.children.during(lambda: None)  # a member that failed ends the wait
+
+            view = open_in_turn(self.operator, cohort.cohort, terms, tell=tell)
+            if view.ended or view.terms is None:
+                raise DemoError(
+                    f"counting ended {view.state}: {view.fault.detail if view.fault else 'no reason given'}"
+                )
+            stage.outcome = f"members counted who holds which digit; withheld: {_digits(view.terms.withheld)}"
         return view
 
     def terms(self, enrolment_s: float) -> RoundRequest:
@@ -204,6 +223,10 @@ class _Consortium:
 
     def printed(self, member: str) -> Path:
         return self.folder.member(member) / "printed.json"
+
+
+def _digits(classes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, classes)) or "none"
 
 
 def _show(stage: Stage, view: RoundView, expected: int) -> None:

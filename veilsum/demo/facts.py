@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from protocol.rest import RareView
 from veilsum.demo.comparison import Comparison, Floats, Heads
 from veilsum.demo.consortium import Held, Lost
 from veilsum.demo.learning import Learned
@@ -50,7 +51,9 @@ class Facts:
         lost: who was killed, and after what.
         verified: members whose result was verified from their disk.
         records: in the sum.
-        accuracies: on the test records, in 0..1.
+        withheld: digits left out of the sum, because few members hold them.
+        rare: why; None where the admin signed that they are published.
+        accuracies: on the test records of the others, in 0..1.
         per_class: the same on each class, (C,).
         training: accuracy after each round of training.
         max_rel_diff: max|ΔW|/max|W| between masked and plain FFC.
@@ -69,6 +72,8 @@ class Facts:
     lost: tuple[Lost, ...]
     verified: tuple[str, ...]
     records: int
+    withheld: tuple[int, ...]
+    rare: RareView | None
     test_records: int
     accuracies: Heads[float]
     per_class: Heads[Floats]
@@ -108,6 +113,7 @@ class Facts:
         return {
             "members": len(self.members),
             "survivors": list(self.survivors),
+            "withheld": list(self.withheld),
             "lost": [{"member": lost.member, "after": lost.after} for lost in self.lost],
             "accuracy_before": self.accuracies.before,
             "accuracy_masked": self.accuracies.masked,
@@ -132,7 +138,9 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
         lost=held.lost,
         verified=comparison.verified,
         records=record.records,
-        test_records=len(learned.data.test),
+        withheld=record.withheld,
+        rare=record.rare,
+        test_records=len(comparison.test),
         accuracies=comparison.accuracies,
         per_class=comparison.per_class,
         training=learned.accuracies,

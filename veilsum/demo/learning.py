@@ -1,7 +1,7 @@
 """The extractor: trained by the members together, then each member's features from it."""
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -12,6 +12,7 @@ from training import (
     Split,
     demo_partition,
     load_digits_dataset,
+    rare_partition,
     save_checkpoint,
     train,
 )
@@ -19,6 +20,8 @@ from veilsum.demo.folder import Folder
 from veilsum.demo.plan import Plan
 from veilsum.demo.screen import Screen
 from veilsum.training_run import PREPROCESSING, write_features
+
+EVEN_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -45,14 +48,19 @@ class Learned:
 def learn(plan: Plan, folder: Folder, screen: Screen) -> Learned:
     """Train, then write the checkpoint and every member's features and labels to its own folder."""
     data = load_digits_dataset(plan.seed)
-    partition = demo_partition(data.train, plan.seed)
+    deal = rare_partition if plan.withhold else demo_partition
+    partition = deal(data.train, plan.seed)
     began = time.perf_counter()
     with screen.stage("Training") as stage:
 
         def progress(record: RoundRecord) -> None:
             stage.update(record.round, record.rounds, f"accuracy {record.accuracy:.1%}")
 
-        trained = train(plan.recipe(plan.seed), data, partition, progress=progress)
+        recipe = plan.recipe(plan.seed)
+        if plan.withhold:
+            # Digits dealt evenly are soon learnt, and little would be left to calibrate.
+            recipe = replace(recipe, rounds=min(recipe.rounds, EVEN_ROUNDS))
+        trained = train(recipe, data, partition, progress=progress)
         last = trained.history[-1]
         stage.outcome = f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}"
     seconds = time.perf_counter() - began

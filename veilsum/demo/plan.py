@@ -13,6 +13,7 @@ class Plan:
     Attributes:
         seed: of data split, partition, initial weights and order. Keys and masks come from the operating system.
         recipe: makes the training's recipe from the seed.
+        withhold: deal the last digit to two members alone, and withhold what few members hold.
         bias: fit a constant. Over seeds 0 to 15 and any one member lost, the head is right on 0.14 points more
             of the test records with it.
         ring_bits: width of an element on the wire.
@@ -24,6 +25,7 @@ class Plan:
 
     seed: int = 0
     recipe: Callable[[int], Recipe] = demo_recipe
+    withhold: bool = False
     bias: bool = True
     ring_bits: int = 48
     upload_min_s: float = 5.0

@@ -10,7 +10,7 @@ import numpy as np
 
 from training import plots
 from veilsum.demo.facts import Facts
-from veilsum.demo.story import exactness, knowledge, lead, method, steps
+from veilsum.demo.story import exactness, knowledge, lead, method, rare, steps, uneven
 from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, seconds
 from veilsum.trust import TRUST
 
@@ -46,7 +46,9 @@ def render(facts: Facts) -> str:
         ),
         method=method(facts),
         exact=exactness(facts),
-        uneven=_uneven(facts),
+        uneven=uneven(facts),
+        rare=rare(facts),
+        holders=_holders(facts),
         cost=_cost(facts),
         plot_classes=_plot_classes(facts),
         plot_ridge=_plot_ridge(facts),
@@ -60,7 +62,7 @@ def render(facts: Facts) -> str:
             for name, value in asdict(facts.identities).items()
         ),
         verify=escape(f"veilsum verify result --admin-key {facts.identities.federation}"),
-        again=escape(f"veilsum demo --seed {facts.seed}"),
+        again=escape(f"veilsum demo --seed {facts.seed}" + (" --withhold" if facts.rare else "")),
         versions=escape(" · ".join(f"{name} {value}" for name, value in facts.versions.items())),
     )
 
@@ -97,13 +99,20 @@ def _figures(facts: Facts) -> Iterable[str]:
         yield f"<div><dt>{name}</dt><dd>{escape(value)} <small>{detail}</small></dd></div>"
 
 
-def _uneven(facts: Facts) -> str:
-    records = facts.label_counts.sum(axis=1)
+def _holders(facts: Facts) -> str:
+    """The counts that decided what was withheld; nothing where nobody counted."""
+    if facts.rare is None:
+        return ""
+    rows = "".join(
+        f'<tr{_killed(label in facts.withheld)}><th scope="row">{label}</th><td class="number">{count}</td>'
+        f"<td>{'withheld' if label in facts.withheld else 'in the sum'}</td></tr>"
+        for label, count in enumerate(facts.rare.holders)
+    )
     return (
-        f"scikit-learn's digits, dealt very unevenly: each class is spread over the members by a Dirichlet "
-        f"distribution with concentration 0.1. The smallest member holds {records.min()} records, the largest "
-        f"{records.max()}, and most of what a member holds is of a few classes. Whom to kill follows a rule: the "
-        "two members in the middle by their number of records."
+        '<div class="scroll" tabindex="0" role="region" aria-label="Holders of each class"><table class="narrow">'
+        "<caption>How many members hold each digit, as every member counted</caption>"
+        '<thead><tr><th scope="col">class</th><th scope="col" class="number">members that hold it</th>'
+        f'<th scope="col">statistics</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
 
 
@@ -125,7 +134,8 @@ def _chunks(count: int) -> str:
 def _classes(facts: Facts) -> Iterable[str]:
     heads, overall = facts.per_class, facts.accuracies
     for label, values in enumerate(zip(heads.before, heads.masked, heads.plain, strict=True)):
-        yield f'<tr><th scope="row">{label}</th>{_cells(*values)}</tr>'
+        gone = f'<td class="number" colspan="{len(values)}">withheld</td>'
+        yield f'<tr><th scope="row">{label}</th>{gone if label in facts.withheld else _cells(*values)}</tr>'
     cells = _cells(overall.before, overall.masked, overall.plain)
     yield f'<tr class="sum"><th scope="row">all {facts.test_records}</th>{cells}</tr>'
 

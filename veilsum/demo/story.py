@@ -27,7 +27,8 @@ def lead(facts: Facts) -> str:
     """What the run shows, in three sentences."""
     heads = facts.accuracies
     return (
-        f"{len(facts.members)} members hold handwritten digits, very unevenly, and share a frozen feature extractor. "
+        f"{len(facts.members)} members hold handwritten digits, {'very unevenly' if facts.rare is None else 'one of them rare'}, and "
+        "share a frozen feature extractor. "
         f"Together they fitted its classifier head: <strong>{percent(heads.before)} became "
         f"{percent(heads.masked)}</strong> on {facts.test_records} test records. The coordinator that added their "
         "statistics up saw masked uploads and the total."
@@ -53,6 +54,12 @@ def steps(facts: Facts) -> Iterator[Step]:
     yield Step(
         f"<strong>{lost['card']} was killed</strong> after its key card. It never uploads.", killed=True
     )
+    if facts.rare is not None:
+        yield Step(
+            "<strong>Counts.</strong> A first, small round counted how many members hold each digit, by masked uploads of ones and "
+            f"zeros. It was opened to all members, and each counted for itself: {len(facts.withheld)} of "
+            f"{len(facts.rare.holders)} digits stay out of the round that follows."
+        )
     yield Step(
         f"<strong>Uploads.</strong> {whole} members summed their own records into {facts.elements:,} numbers, masked "
         f"them and sent {kibibytes(facts.upload_bytes)} each, with the masks' seeds in shares sealed for the others.",
@@ -87,7 +94,7 @@ def steps(facts: Facts) -> Iterator[Step]:
 
 def knowledge(facts: Facts) -> Mapping[str, Sequence[str]]:
     """Who saw what, by whom."""
-    survivors, classes = len(facts.survivors), facts.label_counts.shape[1]
+    survivors, classes = len(facts.survivors), facts.label_counts.shape[1] - len(facts.withheld)
     bias = " and the bias" if facts.bias else ""
     uploads = (
         f"{survivors} masked uploads: each a vector of numbers modulo 2<sup>{facts.ring_bits}</sup> that looks random, "
@@ -101,11 +108,17 @@ def knowledge(facts: Facts) -> Mapping[str, Sequence[str]]:
         "of a single member's statistics nothing more, as long as no more than "
         f"{facts.rules.colluders} members collude with it"
     )
+    counts = (
+        ("which digits each member holds: the count before the round was opened to all members",)
+        if facts.rare is not None
+        else ()
+    )
     return {
-        "The coordinator": (uploads, total, "who took part, when, and who went missing", single),
+        "The coordinator": (uploads, total, *counts, "who took part, when, and who went missing", single),
         "Every member": (
             f"the head: weights W{bias}, with λ and its error curve",
             f"who is in the sum, and that it holds {facts.records:,} records",
+            *counts,
             "proofs: the certificate, the signed record, its own upload among the survivors' if it is one",
             "of another member's statistics nothing; the sums themselves are the operator's to read",
         ),
@@ -117,14 +130,55 @@ def knowledge(facts: Facts) -> Mapping[str, Sequence[str]]:
     }
 
 
+def uneven(facts: Facts) -> str:
+    """How the digits were dealt."""
+    records = facts.label_counts.sum(axis=1)
+    sizes = f"The smallest member holds {records.min()} records, the largest {records.max()}"
+    killed = "Whom to kill follows a rule: the two members in the middle by their number of records."
+    if facts.rare is None:
+        return (
+            f"scikit-learn's digits, dealt very unevenly: each class is spread over the members by a Dirichlet distribution with "
+            f"concentration 0.1. {sizes}, and most of what a member holds is of a few classes. {killed}"
+        )
+    return f"scikit-learn's digits, dealt evenly, but for the last one, which two members share. {sizes}. {killed}"
+
+
+def rare(facts: Facts) -> str:
+    """What was done about digits that few members hold."""
+    why = facts.rare
+    if why is None:
+        return (
+            "<strong>Rare classes are published.</strong> The admin signed that they may be (m = 0), and each result says so: a digit "
+            "that one member alone holds shows in the sum."
+        )
+    named = ", ".join(map(str, facts.withheld))
+    left_out = (
+        f"<strong>Withheld: {named}.</strong>"
+        if facts.withheld
+        else "<strong>No class was withheld.</strong>"
+    )
+    return (
+        f"{left_out} Before the round another one counted how many members hold each digit, and every member counted "
+        f"again for itself. What fewer than m = {why.floor} members hold was left out of everybody's statistics: that is g = "
+        f"{why.floor - why.margin}, the fewest members that a sum may hide among, and r = {why.margin} that might have been missing "
+        "from this round. The counts, and who holds what, were seen by all members. The head never answers a digit that "
+        "was withheld, and accuracies here are on the others' test records."
+    )
+
+
 def method(facts: Facts) -> str:
     """What FFC adds, and what it does not."""
     return (
         "The extractor was trained under a fixed head with orthonormal rows, as SphereFed does, and that head is what "
         "“before” means. It tells features where to go, and after a short training on uneven data they have not all "
         "arrived. Fast Federated Calibration (FFC) leaves the extractor as it is and fits the head to where the features "
-        "are, in closed form: (V + λI)W = U. Training here is short on purpose: over eight seeds a fitted head adds 6.3 "
-        "points to 91.1 % on average, and after 30 rounds instead of 20 only 1.6 points to 96.3 %."
+        "are, in closed form: (V + λI)W = U."
+        + (
+            " Training here is short on purpose: over eight seeds a fitted head adds 6.3 points to 91.1 % on average, and after "
+            "30 rounds instead of 20 only 1.6 points to 96.3 %."
+            if facts.rare is None
+            else ""
+        )
         + (" This head has a bias too, which the trained one has not." if facts.bias else "")
     )
 

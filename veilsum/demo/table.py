@@ -6,6 +6,7 @@ from rich.table import Table
 from veilsum.demo.facts import Facts
 from veilsum.demo.folder import Folder
 from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, seconds
+from veilsum.rare import rare_classes
 
 
 def print_table(facts: Facts, folder: Folder, console: Console) -> None:
@@ -23,8 +24,8 @@ def print_table(facts: Facts, folder: Folder, console: Console) -> None:
     console.print(table)
     console.print(
         "The extractor was trained under SphereFed's fixed head, which no round sends; FFC then fits that head in "
-        "closed form from summed statistics. This round's sum is exact: no differential privacy noise. The "
-        "admin signed that rare classes are published: a digit that one member alone holds shows in it.",
+        f"closed form from summed statistics. This round's sum is exact: no differential privacy noise. Rare classes: "
+        f"{rare_classes(facts.withheld, facts.rare)}.",
         style="dim",
     )
     console.print(f"Report   {folder.report}\nSummary  {folder.summary}", soft_wrap=True)

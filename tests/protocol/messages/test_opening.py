@@ -58,6 +58,7 @@ TERMS = Terms(
     indicator=b"\x1d" * 32,
     margin=2,
     withheld=(3, 258),
+    evicted=("ann",),
     latest_end_s=2_000_000,
 )
 TERMS_HEX = "".join(
@@ -76,6 +77,7 @@ TERMS_HEX = "".join(
         "1d" * 32,  # indicator
         "02000000",  # margin
         "02000000" + "03000000" + "02010000",  # withheld: 3, 258
+        "01000000" + "03616e6e",  # evicted: "ann"
         "80841e0000000000",  # latest_end_s
     )
 )
@@ -140,11 +142,11 @@ def test_on_the_wire(message: Message, wire: bytes, strict: Callable[[Message, b
 
 def test_known_hashes() -> None:
     assert TERMS.hash == h(b"terms", bytes.fromhex(TERMS_HEX))
-    assert TERMS.hash.hex() == "57fb384f05e69582899ab97310182be65c5264986fd3d93ffa060a0c59e6479a"
+    assert TERMS.hash.hex() == "cc1942d2b68eb06b6cc9105ae129a330f53f1e52dec45b66d47a1442f91266a1"
     assert TERMS.layout_hash == h(b"layout", b"{}")
     assert TERMS.layout_hash.hex() == "2726818c4666e90200f9ddf788650e1488390b3c00c823053e5ba12817239365"
     assert OPENING.digest == h(b"opening", WIRE[:-64])
-    assert OPENING.digest.hex() == "3ddde89d66fad128a8b3036a3d729536a9db9c9186a3027cf3e31f988086358a"
+    assert OPENING.digest.hex() == "1c4321e6d945b49174117d0881916f151559cd21fb2b13a497e82ce9b2e6ff97"
 
 
 def test_exceptions_are_named_by_all_their_bytes_in_order() -> None:
@@ -245,6 +247,7 @@ def test_the_family_follows_from_statistic_and_noise(changes: dict[str, Any], fa
         ({"ridges": (1.0, -1.0)}, "a ridge parameter"),
         ({"ridges": (-0.0,)}, "a ridge parameter"),
         ({"indicator": NO_INDICATOR}, "classes withheld without an indicator"),
+        ({"indicator": NO_INDICATOR, "withheld": ()}, "members evicted without an indicator"),
     ],
 )
 def test_terms_outside_their_domain_are_refused(changes: dict[str, Any], words: str) -> None:
@@ -262,7 +265,8 @@ def test_terms_outside_their_domain_are_refused(changes: dict[str, Any], words: 
         {"chunk_elements": 8, "elements": 8 * MAX_CHUNKS},
         {"ridges": ()},
         {"withheld": ()},
-        {"withheld": (), "indicator": NO_INDICATOR},
+        {"evicted": ()},
+        {"withheld": (), "evicted": (), "indicator": NO_INDICATOR},
         {"withheld": (0, (1 << 32) - 1)},
     ],
 )

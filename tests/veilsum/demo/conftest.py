@@ -25,6 +25,8 @@ def make_facts() -> Callable[..., Facts]:
             lost=(Lost("member-01", "card"), Lost("member-03", "upload")),
             verified=("member-02", "member-04"),
             records=12,
+            withheld=(),
+            rare=None,
             test_records=20,
             accuracies=Heads(0.7, 0.9, 0.9),
             per_class=Heads(np.array([0.6, 0.8]), np.array([0.85, 0.95]), np.array([0.85, 0.95])),

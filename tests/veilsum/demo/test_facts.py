@@ -11,6 +11,7 @@ from veilsum.demo.wording import power, seconds
 KEYS = {
     "members",
     "survivors",
+    "withheld",
     "lost",
     "accuracy_before",
     "accuracy_masked",

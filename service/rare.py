@@ -1,0 +1,107 @@
+"""Which classes a main round withholds, by the counts of an indicator round before it (protocol §9)."""
+
+from collections.abc import Sequence
+
+from protocol.attempt import Attempt, group_floor
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.messages import Family, Manifest, Roster
+from protocol.recount import class_floor, rare_classes
+from protocol.rest import RareView, RoundRequest
+from service.indicating import NOTHING, Clauses
+from service.rounds import Round
+
+
+def counted(rounds: Sequence[Round]) -> Round | None:
+    """The newest indicator round of a cohort that was finished."""
+    done = (each for each in reversed(rounds) if _indicates(each) and _done(each))
+    return next(done, None)
+
+
+def standing(rounds: Sequence[Round]) -> Round | None:
+    """The same, as long as no result rests on its counts."""
+    found = counted(rounds)
+    return None if found is None or _rested_on(found, rounds) else found
+
+
+def spent(rounds: Sequence[Round]) -> tuple[Round, ...]:
+    """Finished indicator rounds whose disclosure nobody needs any more: a result rests on them, or they were taken again."""
+    kept = standing(rounds)
+    return tuple(each for each in rounds if _indicates(each) and _done(each) and each is not kept)
+
+
+def clauses_of(request: RoundRequest, roster: Roster, manifest: Manifest, rounds: Sequence[Round]) -> Clauses:
+    """What a round withholds, by the last counts among the rounds of its cohort, which stand oldest first.
+
+    Raises:
+        PeerFault: terms-refused, where an indicator round has to come first, counted other classes, or leaves none to sum; where
+            one is asked for that nobody needs.
+    """
+    if request.statistic == "indicator":
+        if not roster.withhold:
+            raise _refused(
+                "the admin signed that rare classes are published: an indicator round would show all members who holds which "
+                "class, for nothing; open the round itself"
+            )
+        return NOTHING
+    if not roster.withhold:
+        return NOTHING
+    found = counted(rounds)
+    if found is None:
+        raise _refused(
+            "the admin demands that rare classes are withheld, and no indicator round of this cohort has been finished: open "
+            "one first, with statistic indicator (`veilsum round open` does), then this round again"
+        )
+    view = found.view()
+    if len(view.holders) != request.classes:
+        raise _refused(
+            f"indicator round {found.id} counted {len(view.holders)} classes, and this round is over {request.classes}: open "
+            "another indicator round, over as many classes"
+        )
+    members = len(manifest.members)
+    margin = members // 6 if request.margin is None else request.margin
+    floor = class_floor(members, group_floor(manifest), margin)
+    withheld = rare_classes(view.holders, floor)
+    if len(withheld) == request.classes:
+        raise _refused(
+            f"each class is held by fewer than m = {floor} members, so all would be withheld: pass a smaller margin than "
+            f"{margin}, wait for more members, or have the admin sign a roster with --publish-rare-classes"
+        )
+    return {
+        "indicator": found.attempt.context,
+        "margin": margin,
+        "withheld": withheld,
+        "evicted": tuple(sorted(view.evicted)),
+    }
+
+
+def reason(attempt: Attempt, rounds: Sequence[Round]) -> RareView | None:
+    """Why a round withholds what it does, for its record; None where it rests on no indicator round."""
+    terms, manifest = attempt.opening.terms, attempt.manifest
+    for round_ in rounds:
+        if round_.attempt.context == terms.indicator:
+            return RareView(
+                indicator=terms.indicator.hex(),
+                margin=terms.margin,
+                floor=class_floor(len(manifest.members), group_floor(manifest), terms.margin),
+                holders=round_.view().holders,
+            )
+    return None
+
+
+def _indicates(round_: Round) -> bool:
+    return bool(round_.attempt.opening.terms.family == Family.INDICATOR)
+
+
+def _done(round_: Round) -> bool:
+    return round_.final is not None and round_.final.state == "done"
+
+
+def _rested_on(indicator: Round, rounds: Sequence[Round]) -> bool:
+    return any(
+        _done(each) and each.attempt.opening.terms.indicator == indicator.attempt.context for each in rounds
+    )
+
+
+def _refused(detail: str) -> PeerFault:
+    return PeerFault(Cause.TERMS_REFUSED, detail)
