@@ -281,13 +281,13 @@ def test_a_plan_says_what_it_is_in_a_sentence() -> None:
     assert isinstance(plan, Plan)
     assert plan.sentence == (
         "Among 12 members, of whom 3 may collude, each shares a mask with every other; all hold shares, 8 of them open "
-        "the sum of 8 members or more; a member computes for about 0.021 s and sends 5.7 MB, the coordinator stores "
-        "68.3 MB and computes for 0.069 s with 1 lost."
+        "the sum of 8 members or more; a member computes for about 0.013 s and sends 5.7 MB, the coordinator stores "
+        "68.3 MB and computes for 0.054 s with 1 lost."
     )
     assert choose(1_000, None, USUAL, 947_940, 48).sentence == (
         "Among 1,000 members, of whom 250 may collude, each shares a mask with 222 others, and of any 111 in a row 32 may "
         "drop out; 197 drawn hold shares, 153 of them open the sum of 626 members or more; a member computes for about "
-        "0.4 s (0.67 s if it holds shares) and sends 8.0 MB, the coordinator stores 8.0 GB and computes for 35 s with 100 lost."
+        "0.23 s (0.46 s if it holds shares) and sends 8.0 MB, the coordinator stores 8.0 GB and computes for 19 s with 100 lost."
     )
 
 
