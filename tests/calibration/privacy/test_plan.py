@@ -50,6 +50,14 @@ def test_what_it_advises_makes_it_good() -> None:
     assert plan(enough, 128, 10, epsilon=0.5, **COHORT).advice() == ()
 
 
+@pytest.mark.parametrize(("dim", "classes"), [(512, 2), (128, 20)])  # V's ratio decides, then the classes'
+def test_the_dimension_it_advises_is_the_largest_that_does(dim: int, classes: int) -> None:
+    made = plan(20_000, dim, classes, epsilon=1.0, **COHORT)
+    [advised] = [int(said.split()[3]) for said in made.advice() if said.startswith("features")]
+    assert plan(20_000, advised, classes, epsilon=1.0, **COHORT).verdict is Verdict.GOOD
+    assert plan(20_000, advised + 1, classes, epsilon=1.0, **COHORT).verdict is not Verdict.GOOD
+
+
 def test_advice_names_shares_and_other_methods_where_they_would_help() -> None:
     wasteful: dict[str, Any] = {"members": 50, "survivors_min": 8, "colluders": 5}
     made = plan(20_000, 128, 10, epsilon=1.0, **wasteful)

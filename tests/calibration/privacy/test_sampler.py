@@ -133,6 +133,23 @@ def test_undecided_candidates_draw_more_bits_until_they_are_decided(keystream: K
     assert not sampler._Real(0, 32, lambda _: b"\xff" * 4).below_exp_minus(Fraction(23))
 
 
+@pytest.mark.parametrize("gamma", [Fraction(1, 7), Fraction(3), Fraction(50, 3)])
+def test_bits_that_are_added_continue_those_that_were_drawn(gamma: Fraction) -> None:
+    digits, _ = exp_minus_bounds(gamma, 31 + 32 + 32)
+    first, second, third = digits >> 64, digits >> 32 & 0xFFFFFFFF, digits & 0xFFFFFFFF
+
+    def below(*words: int) -> bool:
+        rest = iter(words)
+        return sampler._Real(first, 31, lambda count: next(rest).to_bytes(count, "little")).below_exp_minus(
+            gamma
+        )
+
+    assert below(second - 1)
+    assert not below(second + 1)
+    assert below(second, third - 1)
+    assert not below(second, third + 1)
+
+
 def test_a_word_of_zeros_leaves_v_to_the_exact_arithmetic(keystream: Keystream) -> None:
     V, doubtful = sampler._geometric(np.array([0, 1, 1 << 31, (1 << 32) - 1], np.uint32))
     assert V.tolist() == [22, 21, 0, 0]

@@ -41,7 +41,7 @@ def test_adding_a_record_moves_the_sum_by_exactly_as_much(rng: np.random.Generat
 
 
 @pytest.mark.parametrize("nonnegative", [False, True])
-@pytest.mark.parametrize("w", [0.5, 1, math.sqrt(2), 2, 4])
+@pytest.mark.parametrize("w", [0.5, 1, 1.2, math.sqrt(2), 2, 4])
 @pytest.mark.parametrize("a", [0, 0.3, 2])
 def test_no_pair_of_records_moves_it_further_and_one_moves_it_as_far(
     *, w: float, a: float, nonnegative: bool
@@ -93,6 +93,9 @@ def test_a_clipped_member_is_within_the_bound_and_keeps_its_direction(rng: np.ra
     assert math.sqrt(exact) <= norm / 7
     assert np.abs(clipped - vector / 7).max() <= 2
     assert (np.abs(clipped) <= np.abs(vector)).all()
+    coarse = np.full(1000, 3)
+    assert clip_member(coarse, np.ones(1000), 0.6 * 3 * math.sqrt(1000)).tolist() == [1] * 1000
+    assert clip_member(-coarse, np.ones(1000), 0.6 * 3 * math.sqrt(1000)).tolist() == [-1] * 1000
     assert member_sensitivity(3.0) == 3.0
     assert member_sensitivity(3.0, REPLACE) == 6.0
     assert clip_member(np.empty(0, np.int64), np.empty(0), 1.0).size == 0
