@@ -244,6 +244,7 @@ class Member(Party):
         floor = self.m.a + self.m.h_min + terms.margin
         rare = tuple(c for c, holders in enumerate(self.counted[2]) if holders < floor)
         seen = (terms.indicator, terms.withheld) == (self.counted[0], rare)
+        seen = seen and {each[0] for each in self.counted[1]}.isdisjoint(terms.evicted)
         demand(seen or not any(terms.indicator), "indicator-mismatch")
         for each in said.exceptions:
             self.verify(each, "exception-refused")

@@ -32,7 +32,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
         *("federation new", "federation roster", "federation sign", "identity new", "identity show"),
         *("cohort open", "cohort status", "cohort watch", "cohort close"),
         *("round open", "round status", "round watch", "round cancel", "round lost", "round exception"),
-        *("round combine", "round combined", "round transcript", "privacy plan"),
+        *("round result", "round combine", "round combined", "round transcript", "privacy plan"),
         *("helper run", "helper show"),
     }
 

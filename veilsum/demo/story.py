@@ -170,7 +170,7 @@ def method(facts: Facts) -> str:
     """What FFC adds, and what it does not."""
     return (
         "The extractor was trained under a fixed head with orthonormal rows, as SphereFed does, and that head is what "
-        "“before” means. It tells features where to go, and after a short training on uneven data they have not all "
+        "“before” means. It tells features where to go, and after a short training they have not all "
         "arrived. Fast Federated Calibration (FFC) leaves the extractor as it is and fits the head to where the features "
         "are, in closed form: (V + λI)W = U."
         + (
