@@ -451,8 +451,8 @@ class ResultRecord(Model):
     dropped: tuple[MemberId, ...] = ()
     evicted: tuple[MemberId, ...] = ()
     withheld: tuple[int, ...] = ()
-    outvoted: tuple[MemberId, ...] = ()
     rare: RareView | None = None
+    outvoted: tuple[MemberId, ...] = ()
     records: int
     noise: Literal["none"] = "none"
     weights_sha256: Hex32
