@@ -166,7 +166,10 @@ def test_regression_a_message_of_the_attempt_before() -> None:
     run.crash(who=0)
     assert run.answers
     while run.federation.phase.name != "revealing":
-        run.expire(early=1)
+        before = run.federation.phase
+        run.serve_all(lost=0, deceit=0)
+        if run.federation.phase is before:
+            run._expire()
     run.arrive(again=False, which=0)
     assert run.late == {member}
     ((_, fault),) = run.federation.faults
