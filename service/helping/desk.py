@@ -81,7 +81,10 @@ class Desk:
             async with self._database.reading() as connection:
                 query = select(helper_cards.c.body).where(helper_cards.c.cohort == known.cohort.hex())
                 stored = [HelperCard.from_bytes(body) for body in (await connection.execute(query)).scalars()]
-            known = self._enrolling = replace(known, cards={card.member: card for card in stored})
+            # A card that came in meanwhile stands in the newer value, and must not be forgotten for this one.
+            if self._known is None:
+                self._enrolling = replace(known, cards={card.member: card for card in stored})
+            return await self.enrolling()
         return known
 
     async def receive(self, card: HelperCard, now_s: float) -> None:

@@ -41,6 +41,14 @@ from service.ends import UNSIGNED
 from service.helping.kept import Kept
 from service.modes import AnyClosing, Collector, Mode, Phase, Reader, Summands
 
+_SENT = frozenset(
+    form.kind for form in (HelperUpload, HelperSums, HelperReceipt, HelperVote, HelperRefusal, HelperLost)
+)
+"""Kinds of what a coordinator is sent."""
+
+_ANNOUNCED_BYTES = 4096
+"""Of an announcement, most that is no chunk's digest."""
+
 
 class HelpedSummands:
     """The sums of the masks are agreed on, and their chunks lie here (helpers H8)."""
@@ -113,12 +121,19 @@ class HelpersMode(Mode):
         return Kept.begin(self._attempt, self._windows, opened_s)
 
     def parse(self, body: bytes) -> Message:
-        """Any message of this mode."""
+        """What a coordinator is sent; what it sends itself may be the size of a roster, and is not read from strangers."""
+        if len(body) > 1 and body[1] not in _SENT:
+            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is nothing that a coordinator is sent")
         return parse(body)
 
     def announcement(self, body: bytes) -> tuple[str, Message]:
         """A client's HelperUpload or a helper's HelperSums."""
-        message = parse(body)
+        most = _ANNOUNCED_BYTES + 32 * (HELPERS - 1) * self._attempt.chunks
+        if len(body) > most:  # before it is read: nobody has shown yet to be a client
+            raise PeerFault(
+                Cause.UPLOAD_MISSHAPEN, f"an announcement of {len(body)} bytes, at most {most} are one"
+            )
+        message = self.parse(body)
         if not isinstance(message, HelperUpload | HelperSums):
             raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} announces no chunks")
         return message.member, message

@@ -40,6 +40,11 @@ class ClientSet(Struct):
 
     survivors: Survivors
 
+    def validate(self) -> None:
+        """Refuse a set of nobody: it has no root, and opens nothing."""
+        if not self.survivors:
+            raise PeerFault(Cause.MALFORMED, "a set that was opened has clients in it")
+
 
 class Ended(Struct):
     """How an attempt was closed: an entry of a helper's history, and a link of the chain.
