@@ -108,16 +108,20 @@ class Desk:
             self._enrolling = after
         self.watch.notify()
 
-    async def ready(self, now_s: float) -> Enrolling:
-        """The cards in force; PeerFault(cohort-too-small) names the helpers without one where they are too few."""
+    async def ready(self, until_s: float) -> Enrolling:
+        """The cards in force until then: one that runs out earlier would send every later client away.
+
+        Raises:
+            PeerFault: cohort-too-small names the helpers without one where they are too few.
+        """
         enrolling = await self.enrolling()
-        in_force = {helper: card for helper, card in enrolling.cards.items() if now_s < card.expires_s}
+        in_force = {helper: card for helper, card in enrolling.cards.items() if until_s < card.expires_s}
         missing = sorted(set(self.roster.helpers) - set(in_force))
         if len(missing) > 1:
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
-                f"no card for attempt {enrolling.counter} of {', '.join(missing)}: three helpers of {HELPERS} take part at "
-                "the least; let them run `veilsum helper run`",
+                f"no card for attempt {enrolling.counter} of {', '.join(missing)} that lasts until the uploads are in: three "
+                f"helpers of {HELPERS} take part at the least; let them run `veilsum helper run`",
                 missing,
             )
         return replace(enrolling, cards=in_force)

@@ -34,6 +34,7 @@ from protocol.helpers.messages import (
     HelperVote,
     parse,
 )
+from protocol.helpers.messages import Ended as EndedAttempt
 from protocol.helpers.unmasking import HelperUnmasking
 from protocol.messages import Message, Survivor
 from protocol.rest import ModeName
@@ -98,14 +99,17 @@ class HelpersMode(Mode):
     Args:
         attempt: roster and opening.
         windows: how long each phase waits.
+        history: how the attempts before it ended.
     """
 
     name: ClassVar[ModeName] = "helpers"
     answers: ClassVar[tuple[type[Message], ...]] = (HelperReceipt, HelperVote, HelperRefusal)
     late: ClassVar[tuple[type[Message], ...]] = Ended.late
 
-    def __init__(self, attempt: HelperAttempt, windows: HelperWindows) -> None:
-        self._attempt, self._windows = attempt, windows
+    def __init__(
+        self, attempt: HelperAttempt, windows: HelperWindows, history: tuple[EndedAttempt, ...]
+    ) -> None:
+        self._attempt, self._windows, self._history = attempt, windows, history
 
     @property
     def attempt(self) -> HelperAttempt:
@@ -118,7 +122,7 @@ class HelpersMode(Mode):
 
     def begin(self, opened_s: float) -> Phase:
         """Collecting."""
-        return Kept.begin(self._attempt, self._windows, opened_s)
+        return Kept.begin(self._attempt, self._windows, opened_s, self._history)
 
     def parse(self, body: bytes) -> Message:
         """What a coordinator is sent; what it sends itself may be the size of a roster, and is not read from strangers."""

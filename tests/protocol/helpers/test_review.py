@@ -53,6 +53,35 @@ def test_of_a_replaced_helper_and_its_successor_neither_hears_what_the_other_sig
     assert old.attempt.helper_keys != new.attempt.helper_keys
 
 
+def test_a_client_that_brings_an_old_lineage_is_dropped_alone(
+    federation: HelperFederation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every period is over new records, but one client's: every honest helper refused, attempt after attempt."""
+    federation.run(federation.terms(16))
+    fresh = [index.to_bytes(8, "little") for index in range(8)]
+    old = federation.lineage(3)
+    monkeypatch.setattr(federation, "lineage", lambda index: old if index == 3 else fresh[index])
+    outcome = federation.run(federation.terms(16))
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == tuple(client for client in federation.ids if client != "client-3")
+    expected = sum(federation.vector(index, 16) for index in range(8) if index != 3)
+    np.testing.assert_array_equal(outcome.total, expected)
+
+
+def test_lineages_of_noisy_sums_are_dropped_alone_from_an_exact_one(federation: HelperFederation) -> None:
+    noisy = federation.terms(16, noise=b"n")
+    federation.drop = dict.fromkeys(range(3), ClientStop.OPENING)
+    assert isinstance(federation.run(noisy).phase, Recovered)
+    federation.drop = {}
+    outcome = federation.run(federation.terms(16))
+    # Three are left of five that a sum needs: this is the attempt's end, and names who brought the lineages.
+    assert isinstance(outcome.phase, Voided)
+    assert (outcome.phase.fault.cause, outcome.phase.fault.parties) == (
+        Cause.SURVIVORS_TOO_FEW,
+        federation.ids[3:],
+    )
+
+
 def test_a_helper_that_has_voted_refuses_a_set_of_nobody(federation: HelperFederation) -> None:
     """A set without clients has no root: the helper raised a Misuse, and its process ended."""
     federation.helper_drop = dict.fromkeys(range(4), HelperStop.VOTE)

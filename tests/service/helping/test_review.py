@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from protocol.helpers.coordinator import Summing
+from protocol.helpers.helper import Standing
 from protocol.helpers.messages import ClientSet, HelperDeliveries, HelperLost
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
@@ -47,6 +49,19 @@ async def test_a_card_is_not_forgotten_for_a_view_that_began_before_it(
     held.set()
     assert (await asking).cards == ("h-0",)
     assert set((await desk.enrolling()).cards) == {"h-0"}
+
+
+async def test_a_card_that_runs_out_while_clients_speak_is_left_out(
+    server: Server, party: HelperParty
+) -> None:
+    """One false helper sent every client away: a client refuses an opening with a card that has expired."""
+    await party.found(server)
+    party.phases["h-0"], _ = Standing.start("h-0", party.admin.public, party.roster).enrol(
+        party.keys["h-0"], expires_s=int(time.time()) + 60
+    )
+    await party.enrol(server)
+    round_id = await party.open_round(server)
+    assert (await server.view(round_id))["helpers"] == ["h-1", "h-2", "h-3"]
 
 
 async def test_a_chunk_that_was_long_in_storing_does_not_make_an_upload_whole_after_the_freeze(
