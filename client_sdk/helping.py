@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from client_sdk.effects import Flow, Pause, compute, together
-from client_sdk.errors import PeerFault
+from client_sdk.errors import PeerFault, UnexpectedAnswer
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.session import POLL_MIN_S, Session
 from client_sdk.spool import Spool
@@ -43,7 +43,11 @@ _FATAL = frozenset(
         Cause.WEAK_PARAMETERS,
     }
 )
-"""What only the admin can mend: the roster is another's, an older one, or does not name this helper."""
+"""What only the admin can mend, where it is the roster that is refused."""
+
+
+class NoRoster(PeerFault):
+    """The roster shown is another's, an older one, or does not name this helper: nothing else ends a helper."""
 
 
 def serve(session: Session, attempts: int | None = None) -> Flow[int]:
@@ -70,9 +74,9 @@ def serve(session: Session, attempts: int | None = None) -> Flow[int]:
     while until is None or duty.ended < until or isinstance(duty.phase, Summing):
         try:
             yield from duty.step()
-        except PeerFault as fault:
-            if fault.cause in _FATAL:
-                raise
+        except NoRoster:
+            raise
+        except (PeerFault, UnexpectedAnswer) as fault:
             session.report(
                 Progress(Step.WAITING, detail=f"the coordinator is wrong, and asked again: {fault}")
             )
@@ -122,9 +126,7 @@ class Duty:
     def _enrol(self) -> Flow[HelpersView]:
         """Hear of the ends that were missed, have a card in, and return when an attempt runs, or something else is to be done."""
         session = self.session
-        roster = yield from session.roster()
-        if roster.hash != self.standing.roster.hash:
-            self._hold(self.standing.trust(roster))
+        yield from self._follow()
         view = yield from session.coordinator.helpers(session.policy.federation)
         while self.ended < view.counter:
             position = self.ended
@@ -142,6 +144,17 @@ class Duty:
         if view.round is None or not isinstance(self.phase, Enrolled) or view.counter != self.ended:
             yield from self._changed(view)
         return view
+
+    def _follow(self) -> Flow[None]:
+        """Go on under the newest roster; what any other answer is refused for, by whatever name, is asked again."""
+        try:
+            roster = yield from self.session.roster()
+            if roster.hash != self.standing.roster.hash:
+                self._hold(self.standing.trust(roster))
+        except PeerFault as fault:
+            if fault.cause not in _FATAL:
+                raise
+            raise NoRoster(fault.cause, fault.detail, fault.parties) from fault
 
     def _carded(self) -> Flow[HelpersView]:
         session = self.session
@@ -249,7 +262,7 @@ class Duty:
         digests = [digest for of_seed in sums.digests for digest in of_seed]
         try:
             view = yield from session.coordinator.announce_sums(round_id, sums)
-            missing = [index for index in view.missing if index < len(digests)]
+            missing = [index for index in view.missing if 0 <= index < len(digests)]
             counter = Counter(session.report, Step.UPLOADING, len(digests) - len(missing), len(digests))
             flows = [partial(self._chunk, round_id, index, digests[index], counter) for index in missing]
             yield from together(flows, session.lanes)

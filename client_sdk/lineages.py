@@ -45,6 +45,7 @@ class Lineage:
         name: the member's own; nobody else sees it.
         tag: lin_u, 8 bytes.
         family: exact or noisy, for life; indicator before it is one of them.
+        helpers: the public keys of the four who took the masks off its exact sums; empty where members did.
         versions: oldest first.
     """
 
@@ -52,6 +53,7 @@ class Lineage:
     tag: bytes
     family: str
     versions: tuple[Version, ...]
+    helpers: bytes = b""
 
 
 class Lineages:
@@ -75,27 +77,31 @@ class Lineages:
                         Version(bytes.fromhex(tag), tuple(map(bytes.fromhex, contexts)))
                         for tag, contexts in entry["versions"].items()
                     ),
+                    bytes.fromhex(entry["helpers"]),
                 )
                 for entry in json.loads(read_sealed(path))
             )
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{path} is not of this release") from error
 
-    def check(self, offer: Offer, family: str, context: bytes, policy: Policy) -> None:
+    def check(self, offer: Offer, family: str, context: bytes, policy: Policy, helpers: bytes = b"") -> None:
         """Refuse records that do not go with their name, in this order.
 
-        1. a lineage is exact or noisy for life; 2. a record belongs to one lineage; 3. a version differs from each one that
-        was used before in at least `policy.changed_records_min` records, or in none.
+        1. a lineage is exact or noisy for life; 2. an exact one stays with the helpers that it began with: other four share
+        no honest one with them for sure, who would refuse what its sums tell together (helpers H9); 3. a record belongs to
+        one lineage; 4. a version differs from each one that was used before in at least `policy.changed_records_min`
+        records, or in none.
 
         Args:
             offer: the records and their name.
             family: of the round.
             context: of the attempt; what was begun for it before does not count.
             policy: sets the least number of changed records.
+            helpers: of the round; empty among members.
 
         Raises:
-            LineageError: the first or the second, naming the lineages.
-            PeerFault: policy-refused for the third.
+            LineageError: one of the first three, naming the lineages.
+            PeerFault: policy-refused for the fourth.
         """
         for lineage in self._without(context):
             if lineage.tag != offer.lineage:
@@ -105,6 +111,11 @@ class Lineages:
                 raise LineageError(
                     f"lineage {offer.name!r} was used in {lineage.family} rounds, and this one is {family}: a lineage is one "
                     "of them for life, and so are its records"
+                )
+            if family == Family.EXACT and lineage.helpers not in {b"", helpers}:
+                raise LineageError(
+                    f"lineage {offer.name!r} was used in exact rounds with other helpers: what sums of both would tell together "
+                    "is in nobody's ledger; begin a lineage of new records"
                 )
             for version in lineage.versions:
                 changed = changed_records(offer.hashes, self._hashes(lineage, version))
@@ -126,11 +137,11 @@ class Lineages:
                     "a record belongs to one lineage; leave them out, or use that name"
                 )
 
-    def use(self, offer: Offer, family: str, context: bytes) -> None:
+    def use(self, offer: Offer, family: str, context: bytes, helpers: bytes = b"") -> None:
         """Remember, durably and before anything of it leaves, that these records go into an attempt."""
         lineages = self._without(context)
         known = next((each for each in lineages if each.tag == offer.lineage), None)
-        lineage = known or Lineage(offer.name, offer.lineage, family, ())
+        lineage = replace(known or Lineage(offer.name, offer.lineage, family, ()), helpers=helpers)
         if lineage.family == Family.INDICATOR:
             lineage = replace(lineage, family=family)
         version = next((v for v in lineage.versions if v.tag == offer.records), Version(offer.records, ()))
@@ -170,6 +181,7 @@ class Lineages:
                 "name": lineage.name,
                 "tag": lineage.tag.hex(),
                 "family": lineage.family,
+                "helpers": lineage.helpers.hex(),
                 "versions": {
                     v.tag.hex(): [context.hex() for context in v.contexts] for v in lineage.versions
                 },

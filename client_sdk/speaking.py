@@ -101,7 +101,9 @@ def _sealed(session: Session, round_id: str, offer: Offer | None) -> Flow[Client
     offer.check(attempt, session.member)
     family = attempt.family.value
     lineages = session.store.lineages
-    yield from compute(partial(lineages.check, offer, family, attempt.context, session.policy))
+    yield from compute(
+        partial(lineages.check, offer, family, attempt.context, session.policy, attempt.helper_keys)
+    )
     spool = session.store.spool(attempt.manifest.cohort)
     yield from fill(session, attempt, sealing, spool, offer.statistics)
     upload = sealing.finish(
@@ -110,7 +112,7 @@ def _sealed(session: Session, round_id: str, offer: Offer | None) -> Flow[Client
     spool.seal()
     evidence = ClientEvidence(session.member, roster, attempt.opening, upload)
     # The ledger and the chunks first, then what stands for the upload: it is accounted for, and can always be sent whole.
-    yield from compute(partial(lineages.use, offer, family, attempt.context))
+    yield from compute(partial(lineages.use, offer, family, attempt.context, attempt.helper_keys))
     evidence.save(session.store.results(round_id))
     _answered(session, evidence)
     return evidence

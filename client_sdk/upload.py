@@ -91,7 +91,7 @@ def send(session: Session, round_id: str, cohort: bytes, upload: Upload | Helper
     """Announce an upload and send its missing chunks, several at a time; after a crash, the same bytes."""
     view = yield from session.coordinator.announce(round_id, upload)
     spool, total = session.store.spool(cohort), len(upload.chunk_digests)
-    missing = [index for index in view.missing if index < total]
+    missing = [index for index in view.missing if 0 <= index < total]
     counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
     flows = [partial(_chunk, session, round_id, upload, spool, index, counter) for index in missing]
     yield from together(flows, session.lanes)

@@ -183,17 +183,43 @@ def check_ledger(
         PeerFault: lineage-mixed where a lineage stands in exact and in noisy rounds.
         LedgerFault: the smallest group below the floor.
     """
-    mixed = {Family.EXACT: Family.NOISY, Family.NOISY: Family.EXACT}.get(Family(proposal.family))
-    columns = {(s.member, s.lineage) for each in opened if each.family == mixed for s in each.survivors}
-    if twice := sorted({s.member for s in proposal.survivors if (s.member, s.lineage) in columns}):
-        raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {mixed} rounds", twice)
-    family = linked([each for each in opened if each.family == proposal.family], proposal)
+    if twice := _mixed(opened, proposal):
+        other = Family.NOISY if proposal.family == Family.EXACT else Family.EXACT
+        raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {other} rounds", twice)
     excused = [set(exception.members) for exception in exceptions]
     exposed = [
         group
+        for group in _small(opened, proposal, floor)
+        if not any(names.issuperset(group.members) for names in excused)
+    ]
+    if exposed:
+        raise LedgerFault(min(exposed, key=lambda group: (len(group.members), group.members)), floor)
+
+
+def alone(opened: Collection[Opened], proposal: Opened, floor: int) -> set[str]:
+    """Members whose columns of this very sum `check_ledger` would refuse: who brings an old lineage, or comes anew.
+
+    Without them the others' groups stay as they are: what is refused then, a sum without somebody would not mend.
+    """
+    small = [group for group in _small(opened, proposal, floor) if proposal.context in group.rounds]
+    return {*_mixed(opened, proposal), *(name for group in small for name in group.members)}
+
+
+def _mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:
+    """Members whose lineages stand in exact and in noisy rounds."""
+    mixed = {Family.EXACT: Family.NOISY, Family.NOISY: Family.EXACT}.get(Family(proposal.family))
+    columns = {(s.member, s.lineage) for each in opened if each.family == mixed for s in each.survivors}
+    return sorted({s.member for s in proposal.survivors if (s.member, s.lineage) in columns})
+
+
+def _small(opened: Collection[Opened], proposal: Opened, floor: int) -> list[Group]:
+    """The groups below the floor, in both readings; noise hides one member as well as many."""
+    if proposal.family == Family.NOISY:
+        return []
+    family = linked([each for each in opened if each.family == proposal.family], proposal)
+    return [
+        group
         for reading in READINGS
         for group in groups([*family, proposal], reading)
-        if len(group.members) < floor and not any(names.issuperset(group.members) for names in excused)
+        if len(group.members) < floor
     ]
-    if exposed and proposal.family != Family.NOISY:
-        raise LedgerFault(min(exposed, key=lambda group: (len(group.members), group.members)), floor)

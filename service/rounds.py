@@ -125,7 +125,8 @@ class Round:
             await asyncio.to_thread(self._blobs.put, self.chunk_name(member, index), data)
             async with self._lock:
                 if not self.mode.is_stored(self.phase, member, index, digest):
-                    self._collecting()
+                    # Once more: meanwhile the round may take chunks, and not this party's any more.
+                    self._collecting().check_chunk(member, index, digest, len(data))
                     await self._submit(Event(now_s, "chunk", json.dumps([member, index]).encode()))
         finally:
             self._writing -= 1

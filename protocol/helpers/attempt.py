@@ -124,6 +124,11 @@ class HelperAttempt:
         terms = self.opening.terms
         return min(terms.chunk_elements, terms.elements - index * terms.chunk_elements)
 
+    @property
+    def helper_keys(self) -> bytes:
+        """The four helpers' public keys, 32 bytes each, in the roster's order: who keeps the ledger (helpers H9)."""
+        return b"".join(map(self.roster.key_of, self.roster.helpers))
+
     def seeds_of(self, helper: str) -> tuple[int, ...]:
         """Which seeds s_j a helper is dealt: all but the one under its own place in the roster."""
         return tuple(j for j, other in enumerate(self.roster.helpers) if other != helper)

@@ -222,7 +222,9 @@ class HelperFederation:
                 if isinstance(sent, HelperCard):
                     enrolling = enrolling.receive(sent, self.now_s)
         self.attempt = enrolling.attempt(terms, self.coordinator, self.now_s)
-        self.phase: CoordinatorPhase = Collecting.begin(self.attempt, HelperWindows(), self.now_s)
+        self.phase: CoordinatorPhase = Collecting.begin(
+            self.attempt, HelperWindows(), self.now_s, self.history
+        )
         for helper in self.helpers:
             self._serve(helper)
 

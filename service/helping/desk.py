@@ -81,7 +81,10 @@ class Desk:
             async with self._database.reading() as connection:
                 query = select(helper_cards.c.body).where(helper_cards.c.cohort == known.cohort.hex())
                 stored = [HelperCard.from_bytes(body) for body in (await connection.execute(query)).scalars()]
-            known = self._enrolling = replace(known, cards={card.member: card for card in stored})
+            # A card that came in meanwhile stands in the newer value, and must not be forgotten for this one.
+            if self._known is None:
+                self._enrolling = replace(known, cards={card.member: card for card in stored})
+            return await self.enrolling()
         return known
 
     async def receive(self, card: HelperCard, now_s: float) -> None:
@@ -105,16 +108,20 @@ class Desk:
             self._enrolling = after
         self.watch.notify()
 
-    async def ready(self, now_s: float) -> Enrolling:
-        """The cards in force; PeerFault(cohort-too-small) names the helpers without one where they are too few."""
+    async def ready(self, until_s: float) -> Enrolling:
+        """The cards in force until then: one that runs out earlier would send every later client away.
+
+        Raises:
+            PeerFault: cohort-too-small names the helpers without one where they are too few.
+        """
         enrolling = await self.enrolling()
-        in_force = {helper: card for helper, card in enrolling.cards.items() if now_s < card.expires_s}
+        in_force = {helper: card for helper, card in enrolling.cards.items() if until_s < card.expires_s}
         missing = sorted(set(self.roster.helpers) - set(in_force))
         if len(missing) > 1:
             raise PeerFault(
                 Cause.COHORT_TOO_SMALL,
-                f"no card for attempt {enrolling.counter} of {', '.join(missing)}: three helpers of {HELPERS} take part at "
-                "the least; let them run `veilsum helper run`",
+                f"no card for attempt {enrolling.counter} of {', '.join(missing)} that lasts until the uploads are in: three "
+                f"helpers of {HELPERS} take part at the least; let them run `veilsum helper run`",
                 missing,
             )
         return replace(enrolling, cards=in_force)

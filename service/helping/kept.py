@@ -19,6 +19,7 @@ from protocol.helpers.coordinator import (
     Lost,
     Summing,
 )
+from protocol.helpers.messages import Ended as EndedAttempt
 from protocol.helpers.messages import HelperCertificate, HelperSums, HelperUpload
 from protocol.messages import Message, Survivor
 from service.problems import wrong_phase
@@ -45,9 +46,15 @@ class Kept:
     proposed: tuple[Survivor, ...] = ()
 
     @classmethod
-    def begin(cls, attempt: HelperAttempt, windows: HelperWindows, opened_s: float) -> "Kept":
+    def begin(
+        cls,
+        attempt: HelperAttempt,
+        windows: HelperWindows,
+        opened_s: float,
+        history: tuple[EndedAttempt, ...],
+    ) -> "Kept":
         """Open the attempt."""
-        return cls(Collecting.begin(attempt, windows, opened_s))
+        return cls(Collecting.begin(attempt, windows, opened_s, history))
 
     @property
     def attempt(self) -> HelperAttempt:

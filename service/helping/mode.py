@@ -34,12 +34,21 @@ from protocol.helpers.messages import (
     HelperVote,
     parse,
 )
+from protocol.helpers.messages import Ended as EndedAttempt
 from protocol.helpers.unmasking import HelperUnmasking
 from protocol.messages import Message, Survivor
 from protocol.rest import ModeName
 from service.ends import UNSIGNED
 from service.helping.kept import Kept
 from service.modes import AnyClosing, Collector, Mode, Phase, Reader, Summands
+
+_SENT = frozenset(
+    form.kind for form in (HelperUpload, HelperSums, HelperReceipt, HelperVote, HelperRefusal, HelperLost)
+)
+"""Kinds of what a coordinator is sent."""
+
+_ANNOUNCED_BYTES = 4096
+"""Of an announcement, most that is no chunk's digest."""
 
 
 class HelpedSummands:
@@ -90,14 +99,17 @@ class HelpersMode(Mode):
     Args:
         attempt: roster and opening.
         windows: how long each phase waits.
+        history: how the attempts before it ended.
     """
 
     name: ClassVar[ModeName] = "helpers"
     answers: ClassVar[tuple[type[Message], ...]] = (HelperReceipt, HelperVote, HelperRefusal)
     late: ClassVar[tuple[type[Message], ...]] = Ended.late
 
-    def __init__(self, attempt: HelperAttempt, windows: HelperWindows) -> None:
-        self._attempt, self._windows = attempt, windows
+    def __init__(
+        self, attempt: HelperAttempt, windows: HelperWindows, history: tuple[EndedAttempt, ...]
+    ) -> None:
+        self._attempt, self._windows, self._history = attempt, windows, history
 
     @property
     def attempt(self) -> HelperAttempt:
@@ -110,15 +122,22 @@ class HelpersMode(Mode):
 
     def begin(self, opened_s: float) -> Phase:
         """Collecting."""
-        return Kept.begin(self._attempt, self._windows, opened_s)
+        return Kept.begin(self._attempt, self._windows, opened_s, self._history)
 
     def parse(self, body: bytes) -> Message:
-        """Any message of this mode."""
+        """What a coordinator is sent; what it sends itself may be the size of a roster, and is not read from strangers."""
+        if len(body) > 1 and body[1] not in _SENT:
+            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is nothing that a coordinator is sent")
         return parse(body)
 
     def announcement(self, body: bytes) -> tuple[str, Message]:
         """A client's HelperUpload or a helper's HelperSums."""
-        message = parse(body)
+        most = _ANNOUNCED_BYTES + 32 * (HELPERS - 1) * self._attempt.chunks
+        if len(body) > most:  # before it is read: nobody has shown yet to be a client
+            raise PeerFault(
+                Cause.UPLOAD_MISSHAPEN, f"an announcement of {len(body)} bytes, at most {most} are one"
+            )
+        message = self.parse(body)
         if not isinstance(message, HelperUpload | HelperSums):
             raise PeerFault(Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} announces no chunks")
         return message.member, message

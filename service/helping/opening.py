@@ -67,7 +67,7 @@ class Helping:
         """Sign and store the next attempt; PeerFault as `Desk.ready`, the preflight, and `HelperAttempt.check`."""
         desk = await self.desk(federation)
         enrolling = replace(
-            await desk.ready(now_s),
+            await desk.ready(now_s + request.windows.upload_s),
             cap=request.records_cap,
             colluders=request.colluders,
             survivors_min=request.survivors_min,
@@ -108,9 +108,8 @@ class Helping:
 
     def _round(self, desk: Desk, attempt: HelperAttempt, windows: WindowsModel, opened_s: float) -> Round:
         given = HelperWindows(windows.upload_s, windows.check_s, windows.freeze_s, windows.reveal_s)
-        return Round(
-            self._database, self._blobs, partial(self._changed, desk), HelpersMode(attempt, given), opened_s
-        )
+        mode = HelpersMode(attempt, given, desk.history[: attempt.manifest.counter])
+        return Round(self._database, self._blobs, partial(self._changed, desk), mode, opened_s)
 
     def _changed(self, desk: Desk) -> None:
         desk.watch.notify()

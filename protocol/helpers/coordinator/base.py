@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeVar
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.helpers.attempt import HelperAttempt
+from protocol.helpers.messages import Ended
 from protocol.messages.base import Message
 
 Entry = TypeVar("Entry", bound=Message)
@@ -37,10 +38,15 @@ class HelperWindows:
 
 @dataclass(frozen=True)
 class HelperSetting:
-    """What stays the same through an attempt."""
+    """What stays the same through an attempt.
+
+    Attributes:
+        history: how the attempts ended whose head the opening carries.
+    """
 
     attempt: HelperAttempt
     windows: HelperWindows
+    history: tuple[Ended, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from protocol.errors import PeerFault
 from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting, added
 from protocol.helpers.coordinator.freezing import Freezing
 from protocol.helpers.coordinator.voiding import Voiding
-from protocol.helpers.messages import THRESHOLD, HelperDeliveries, HelperReceipt, HelperUpload
+from protocol.helpers.messages import THRESHOLD, HelperDeliveries, HelperReceipt, HelperUpload, opened_in
+from protocol.ledger import Opened, alone
 from protocol.messages.base import Message
 
 
@@ -69,7 +70,8 @@ class Checking(CoordinatorPhase):
         A complaint is a dispute between one client and one helper. Clients who collude are `a` at most, so a helper that
         complains about more is false, or misled: it is left out. Of the panels that can be had, all helpers left or
         three of them, that one is taken which leaves n_min survivors with the most helpers, then with the most
-        survivors; a survivor is a client about whom nobody of the panel complains.
+        survivors; a survivor is a client about whom nobody of the panel complains. Of these, whose column of this very sum
+        the ledger would refuse is left out alone: else one client that brings an old lineage stops everybody.
         """
         manifest = self.attempt.manifest
         sound = [h for h, receipt in self.receipts.items() if len(receipt.complaints) <= manifest.colluders]
@@ -86,11 +88,15 @@ class Checking(CoordinatorPhase):
             return Voiding.begin(self.setting, now_s, fault)
         panels = [tuple(sorted(sound)), *combinations(sorted(sound), THRESHOLD)]
         panel = max(panels, key=self._merit)
-        survivors = self._survivors(panel)
+        disputed = self._disputed(panel)
+        staying = tuple(upload.header.survivor for upload in self._survivors(panel))
+        proposal = Opened(self.attempt.context, self.attempt.family, staying)
+        disputed |= alone(opened_in(self.setting.history), proposal, manifest.floor)
+        survivors = tuple(upload for upload in self.uploads if upload.member not in disputed)
         if len(survivors) < manifest.survivors_min:
-            few = f"{len(survivors)} clients without a complaint, n_min is {manifest.survivors_min}"
+            few = f"{len(survivors)} clients without a complaint that the ledger allows, n_min is {manifest.survivors_min}"
             return Voiding.begin(
-                self.setting, now_s, PeerFault(Cause.SURVIVORS_TOO_FEW, few, sorted(self._disputed(panel)))
+                self.setting, now_s, PeerFault(Cause.SURVIVORS_TOO_FEW, few, sorted(disputed))
             )
         return Freezing.begin(self.setting, now_s, survivors, panel)
 

@@ -11,7 +11,7 @@ from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting, HelperWindows
 from protocol.helpers.coordinator.checking import Checking
 from protocol.helpers.coordinator.voiding import Voiding
-from protocol.helpers.messages import HELPERS, HelperUpload
+from protocol.helpers.messages import HELPERS, Ended, HelperUpload
 from protocol.merkle import Tree
 from protocol.messages.base import Message
 
@@ -23,9 +23,11 @@ class Collecting(CoordinatorPhase):
     name: ClassVar[str] = "collecting"
 
     @classmethod
-    def begin(cls, attempt: HelperAttempt, windows: HelperWindows, now_s: float) -> "Collecting":
-        """Open the attempt."""
-        return cls(HelperSetting(attempt, windows), now_s + windows.upload_s)
+    def begin(
+        cls, attempt: HelperAttempt, windows: HelperWindows, now_s: float, history: tuple[Ended, ...] = ()
+    ) -> "Collecting":
+        """Open the attempt, over this history."""
+        return cls(HelperSetting(attempt, windows, history), now_s + windows.upload_s)
 
     def request_for(self, helper: str) -> Message | None:
         """The opening: it fixes the one context that the helper's box key will serve."""

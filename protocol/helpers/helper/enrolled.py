@@ -36,9 +36,14 @@ class Enrolled(HelperPhase):
         """An opening; the end of an attempt that ran without this helper takes it back to where it stood."""
         return {
             HelperOpening: self._opening,
-            HelperCertificate: self.standing.receive,
-            HelperLost: self.standing.receive,
+            HelperCertificate: self._ended,
+            HelperLost: self._ended,
         }
+
+    def _ended(self, closing: Message, key: SigningKey, now_s: float) -> Step:
+        # An end that is known already is news of nothing: it costs no box key.
+        standing, _ = self.standing.receive(closing, key, now_s)
+        return (self if standing is self.standing else standing), ()
 
     def _opening(self, opening: HelperOpening, _key: SigningKey, now_s: float) -> Step:
         """Check an opening, in this order, then hold on to its context.

@@ -10,7 +10,7 @@ from protocol.codec import Digest, Id, Many, Nested, SecretBytes
 from protocol.errors import PeerFault
 from protocol.helpers.attempt import check_votes
 from protocol.helpers.helper.base import HelperPhase, HelperPhaseKind, Step
-from protocol.helpers.messages import Ended, HelperCard, HelperCertificate, HelperLost, HelperSums
+from protocol.helpers.messages import Ended, HelperCard, HelperCertificate, HelperLost, HelperSums, opened_in
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey
 from protocol.ledger import Opened
@@ -83,11 +83,7 @@ class Standing(HelperPhase):
 
     def opened(self) -> tuple[Opened, ...]:
         """Every set opened before, as the ledger reads it."""
-        return tuple(
-            Opened(ended.context, ended.family, opened.survivors)
-            for ended in self.history
-            for opened in ended.sets
-        )
+        return opened_in(self.history)
 
     def after(self, ended: Ended) -> "Standing":
         """The helper once an attempt has ended so."""

@@ -36,6 +36,7 @@ class Voted(Holding):
 
     def _freeze(self, freeze: HelperFreeze, key: SigningKey, _now_s: float) -> Step:
         self.attempt.check_context(freeze.context, "coordinator")
+        self.attempt.check_survivors(freeze.survivors)
         return self.vote(set_outcome(freeze.context, self.attempt.family, freeze.survivors), NO_REASON, key)
 
     def vote(self, outcome: bytes, reason: str, key: SigningKey) -> Step:  # noqa: ARG002 - nothing is signed again

@@ -1,5 +1,6 @@
 """Freezing the survivors, certificates, the helpers' sums, and how an attempt is closed (helpers H7–H10)."""
 
+from collections.abc import Iterable
 from functools import cached_property
 from typing import Annotated, ClassVar
 
@@ -8,6 +9,7 @@ from protocol.codec import U32, Digest, Fixed, Id, Many, Nested, Signature, Stru
 from protocol.errors import Misuse, PeerFault
 from protocol.helpers.messages.base import HELPERS, MAX_CLIENTS, HelperKind
 from protocol.helpers.messages.upload import Path
+from protocol.ledger import Opened
 from protocol.merkle import Tree
 from protocol.messages.base import Message, Signed
 from protocol.messages.outcome import LOST_REASON, NO_REASON, Survivor, closing_hash, void_hash
@@ -40,6 +42,11 @@ class ClientSet(Struct):
 
     survivors: Survivors
 
+    def validate(self) -> None:
+        """Refuse a set of nobody: it has no root, and opens nothing."""
+        if not self.survivors:
+            raise PeerFault(Cause.MALFORMED, "a set that was opened has clients in it")
+
 
 class Ended(Struct):
     """How an attempt was closed: an entry of a helper's history, and a link of the chain.
@@ -64,6 +71,13 @@ class Ended(Struct):
     def extend(self, chain: bytes) -> bytes:
         """The chain with this link: chain' = H("link", chain, closing)."""
         return hash_fields(Tag.LINK, chain, self.closing)
+
+
+def opened_in(history: Iterable[Ended]) -> tuple[Opened, ...]:
+    """Every set that was opened, as the ledger reads it."""
+    return tuple(
+        Opened(ended.context, ended.family, opened.survivors) for ended in history for opened in ended.sets
+    )
 
 
 class HelperFreeze(Message):
