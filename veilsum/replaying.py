@@ -77,10 +77,19 @@ class Claim:
 
 
 def of_identity(folder: Path) -> Callable[[Verdict], Claim]:
-    """The upload that a member remembers having sent in the transcript's round."""
+    """The upload that a member remembers having sent in the transcript's round.
+
+    The claim raises PeerFault(wrong-federation) where the transcript's member of that name is somebody else.
+    """
     identity = Identity.load(folder)
 
     def claim(verdict: Verdict) -> Claim:
+        if verdict.attempt.roster.key_of(identity.member) != identity.key.public:
+            raise PeerFault(
+                Cause.WRONG_FEDERATION,
+                f"the transcript's {identity.member} has another key than this identity: it is of another federation, or made up; "
+                "pass --admin-key to know which",
+            )
         kept = Store(identity.folder).results(round_name(verdict.attempt.context))
         header = Evidence.load(kept).header if Evidence.saved_in(kept) else None
         return Claim(identity.member, header)
@@ -182,7 +191,7 @@ def _outcome(verdict: Verdict) -> str:
         return "none"
     if verdict.certificate.void:
         return f"void: {verdict.certificate.reason}"
-    return "certified"
+    return "certified" if verdict.revealed else "certified, and too few revealed for a sum"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -44,6 +44,10 @@ class ShareFault(PeerFault):
         super().__init__(Cause.SHARE_INVALID, f"{decryptor}'s share of {dealer}'s secret", [decryptor])
 
 
+class OutcomeFault(PeerFault):
+    """reveal-misshapen, by what its sender signed against the certificate: others see it too."""
+
+
 @dataclass(frozen=True, repr=False)
 class Revealing(CoordinatorPhase):
     """Waits until each survivor has a threshold of runs.
@@ -128,15 +132,17 @@ class Revealing(CoordinatorPhase):
         """Take a reveal, in this order (protocol §4.7).
 
         1. its sender is a decryptor with a receipt that signs it, in this context;
-        2. it is for this certificate, and has a run of the right length for each dealer that the receipt covers
+        2. it counts no more evicted than may be, is for this certificate, and has a run of the right length for each dealer that the receipt covers
            (reveal-misshapen);
         3. each share is the one its dealer committed to: a bad one names the decryptor (share-invalid).
         """
         member, attempt = reveal.member, self.attempt
         self.check_sender(member, reveal.context)
         reveal.verify(attempt.roster.key_of(member), member)
+        if len(reveal.evicted) > attempt.quorum.colluders:
+            raise self._misshapen(member)  # nobody was shown so many: it would only fill the transcript
         if reveal.outcome != self.certificate.outcome:
-            raise self._misshapen(member)
+            raise OutcomeFault(Cause.REVEAL_MISSHAPEN, f"{member} revealed for another outcome", [member])
         if member not in self.receipts:
             return self  # its receipt came too late to be waited for, and so do its shares
         if reveal.evicted != self.evicted:

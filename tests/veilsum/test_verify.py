@@ -190,6 +190,23 @@ def test_every_end_is_told(cli: Cli, settings: dict[str, Any], outcome: str) -> 
     assert (found["outcome"], found["survivors"], found["kept"]) == (outcome, [], True)
 
 
+def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None:
+    """Its roster has a member of that name, its transcript an upload of hers and a certificate over it."""
+    name = saved(played())
+    cli.json("identity", "new", "mine", "--member", "member-1")
+    refused = cli("verify", name, "--identity", "mine")
+    assert refused.code == 1
+    assert refused.error.startswith("wrong-federation: the transcript's member-1 has another key")
+    assert cli.json("verify", name, "--member", "member-1")["counted"] is True  # that one, not she
+
+
+def test_what_was_certified_and_never_summed_is_not_counted(cli: Cli) -> None:
+    name = saved(played(8, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE}))
+    found = cli.json("verify", name, "--member", "member-5")
+    assert (found["outcome"], found["counted"]) == ("certified, and too few revealed for a sum", False)
+    assert found["upload"] == "not counted: certified, and too few decryptors revealed for a sum"
+
+
 def test_an_eviction_and_a_missing_end_are_told(cli: Cli) -> None:
     federation, _ = cheating("a false dealer")
     shown = cli("verify", saved(federation), "--member", "member-2")

@@ -17,7 +17,7 @@ from protocol.merkle import verify
 from protocol.messages import Evictions, Message, Receipt, Reveal
 from protocol.shamir import PRIME, recover_secrets
 from protocol.simulator import After, Federation, Outcome
-from tests.protocol.forging import Edit, again, false_dealers, other_secrets
+from tests.protocol.forging import Edit, again, false_dealers, other_secrets, signed_otherwise
 
 SURVIVORS = ("member-0", "member-2", "member-3", "member-4", "member-5")
 
@@ -169,13 +169,11 @@ def test_the_same_reveal_again_counts_once(federation: Federation) -> None:
     assert phase.receive(reveal(federation, "member-0"), federation.now_s) is phase
 
 
-def test_a_second_reveal_is_a_conflict(federation: Federation) -> None:
+def test_the_same_reveal_signed_anew_changes_nothing(federation: Federation) -> None:
     # its shares can only be the same: they are what the dealers committed to
-    phase = received(federation, reveal(federation, "member-0"))
-    assert isinstance(phase, Revealing)
-    other = replace(phase, reveals={"member-0": replace(phase.reveals["member-0"], signature=bytes(64))})
-    with pytest.raises(PeerFault, match=r"^conflict: member-0 has sent another reveal before \[member-0\]$"):
-        other.receive(reveal(federation, "member-0"), federation.now_s)
+    said = reveal(federation, "member-0")
+    phase = received(federation, said)
+    assert phase.receive(signed_otherwise(said, federation.keys["member-0"]), federation.now_s) is phase
 
 
 def test_whose_receipt_came_too_late_is_not_waited_for_and_not_read(federation: Federation) -> None:
