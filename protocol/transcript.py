@@ -25,6 +25,8 @@ from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
 FORMAT = "veilsum-transcript"
 MAX_ENTRIES = 1 << 20
+_MARKS = {"{": 1, "[": 1, ":": 3, ",": MAX_ENTRIES + 3}
+"""How often each may stand in a file: the rest is names, digits and space."""
 PROVING = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT})
 """What its sender signed is refused for these where it signed something else before: the two prove it false."""
 
@@ -125,6 +127,9 @@ class Transcript:
         Raises:
             PeerFault: malformed, unknown-version or oversized.
         """
+        # A list of nothing takes two characters, and twenty times that in memory.
+        if any(text.count(mark) > most for mark, most in _MARKS.items()):
+            raise PeerFault(Cause.MALFORMED, "this is no transcript: it holds more than a list of entries")
         try:
             document: Any = json.loads(text)
             version, entries, signature = document[FORMAT], document["entries"], document["signature"]

@@ -12,7 +12,7 @@ from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.messages import Survivor, UploadHeader
 from protocol.replay import replay
-from protocol.rest import round_name
+from protocol.rest import MAX_TRANSCRIPT_BYTES, round_name
 from protocol.transcript import Transcript
 from protocol.verdict import Finding, Verdict
 
@@ -104,6 +104,10 @@ def read(path: Path) -> Transcript:
         NotATranscript: it is none, or cannot be read.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise NotATranscript(f"{path} is no file")
+        if path.stat().st_size > MAX_TRANSCRIPT_BYTES:
+            raise NotATranscript(f"{path} is no transcript: none is longer than {MAX_TRANSCRIPT_BYTES} bytes")
         return Transcript.from_json(path.read_bytes().decode(errors="replace"))
     except OSError as error:
         raise NotATranscript(f"{path} can't be read: {error.strerror or error}") from error

@@ -1,5 +1,6 @@
 """What a hostile review of transcripts broke, each as it was done, and how it ends now."""
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
@@ -171,5 +172,20 @@ def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
 
 def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:
     with pytest.raises(PeerFault, match=r"^unknown-version: another version than 2$") as caught:
-        Transcript.from_json('{"veilsum-transcript": "\\u001b[2Jcounted", "entries": [], "signature": ""}')
+        Transcript.from_json('{"veilsum-transcript": "\\u001bccounted", "entries": [], "signature": ""}')
     assert caught.value.cause is Cause.UNKNOWN_VERSION
+
+
+@pytest.mark.parametrize("many", ["{},", "[],", '"a":0,', "0,"], ids=["objects", "lists", "names", "numbers"])
+def test_a_small_file_takes_little_memory(many: str) -> None:
+    """Sixteen megabytes, where members fetch 64, became half a gigabyte before anything was looked at."""
+    text = (
+        '{"veilsum-transcript": 2, "signature": "", "entries": [' + many * ((16 << 20) // len(many)) + "0]}"
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerFault, match=r"^malformed: this is no transcript: it holds more than a list"):
+            Transcript.from_json(text)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.messages import Message, Receipt, Refusal, Reveal, Upload, Vote, parse
+from protocol.rest import MAX_TRANSCRIPT_BYTES
 from protocol.simulator import After, Federation
 from protocol.transcript import Transcript
 from tests.protocol.doctoring import DOCTORED
@@ -266,6 +267,14 @@ def test_what_is_no_transcript_has_a_code_of_its_own(cli: Cli, name: str) -> Non
         2,
         "veilsum: missing.json can't be read: No such file or directory\n",
     )
+
+
+def test_what_never_ends_is_not_read(cli: Cli) -> None:
+    assert cli("verify", "/dev/zero").err == "veilsum: /dev/zero is no file\n"
+    with Path("long.json").open("wb") as file:
+        file.truncate(MAX_TRANSCRIPT_BYTES + 1)
+    outcome = cli("verify", "long.json")
+    assert (outcome.code, "none is longer than" in outcome.err) == (2, True)
 
 
 def test_a_beginning_that_does_not_hold_names_the_coordinator(cli: Cli) -> None:
