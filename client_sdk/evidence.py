@@ -12,6 +12,7 @@ from protocol.causes import Cause
 from protocol.codec import Reader
 from protocol.member import Closed
 from protocol.messages import Certificate, Manifest, Opening, Roster, Survivor, Upload, UploadHeader
+from protocol.opening_rules import check_opening
 
 _PARTS: dict[str, type[Roster | Manifest | Opening | Certificate]] = {
     "roster": Roster,
@@ -62,8 +63,7 @@ class Evidence:
 
         1. the roster is the admin's (wrong-federation, bad-signature);
         2. the manifest follows from it (`check_manifest`), and this member stands in it (manifest-mismatch);
-        3. the opening is for this cohort (wrong-cohort) and signed by the roster's coordinator, its exceptions by the admin
-           (bad-signature);
+        3. the opening is what members may open under that roster (`check_opening`): with an indicator round where it demands one;
         4. the certificate has t valid votes on its outcome (`check_certificate`);
         5. it does not name another upload of this member than the one it sent, whose header it signed (own-upload-changed,
            bad-signature).
@@ -78,11 +78,7 @@ class Evidence:
         check_manifest(self.roster, self.manifest)
         if self.member not in self.manifest.members:
             raise PeerFault(Cause.MANIFEST_MISMATCH, f"{self.member} is not in this cohort", [self.member])
-        if self.opening.cohort != self.manifest.cohort:
-            raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort", ["coordinator"])
-        self.opening.verify(self.roster.coordinator, "coordinator")
-        for exception in self.opening.exceptions:
-            exception.verify(self.roster.federation, "admin")
+        check_opening(self.roster, self.manifest, self.opening)
         self.attempt.check_certificate(self.certificate)
         named = {survivor.member: survivor for survivor in self.certificate.survivors}
         if self.own and named.get(self.member, self.own[0]) != self.own[0]:

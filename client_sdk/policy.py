@@ -31,8 +31,8 @@ class Policy:
         changed_records_min: how many records must have changed before a lineage is used in another version; 0 for any.
             Two exact sums show the sum of what changed between them, over all members whose records did.
         publish_rare_classes: whether classes that few members hold may be published, where the admin has signed so.
-        statistics: names of statistics this member sums; "indicator" tells all members which classes it holds, and comes
-            first where rare classes are withheld.
+        statistics: names of statistics this member sums; "indicator" tells all members how many of them hold each class, and
+            comes first where rare classes are withheld.
         lattices: names of lattices it accepts.
         extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
         lifetime_max_s: longest time from opening to the round's latest end, in seconds.

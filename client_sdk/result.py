@@ -83,7 +83,11 @@ class Result:
 
     def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """(n,) labels as the members numbered them; never a class that was withheld."""
-        labels: npt.NDArray[np.int64] = self.scores(features).argmax(axis=1)
+        scores = self.scores(features)
+        answered = np.setdiff1d(np.arange(scores.shape[1]), self.unanswered)
+        labels: npt.NDArray[np.int64] = answered[
+            scores[:, answered].argmax(axis=1)
+        ]  # whatever else is −∞ too
         return labels
 
     @property
@@ -122,7 +126,9 @@ class Result:
         4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
         5. the classes withheld are those that the counts it states leave below the floor (result-mismatch);
-        6. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch);
+        6. the weights file's digest, then its tensors' names, types, shapes and finiteness, and that what the record says of classes
+           is of those that the head has: a count for each, and zeros for each that it cannot answer, which leaves some
+           (result-mismatch);
         7. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
            it (`replayed`).
 
@@ -154,6 +160,7 @@ class Result:
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
             raise _mismatch("the weights file is not the one that the record names")
         self._check_tensors()
+        self._check_classes()
         if self.record.transcript is None:
             raise _mismatch("the record names no transcript")
         _ = self.verdict
@@ -188,6 +195,19 @@ class Result:
             raise _mismatch("the record states another indicator round, margin or floor than the terms")
         if rare_classes(rare.holders, floor) != terms.withheld:
             raise _mismatch("the classes withheld are not those that the counts leave below the floor")
+
+    def _check_classes(self) -> None:
+        rare, unanswered, classes = self.record.rare, list(self.unanswered), self.weights.shape[1]
+        if rare is not None and len(rare.holders) != classes:
+            raise _mismatch(
+                f"the record states counts of {len(rare.holders)} classes, the head has {classes}"
+            )
+        if not {*unanswered} < {*range(classes)}:
+            raise _mismatch(
+                f"the record names classes {unanswered} that the head cannot answer, of {classes}"
+            )
+        if any(tensor[..., unanswered].any() for tensor in self._tensors.values()):
+            raise _mismatch(f"the head scores classes {unanswered}, of which there are no records in the sum")
 
     def check_counts(self, history: History) -> None:
         """Hold the counts that the record states against this member's own (result-mismatch)."""

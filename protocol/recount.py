@@ -96,7 +96,7 @@ def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:
 
 
 def disclosure_request(context: bytes, member: str) -> bytes:
-    """What a member signs to be shown the disclosure, which is for members alone: who holds which class follows from it."""
+    """What a member signs to be shown the disclosure, which is for members alone: with later stolen keys it would tell more."""
     return hash_fields(Tag.DISCLOSURE, context, member.encode("ascii"))
 
 

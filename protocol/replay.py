@@ -1,5 +1,6 @@
 """A transcript replayed by somebody who was not there: what holds, and who broke which rule (protocol §11)."""
 
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -69,6 +70,7 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
         run.lost,
         run.uploads,
         tuple(sorted(run.evicted)),
+        run.enough_revealed(),
         tuple(run.refusals),
         signed,
     )
@@ -140,6 +142,7 @@ class _Replay:
     refusals: list[Refusal] = field(default_factory=list)
     certificate: Certificate | None = None
     evicted: set[str] = field(default_factory=set)
+    revealed: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
     lost: Lost | None = None
 
     def take(self, index: int, entry: bytes) -> None:
@@ -167,6 +170,17 @@ class _Replay:
             self._find(None, (COORDINATOR,), fault.cause, "the transcript is not signed as it is")
             return False
         return True
+
+    def enough_revealed(self) -> bool:
+        """Whether each u ∈ S∖E has a threshold of runs, by the receipts of who revealed for that E (protocol §4.7)."""
+        if self.certificate is None or self.certificate.void:
+            return False
+        runs = Counter[str]()
+        for member in self.revealed[tuple(sorted(self.evicted))] & self.receipts.keys():
+            runs.update({member, *self.receipts[member].dealers})
+        threshold = self.attempt.quorum.threshold
+        staying = {survivor.member for survivor in self.certificate.survivors} - self.evicted
+        return all(runs[member] >= threshold for member in staying)
 
     def _find(self, index: int | None, parties: tuple[str, ...], cause: Cause, detail: str) -> None:
         self.findings.append(Finding(parties, cause, detail, index))
@@ -303,14 +317,19 @@ class _Replay:
         return self.certificate
 
     def _reveal(self, index: int, reveal: RevealSummary) -> None:
+        if self._is_due(index, reveal):
+            self.revealed[reveal.evicted].add(reveal.member)
+
+    def _is_due(self, index: int, reveal: RevealSummary) -> bool:
         self._signed_by_decryptor(reveal)
-        if reveal.outcome != self._certified().outcome:
+        due = reveal.outcome == self._certified().outcome
+        if not due:
             self._find(index, (reveal.member,), Cause.REVEAL_MISSHAPEN, "it revealed for another outcome")
+        return due
 
     def _bad_run(self, index: int, evidence: BadRun) -> None:
         reveal, dealer = evidence.reveal, evidence.header.member
-        self._reveal(index, reveal)
-        if reveal.member not in self.receipts or reveal.outcome != self._certified().outcome:
+        if not self._is_due(index, reveal) or reveal.member not in self.receipts:
             raise PeerFault(Cause.SHARE_INVALID, f"{reveal.member} has vouched for no such share")
         check_bad_run(self.attempt, self._certified(), self.receipts[reveal.member], evidence)
         said = f"it revealed another share than {dealer} dealt"

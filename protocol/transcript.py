@@ -16,17 +16,19 @@ from protocol.coordinator import (
     Revealing,
     Voiding,
 )
-from protocol.coordinator.revealing import ShareFault
+from protocol.coordinator.revealing import OutcomeFault, ShareFault
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Cards, Evictions, Message, Reveal, Upload, UploadSummary, parse
+from protocol.messages import Cards, Evictions, Message, Refusal, Reveal, Upload, UploadSummary, parse
 from protocol.sealing import commitment_tree
 from protocol.tags import PROTOCOL_VERSION, Tag, hash_fields
 
 FORMAT = "veilsum-transcript"
 MAX_ENTRIES = 1 << 20
-PROVING = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT, Cause.REVEAL_MISSHAPEN})
-"""Refusals of what its sender signed, which beside what it signed before may prove it false."""
+_MARKS = {"{": 1, "[": 1, ":": 3, ",": MAX_ENTRIES + 3}
+"""How often each may stand in a file: the rest is names, digits and space."""
+PROVING = frozenset({Cause.UPLOAD_CONFLICT, Cause.ALREADY_VOTED, Cause.CONFLICT})
+"""What its sender signed is refused for these where it signed something else before: the two prove it false."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +47,14 @@ class Accusation:
 
     @classmethod
     def of(cls, message: Message, fault: PeerFault) -> "Accusation | None":
-        """What the refusal proves to others; None where it proves nothing."""
+        """What the refusal proves to others; None where it proves nothing, and would stand in the way of what does."""
         if isinstance(fault, ShareFault):
             return cls(fault.cause, fault.parties, fault.evidence.to_bytes())
-        return cls(fault.cause, fault.parties, _entry(message).to_bytes()) if fault.cause in PROVING else None
+        # Anybody may refuse twice.
+        proves = isinstance(fault, OutcomeFault) or (
+            fault.cause in PROVING and not isinstance(message, Refusal)
+        )
+        return cls(fault.cause, fault.parties, _entry(message).to_bytes()) if proves else None
 
 
 @dataclass(frozen=True)
@@ -121,6 +127,9 @@ class Transcript:
         Raises:
             PeerFault: malformed, unknown-version or oversized.
         """
+        # A list of nothing takes two characters, and twenty times that in memory.
+        if any(text.count(mark) > most for mark, most in _MARKS.items()):
+            raise PeerFault(Cause.MALFORMED, "this is no transcript: it holds more than a list of entries")
         try:
             document: Any = json.loads(text)
             version, entries, signature = document[FORMAT], document["entries"], document["signature"]
@@ -128,7 +137,8 @@ class Transcript:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise PeerFault(Cause.MALFORMED, "this is no transcript") from error
         if version != PROTOCOL_VERSION:
-            raise PeerFault(Cause.UNKNOWN_VERSION, f"version {version}, this side reads {PROTOCOL_VERSION}")
+            # What the file says in its place is anybody's text, for no terminal.
+            raise PeerFault(Cause.UNKNOWN_VERSION, f"another version than {PROTOCOL_VERSION}")
         if not isinstance(entries, list):
             raise PeerFault(Cause.MALFORMED, "the entries are no list")
         if len(entries) > MAX_ENTRIES:

@@ -40,6 +40,8 @@ class Standing(StrEnum):
     EVICTED = "not counted: certified, then proved false"
     LEFT_OUT = "not counted: announced, and not among the certified survivors"
     UNCERTIFIED = "not counted: announced, and the attempt ended without a sum"
+    UNREVEALED = "not counted: certified, and too few decryptors revealed for a sum"
+    UNSIGNED = "not shown: the coordinator did not sign the file as it is, and what it noted may be left out"
     ABSENT = "not counted: the transcript holds no upload of this member"
 
 
@@ -54,6 +56,7 @@ class Verdict:
         lost: the admin's closing, if there is one.
         uploads: what was announced, by member.
         evicted: dealers proved false, in order: the sum is without them.
+        revealed: whether a threshold of decryptors revealed for each survivor that was not evicted: without it there is no sum.
         refusals: what decryptors said and nobody can judge from here, in order.
         signed: whether it is as the coordinator signed it. If not, only what other parties signed is proved: whoever changed it
             may have made up the rest.
@@ -65,6 +68,7 @@ class Verdict:
     lost: Lost | None
     uploads: dict[str, Announced]
     evicted: tuple[str, ...]
+    revealed: bool
     refusals: tuple[Refusal, ...]
     signed: bool
 
@@ -80,6 +84,10 @@ class Verdict:
 
     def standing(self, member: str) -> Standing:
         """What became of this member's upload."""
+        if member in self.evicted:
+            return Standing.EVICTED
+        if not self.signed:
+            return Standing.UNSIGNED
         upload = self.uploads.get(member)
         if upload is None:
             return Standing.ABSENT
@@ -87,8 +95,8 @@ class Verdict:
             return Standing.UNCERTIFIED
         if Survivor.of(upload.header) not in self.certificate.survivors:
             return Standing.LEFT_OUT
-        return Standing.EVICTED if member in self.evicted else Standing.COUNTED
+        return Standing.COUNTED if self.revealed else Standing.UNREVEALED
 
     def counted(self, member: str) -> bool:
-        """Whether the member's upload, as it signed it, was certified and is not proved false."""
+        """Whether the member's upload, as it signed it, was certified, is not proved false, and enough was revealed for a sum."""
         return self.standing(member) is Standing.COUNTED

@@ -280,8 +280,7 @@ class Coordinator:
             round_ = await self._load_round(row, ledgers[row.federation], not_before_s, littered=littered)
             self.rounds[row.id] = round_
             self.cohorts[row.cohort].opened(round_)
-        for cohort in self.cohorts.values():
-            await asyncio.to_thread(self._forget_disclosures, cohort.rounds)
+        await asyncio.to_thread(self._forget_disclosures)
 
     async def _load_round(
         self, row: Row[tuple[object, ...]], ledger: Ledger, not_before_s: float, *, littered: bool
@@ -317,7 +316,7 @@ class Coordinator:
         try:
             outcome = await asyncio.to_thread(self._outcome, round_, recovered, beside)
             await round_.finish(outcome.record, outcome.documents, self.now(), outcome.holders)
-            await asyncio.to_thread(self._forget_disclosures, beside)
+            await asyncio.to_thread(self._forget_disclosures)
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
         assert round_.final is not None
@@ -331,9 +330,10 @@ class Coordinator:
         why = rare.reason(round_.attempt, beside)
         return solving.compute(round_, recovered, self.blobs, self.key, why)
 
-    def _forget_disclosures(self, beside: Sequence[Round]) -> None:
-        for round_ in rare.spent(beside):
-            self.blobs.delete(f"results/{round_.id}/{counting.DISCLOSURE}")
+    def _forget_disclosures(self) -> None:
+        for cohort in tuple(self.cohorts.values()):
+            for round_ in rare.spent(cohort.rounds, over=bool(cohort.expired(self.now()))):
+                self.blobs.delete(f"results/{round_.id}/{counting.DISCLOSURE}")
 
 
 def _refuse_expired(cohort: Cohort, now_s: float) -> None:

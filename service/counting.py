@@ -32,7 +32,7 @@ def compute(round_: Round, recovered: PairedSummands, blobs: FileBlobs) -> Outco
 
 
 def check_asker(round_: Round, member: str, signature: str) -> None:
-    """Refuse to show who holds which class to anybody but a member of the cohort (unknown-member, bad-signature)."""
+    """Refuse to show the chunks and seeds to anybody but a member of the cohort (unknown-member, bad-signature)."""
     attempt = round_.attempt
     if member not in attempt.manifest.place:
         raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])

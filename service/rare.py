@@ -24,9 +24,12 @@ def standing(rounds: Sequence[Round]) -> Round | None:
     return None if found is None or _rested_on(found, rounds) else found
 
 
-def spent(rounds: Sequence[Round]) -> tuple[Round, ...]:
-    """Finished indicator rounds whose disclosure nobody needs any more: a result rests on them, or they were taken again."""
-    kept = standing(rounds)
+def spent(rounds: Sequence[Round], *, over: bool) -> tuple[Round, ...]:
+    """Finished indicator rounds whose disclosure nobody needs any more.
+
+    A result rests on them, they were taken again, or the cohort is `over`: a card of it has expired.
+    """
+    kept = None if over else standing(rounds)
     return tuple(each for each in rounds if _indicates(each) and _done(each) and each is not kept)
 
 
@@ -40,7 +43,7 @@ def clauses_of(request: RoundRequest, roster: Roster, manifest: Manifest, rounds
     if request.statistic == "indicator":
         if not roster.withhold:
             raise _refused(
-                "the admin signed that rare classes are published: an indicator round would show all members who holds which "
+                "the admin signed that rare classes are published: an indicator round would show all members how many hold each "
                 "class, for nothing; open the round itself"
             )
         return NOTHING

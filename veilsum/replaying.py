@@ -12,7 +12,7 @@ from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.messages import Survivor, UploadHeader
 from protocol.replay import replay
-from protocol.rest import round_name
+from protocol.rest import MAX_TRANSCRIPT_BYTES, round_name
 from protocol.transcript import Transcript
 from protocol.verdict import Finding, Verdict
 
@@ -77,10 +77,19 @@ class Claim:
 
 
 def of_identity(folder: Path) -> Callable[[Verdict], Claim]:
-    """The upload that a member remembers having sent in the transcript's round."""
+    """The upload that a member remembers having sent in the transcript's round.
+
+    The claim raises PeerFault(wrong-federation) where the transcript's member of that name is somebody else.
+    """
     identity = Identity.load(folder)
 
     def claim(verdict: Verdict) -> Claim:
+        if verdict.attempt.roster.key_of(identity.member) != identity.key.public:
+            raise PeerFault(
+                Cause.WRONG_FEDERATION,
+                f"the transcript's {identity.member} has another key than this identity: it is of another federation, or made up; "
+                "pass --admin-key to know which",
+            )
         kept = Store(identity.folder).results(round_name(verdict.attempt.context))
         header = Evidence.load(kept).header if Evidence.saved_in(kept) else None
         return Claim(identity.member, header)
@@ -95,6 +104,10 @@ def read(path: Path) -> Transcript:
         NotATranscript: it is none, or cannot be read.
     """
     try:
+        if path.exists() and not path.is_file():
+            raise NotATranscript(f"{path} is no file")
+        if path.stat().st_size > MAX_TRANSCRIPT_BYTES:
+            raise NotATranscript(f"{path} is no transcript: none is longer than {MAX_TRANSCRIPT_BYTES} bytes")
         return Transcript.from_json(path.read_bytes().decode(errors="replace"))
     except OSError as error:
         raise NotATranscript(f"{path} can't be read: {error.strerror or error}") from error
@@ -182,7 +195,7 @@ def _outcome(verdict: Verdict) -> str:
         return "none"
     if verdict.certificate.void:
         return f"void: {verdict.certificate.reason}"
-    return "certified"
+    return "certified" if verdict.revealed else "certified, and too few revealed for a sum"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -128,10 +128,10 @@ def cancelled(reason: str) -> PeerFault:
 
 
 def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:
-    """`entries` with one more; None if it stands there already; PeerFault(cause) if another does."""
+    """`entries` with one more; None if it stands there already, however it is signed; PeerFault(cause) if another does."""
     known = entries.get(member)
     if known is None:
         return {**entries, member: message}
-    if known != message:
+    if known.digest != message.digest:
         raise PeerFault(cause, f"{member} has sent another {type(message).__name__.lower()} before", [member])
     return None

@@ -104,12 +104,26 @@ class Freezing(CoordinatorPhase):
     def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
         self.check_sender(refusal.member, refusal.context)
         refusal.verify(self.attempt.roster.key_of(refusal.member), refusal.member)
+        self._check_told(refusal)
         refusals = added(self.refusals, refusal.member, refusal, Cause.CONFLICT)
         if refusals is None or refusal.member in self.votes:
             return self
         phase = replace(self, refusals=refusals)
         possible = len(self.votes) + len(phase.waiting_for())
         return phase if possible >= self.attempt.quorum.threshold else phase.expire(now_s)
+
+    def _check_told(self, refusal: Refusal) -> None:
+        """Refuse more rounds or members than the federation has had together: a refusal is kept for good."""
+        history = self.setting.history
+        sets = (len(opened.survivors) for past in history for opened in past.sets)
+        most = max(len(self.attempt.roster.members), *sets, 0)
+        if len(refusal.rounds) > 1 + len(history) or len(refusal.group) > most:
+            raise PeerFault(
+                Cause.MALFORMED,
+                f"{refusal.member} refused over {len(refusal.rounds)} rounds and {len(refusal.group)} members, more than "
+                "there have been",
+                [refusal.member],
+            )
 
     def expire(self, now_s: float) -> CoordinatorPhase:
         """No certificate: void the attempt, for the reason that was given, or for want of answers."""

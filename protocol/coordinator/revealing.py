@@ -44,6 +44,10 @@ class ShareFault(PeerFault):
         super().__init__(Cause.SHARE_INVALID, f"{decryptor}'s share of {dealer}'s secret", [decryptor])
 
 
+class OutcomeFault(PeerFault):
+    """reveal-misshapen, by what its sender signed against the certificate: others see it too."""
+
+
 @dataclass(frozen=True, repr=False)
 class Revealing(CoordinatorPhase):
     """Waits until each survivor has a threshold of runs.
@@ -119,34 +123,47 @@ class Revealing(CoordinatorPhase):
         """What is to be rebuilt of each dealer."""
         return self.dues.by_dealer
 
-    def _dealers_of(self, member: str) -> tuple[str, ...]:
+    def _asked(self, reveal: Reveal) -> tuple[tuple[str, ...], list[tuple[Due, ...]]]:
+        """Whose runs were due when these were evicted, and of what; PeerFault(reveal-misshapen) where it has others."""
+        dues = self.dues
+        if reveal.evicted != self.evicted:
+            if not set(reveal.evicted) < set(self.evicted):
+                raise self._misshapen(reveal.member)
+            certified = (survivor.member for survivor in self.certificate.survivors)
+            dues = Dues(self.attempt, tuple(each for each in certified if each not in reveal.evicted))
+        dealers = self._dealers_of(reveal.member, dues.staying)
+        asked = [dues.by_dealer[dealer] for dealer in dealers]
+        if [len(run) for run in reveal.runs] != [SHARE_BYTES * len(due) for due in asked]:
+            raise self._misshapen(reveal.member)
+        return dealers, asked
+
+    def _dealers_of(self, member: str, staying: tuple[str, ...]) -> tuple[str, ...]:
         """Whose runs a decryptor's reveal carries: it is bound to its receipt, and keeps its own share."""
         held = {member, *self.receipts[member].dealers}
-        return tuple(dealer for dealer in self.staying if dealer in held)
+        return tuple(dealer for dealer in staying if dealer in held)
 
     def _reveal(self, reveal: Reveal, now_s: float) -> CoordinatorPhase:
         """Take a reveal, in this order (protocol §4.7).
 
         1. its sender is a decryptor with a receipt that signs it, in this context;
-        2. it is for this certificate, and has a run of the right length for each dealer that the receipt covers
+        2. it counts no more evicted than may be, is for this certificate, and has a run of the right length for each dealer that the receipt covers
            (reveal-misshapen);
         3. each share is the one its dealer committed to: a bad one names the decryptor (share-invalid).
         """
         member, attempt = reveal.member, self.attempt
         self.check_sender(member, reveal.context)
         reveal.verify(attempt.roster.key_of(member), member)
+        if len(reveal.evicted) > attempt.quorum.colluders:
+            raise self._misshapen(member)  # nobody was shown so many: it would only fill the transcript
         if reveal.outcome != self.certificate.outcome:
-            raise self._misshapen(member)
-        if member not in self.receipts:
-            return self  # its receipt came too late to be waited for, and so do its shares
+            raise OutcomeFault(Cause.REVEAL_MISSHAPEN, f"{member} revealed for another outcome", [member])
+        if member not in self.receipts or (reveal.evicted != self.evicted and member in self.heard):
+            return (
+                self  # its receipt came too late to be waited for, and so do its shares; or it said so before
+            )
+        dealers, dues = self._asked(reveal)
         if reveal.evicted != self.evicted:
-            if not set(reveal.evicted) < set(self.evicted):
-                raise self._misshapen(member)
             return replace(self, heard=self.heard | {member})  # it has not seen the evictions yet
-        dealers = self._dealers_of(member)
-        dues = [self.due[dealer] for dealer in dealers]
-        if [len(run) for run in reveal.runs] != [SHARE_BYTES * len(due) for due in dues]:
-            raise self._misshapen(member)
         context, place, shelf = attempt.context, attempt.decryptor_place[member], self.setting.shelf
         for dealer, due, run in zip(dealers, dues, reveal.runs, strict=True):
             committed = commitments_due(shelf.row(dealer, place), due)
@@ -180,7 +197,7 @@ class Revealing(CoordinatorPhase):
         """By dealer and decryptor, in order of arrival."""
         runs: dict[str, dict[str, bytes]] = {dealer: {} for dealer in self.staying}
         for member, reveal in self.reveals.items():
-            for dealer, run in zip(self._dealers_of(member), reveal.runs, strict=True):
+            for dealer, run in zip(self._dealers_of(member, self.staying), reveal.runs, strict=True):
                 runs[dealer][member] = run
         return runs
 

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from calibration import ClassIndicator, ShapeMismatch, SumsLattice, solve_ffc
 from client_sdk import Result, Wanted
@@ -20,10 +22,12 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.member import Closed
 from protocol.messages import Disclosure
+from protocol.record import sign_record
 from protocol.shamir import share_secrets
 from tests.client_sdk.counting import Counting
 from tests.client_sdk.federation import Kill
 from tests.client_sdk.local_coordinator import CLASSES, DIM
+from tests.protocol.forging import again
 
 
 @pytest.fixture
@@ -341,6 +345,61 @@ def test_what_a_record_says_of_rare_classes_follows_from_the_terms(
     monkeypatch.setattr(counting.coordinator, "sign", lying)
     _, results = both(counting)
     assert all(words in fault.detail for fault in results.values()), results
+
+
+def test_a_record_counts_and_leaves_out_classes_that_there_are(counting: Counting) -> None:
+    _, results = both(counting)
+    result = results["member-0"]
+
+    def verified(file: bytes | None = None, **changes: Any) -> None:
+        if file is not None:
+            changes["weights_sha256"] = sha256(file).hexdigest()
+        record = sign_record(result.record.model_copy(update=changes), counting.coordinator_key)
+        replace(result, record=record, weights_file=file or result.weights_file).verify(counting.admin.public)
+
+    def solution(*empty: int) -> Any:
+        return result.record.solution.model_copy(update={"empty_classes": empty})
+
+    verified()
+    for holders in (
+        (3, 2, 1),
+        (3, 2, 0, 0),
+    ):  # what is stated beyond the head's classes would be withheld as well
+        with pytest.raises(PeerFault, match="not those that the counts leave"):
+            verified(rare=result.record.rare.model_copy(update={"holders": holders}))
+    with pytest.raises(PeerFault, match="counts of 3 classes, the head has 2"):
+        verified(rare=result.record.rare.model_copy(update={"holders": (3, 2, 7)}))
+    for empty in (2, -1, 0):
+        with pytest.raises(PeerFault, match="that the head cannot answer, of 2"):
+            verified(solution=solution(empty))
+    scored = save({"weights": np.ones((DIM, CLASSES))})
+    with pytest.raises(PeerFault, match=r"the head scores classes \[1\], of which there are no records"):
+        verified(scored)
+
+
+def test_a_head_that_overflows_answers_nothing_withheld_either(counting: Counting) -> None:
+    """Finite weights whose scores are −∞, like those of the classes left out."""
+    _, results = both(counting)
+    result = results["member-0"]
+    weights = np.zeros((DIM, CLASSES))
+    weights[:, 1] = -np.finfo(np.float64).max
+    head = replace(
+        result,
+        weights_file=save({"weights": weights}),
+        record=result.record.model_copy(update={"withheld": (0,)}),
+    )
+    with np.errstate(over="ignore"):
+        assert np.isneginf(head.scores(np.ones((5, DIM)))).all()
+        assert head.predict(np.ones((5, DIM))).tolist() == [1] * 5
+
+
+def test_evidence_of_a_round_that_should_have_withheld_is_refused(counting: Counting) -> None:
+    _, results = both(counting)
+    evidence = results["member-0"].evidence
+    published = replace(evidence.opening.terms, indicator=bytes(32), withheld=(), margin=0)
+    opening = again(evidence.opening, counting.coordinator_key, terms=published)
+    with pytest.raises(PeerFault, match=r"^terms-refused: the admin demands that rare classes are withheld"):
+        replace(evidence, opening=opening).verify(counting.admin.public)
 
 
 # What a member brings

@@ -193,7 +193,18 @@ FORGERIES: dict[str, tuple[Callable[[Federation, Evidence], Evidence], Cause]] =
         Cause.WRONG_COHORT,
     ),
     "an opening by somebody else": (lambda f, e: reopened(e, f.admin), Cause.BAD_SIGNATURE),
-    "another opening": (lambda f, e: reopened(e, f.coordinator_key, sequence=1), Cause.WRONG_CONTEXT),
+    "an opening of another place": (
+        lambda f, e: reopened(e, f.coordinator_key, sequence=1),
+        Cause.CHAIN_BROKEN,
+    ),
+    "another opening": (
+        lambda f, e: reopened(e, f.coordinator_key, terms=replace(e.opening.terms, ridges=(0.2,))),
+        Cause.WRONG_CONTEXT,
+    ),
+    "an opening whose extractor the admin has not approved": (
+        lambda f, e: reopened(e, f.coordinator_key, terms=replace(e.opening.terms, extractor=bytes(32))),
+        Cause.TERMS_REFUSED,
+    ),
     "a vote too few": (
         lambda f, e: replace(e, certificate=replace(e.certificate, votes=e.certificate.votes[:1])),
         Cause.CERTIFICATE_INVALID,

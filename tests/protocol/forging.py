@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from hashlib import sha512
 from typing import Any, TypeVar
 
 from protocol.attempt import Attempt
@@ -31,6 +32,9 @@ Edit = Callable[[str, bytes], bytes]
 """What a false dealer deals a decryptor instead of its shares."""
 
 
+ED25519_ORDER = 2**252 + 27742317777372353535851937790883648493
+
+
 def unsigned(message: Struct) -> dict[str, Any]:
     """The fields without the signature."""
     return {name: getattr(message, name) for name, _ in message.codecs() if name != "signature"}
@@ -41,6 +45,20 @@ def again(message: SignedMessage, key: SigningKey, **changes: Any) -> SignedMess
     form: Any = type(message)
     made: SignedMessage = form.make(key, **{**unsigned(message), **changes})
     return made
+
+
+def signed_otherwise(message: SignedMessage, key: SigningKey) -> SignedMessage:
+    """The same message under another valid signature of the same key: a signer may choose its nonce."""
+    nonce = SigningKey(b"\x4e" * 32)
+    k = int.from_bytes(sha512(nonce.public + key.public + message.digest).digest(), "little")
+    s = (_scalar(nonce) + k * _scalar(key)) % ED25519_ORDER
+    return replace(message, signature=nonce.public + s.to_bytes(32, "little"))
+
+
+def _scalar(key: SigningKey) -> int:
+    """RFC 8032 §5.1.5."""
+    low = int.from_bytes(sha512(key.seed).digest()[:32], "little")
+    return low & ((1 << 254) - 8) | 1 << 254
 
 
 def resign(federation: Federation, upload: Upload, **changes: Any) -> Upload:

@@ -185,6 +185,24 @@ async def test_what_was_disclosed_is_kept_until_a_result_rests_on_it(
     assert (await formed.check_result(server, again))["rare"]["holders"] == COUNTS
 
 
+async def test_what_was_disclosed_is_not_kept_beyond_its_cohorts_cards(
+    tmp_path: Path, party: Counting
+) -> None:
+    """No round can rest on it any more, in a federation that never opens one either."""
+    async with running(tmp_path / "data") as server:
+        await party.begin(server)
+        indicator = await party.count(server)
+        snapshot(server.folder, tmp_path / "later")
+    async with running(tmp_path / "later") as server:
+        assert (await party.shown(server, indicator, "m-0")).status_code == 200
+        clock = server.clock
+    clock.ahead_s += 2 * 10**7
+    async with running(tmp_path / "later", clock) as server:
+        gone = await party.shown(server, indicator, "m-0")
+        assert (gone.status_code, gone.json()["detail"]) == (409, f"round {indicator} keeps no disclosure")
+        assert (await server.view(indicator))["holders"] == COUNTS
+
+
 async def test_counts_that_nobody_can_have_fail_the_round(server: Server, formed: Counting) -> None:
     formed.spoil["m-2"] = lambda vector: vector - 100
     indicator = await formed.open_indicator(server)

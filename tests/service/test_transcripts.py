@@ -78,7 +78,7 @@ async def test_an_honest_round_leaves_one_that_replays_clean(
     assert (found.lost is not None) == (end == "abandoned")
     late = {name.replace("_", "-") for name, after in drop.items() if after < After.UPLOAD}
     counted = {member for member in formed.ids if found.counted(member)}
-    assert counted == (set() if end == "abandoned" else set(formed.ids) - late)
+    assert counted == (set(formed.ids) - late if end == "done" else set())
 
 
 async def test_a_sum_that_is_refused_has_one_too(server: Server, formed: Party) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from protocol.messages import Message, Receipt, Refusal, Reveal, Upload, Vote, parse
+from protocol.rest import MAX_TRANSCRIPT_BYTES
 from protocol.simulator import After, Federation
 from protocol.transcript import Transcript
 from tests.protocol.doctoring import DOCTORED
@@ -190,6 +191,23 @@ def test_every_end_is_told(cli: Cli, settings: dict[str, Any], outcome: str) -> 
     assert (found["outcome"], found["survivors"], found["kept"]) == (outcome, [], True)
 
 
+def test_a_federation_that_somebody_made_up_counts_no_identity(cli: Cli) -> None:
+    """Its roster has a member of that name, its transcript an upload of hers and a certificate over it."""
+    name = saved(played())
+    cli.json("identity", "new", "mine", "--member", "member-1")
+    refused = cli("verify", name, "--identity", "mine")
+    assert refused.code == 1
+    assert refused.error.startswith("wrong-federation: the transcript's member-1 has another key")
+    assert cli.json("verify", name, "--member", "member-1")["counted"] is True  # that one, not she
+
+
+def test_what_was_certified_and_never_summed_is_not_counted(cli: Cli) -> None:
+    name = saved(played(8, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE}))
+    found = cli.json("verify", name, "--member", "member-5")
+    assert (found["outcome"], found["counted"]) == ("certified, and too few revealed for a sum", False)
+    assert found["upload"] == "not counted: certified, and too few decryptors revealed for a sum"
+
+
 def test_an_eviction_and_a_missing_end_are_told(cli: Cli) -> None:
     federation, _ = cheating("a false dealer")
     shown = cli("verify", saved(federation), "--member", "member-2")
@@ -249,6 +267,14 @@ def test_what_is_no_transcript_has_a_code_of_its_own(cli: Cli, name: str) -> Non
         2,
         "veilsum: missing.json can't be read: No such file or directory\n",
     )
+
+
+def test_what_never_ends_is_not_read(cli: Cli) -> None:
+    assert cli("verify", "/dev/zero").err == "veilsum: /dev/zero is no file\n"
+    with Path("long.json").open("wb") as file:
+        file.truncate(MAX_TRANSCRIPT_BYTES + 1)
+    outcome = cli("verify", "long.json")
+    assert (outcome.code, "none is longer than" in outcome.err) == (2, True)
 
 
 def test_a_beginning_that_does_not_hold_names_the_coordinator(cli: Cli) -> None:

@@ -17,7 +17,7 @@ from protocol.merkle import verify
 from protocol.messages import Evictions, Message, Receipt, Reveal
 from protocol.shamir import PRIME, recover_secrets
 from protocol.simulator import After, Federation, Outcome
-from tests.protocol.forging import Edit, again, false_dealers, other_secrets
+from tests.protocol.forging import Edit, again, false_dealers, other_secrets, signed_otherwise
 
 SURVIVORS = ("member-0", "member-2", "member-3", "member-4", "member-5")
 
@@ -169,13 +169,11 @@ def test_the_same_reveal_again_counts_once(federation: Federation) -> None:
     assert phase.receive(reveal(federation, "member-0"), federation.now_s) is phase
 
 
-def test_a_second_reveal_is_a_conflict(federation: Federation) -> None:
+def test_the_same_reveal_signed_anew_changes_nothing(federation: Federation) -> None:
     # its shares can only be the same: they are what the dealers committed to
-    phase = received(federation, reveal(federation, "member-0"))
-    assert isinstance(phase, Revealing)
-    other = replace(phase, reveals={"member-0": replace(phase.reveals["member-0"], signature=bytes(64))})
-    with pytest.raises(PeerFault, match=r"^conflict: member-0 has sent another reveal before \[member-0\]$"):
-        other.receive(reveal(federation, "member-0"), federation.now_s)
+    said = reveal(federation, "member-0")
+    phase = received(federation, said)
+    assert phase.receive(signed_otherwise(said, federation.keys["member-0"]), federation.now_s) is phase
 
 
 def test_whose_receipt_came_too_late_is_not_waited_for_and_not_read(federation: Federation) -> None:
@@ -415,111 +413,3 @@ def test_shares_are_joined_a_slice_at_a_time(federation: Federation, monkeypatch
         assert isinstance(again_, Recovered)
         assert isinstance(whole, Recovered)
         assert (again_.self_seeds, again_.edge_seeds) == (whole.self_seeds, whole.edge_seeds)
-
-
-# Evictions reach decryptors late, or some of them
-
-
-@pytest.fixture
-def evicting() -> tuple[Federation, Revealing]:
-    """Eight members, t = 6: member-3 has proved false, and nobody has seen the proof yet; two have revealed nothing."""
-    federation = Federation(8, drop={6: After.VOTE, 7: After.VOTE})
-    false_dealers(federation, {"member-3": other_secrets})
-    phase = revealing(federation)
-    federation.drop = {}
-    for member in federation.ids[:6]:
-        federation.phases[member], (sent,) = federation.phases[member].receive(
-            phase.certificate, federation.keys[member], federation.now_s
-        )
-        after = phase.receive(sent, federation.now_s + 7)
-        assert isinstance(after, Revealing)
-        phase = after
-    federation.phase = phase
-    return federation, phase
-
-
-def test_decryptors_are_asked_again_with_the_proof(evicting: tuple[Federation, Revealing]) -> None:
-    federation, phase = evicting
-    assert phase.evicted == ("member-3",)
-    assert phase.staying == tuple(m for m in federation.ids if m != "member-3")
-    assert phase.deadline_s == federation.now_s + 7 + 300
-    assert phase.waiting_for() == federation.ids
-    assert phase.heard == set(federation.ids[:6])
-    for member in federation.ids:
-        # who has not heard of the certificate is shown that first
-        assert phase.request_for(member) == (phase.evictions if member in phase.heard else phase.certificate)
-
-
-def test_a_reveal_without_the_evictions_is_heard_and_not_counted(
-    evicting: tuple[Federation, Revealing],
-) -> None:
-    federation, phase = evicting
-    federation.phases["member-6"], (first,) = federation.phases["member-6"].receive(
-        phase.certificate, federation.keys["member-6"], federation.now_s
-    )
-    assert isinstance(first, Reveal)
-    after = phase.receive(first, federation.now_s)
-    assert isinstance(after, Revealing)
-    assert after.reveals == {}
-    assert after.request_for("member-6") == phase.evictions
-    second = reveal_of(federation, after, "member-6")
-    assert second.evicted == ("member-3",)
-    counted = after.receive(second, federation.now_s)
-    assert isinstance(counted, Revealing)
-    assert set(counted.reveals) == {"member-6"}
-    # and the first again changes nothing that counts
-    resent = counted.receive(first, federation.now_s)
-    assert isinstance(resent, Revealing)
-    assert resent.reveals == counted.reveals
-    with pytest.raises(PeerFault, match=r"^reveal-misshapen:"):
-        phase.receive(again(second, federation.keys["member-6"], evicted=("member-4",)), federation.now_s)
-
-
-def reveal_of(federation: Federation, phase: Revealing, member: str) -> Reveal:
-    request = phase.request_for(member)
-    assert request is not None
-    _, (sent,) = federation.phases[member].receive(request, federation.keys[member], federation.now_s)
-    assert isinstance(sent, Reveal)
-    return sent
-
-
-def test_evictions_that_reach_too_few_fail_the_sum_and_open_no_more(
-    evicting: tuple[Federation, Revealing],
-) -> None:
-    federation, phase = evicting
-    after: CoordinatorPhase = phase
-    for member in federation.ids[:5]:
-        assert isinstance(after, Revealing)
-        after = after.receive(reveal_of(federation, after, member), federation.now_s)
-    assert isinstance(after, Revealing)
-    failed = after.expire(federation.now_s)
-    assert isinstance(failed, Failed)
-    assert failed.proofs == phase.proofs
-    assert failed.fault.parties == ("member-5", "member-6", "member-7")
-    assert failed.past.sets[0].survivors == phase.certificate.survivors
-
-
-def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(
-    evicting: tuple[Federation, Revealing],
-) -> None:
-    federation, _ = evicting
-    silent = {"member-0", "member-1"}
-    federation.tamper = lambda sender, message: (
-        None if isinstance(message, Evictions) and sender.split(">")[1] in silent else message
-    )
-    federation.run_until(Recovered)
-    exact(federation, federation.finish())
-
-
-def test_where_nothing_changed_the_second_reveal_is_the_first(evicting: tuple[Federation, Revealing]) -> None:
-    federation, phase = evicting
-    member = "member-0"
-    held = federation.phases[member]
-    (first,), second = held.outbox(), reveal_of(federation, phase, member)
-    assert isinstance(first, Reveal)
-    staying = [run for run, dealer in zip(first.runs, federation.ids, strict=True) if dealer != "member-3"]
-    # b_u again, and beside it one share more: of the edge to the evicted dealer
-    assert [run[:36] for run in second.runs] == staying
-    assert {len(run) for run in second.runs} == {72}
-    _, (third,) = held.receive(phase.certificate, federation.keys[member], federation.now_s)
-    assert third.to_bytes() == first.to_bytes()

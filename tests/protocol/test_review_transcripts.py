@@ -1,0 +1,191 @@
+"""What a hostile review of transcripts broke, each as it was done, and how it ends now."""
+
+import tracemalloc
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.causes import Cause
+from protocol.coordinator import CoordinatorPhase, Failed, Freezing, Recovered, Revealing
+from protocol.errors import PeerFault
+from protocol.messages import Evictions, Message, Refusal, Reveal, Vote
+from protocol.replay import replay
+from protocol.simulator import After, Federation
+from protocol.transcript import Accusation, Transcript
+from protocol.verdict import Standing
+from tests.protocol.forging import again, false_dealers, other_secrets, signed_otherwise
+from tests.protocol.transcripts import find, kinds, named, verdict
+
+
+class Chatty(Federation):
+    """A federation in which one member says several things where others say one."""
+
+    liar = "member-1"
+
+    def lies(self, message: Message) -> tuple[Message, ...]:
+        """What the liar sends beside this."""
+        del message
+        return ()
+
+    def _answer(self, phase: CoordinatorPhase, member: str, reply: Message) -> CoordinatorPhase:
+        before = self.lies(reply) if member == self.liar else ()
+        for each in before:
+            phase = super()._answer(phase, member, each)
+        return super()._answer(phase, member, reply)
+
+
+# A guilty party hid what proved it false behind something harmless that was refused for the same cause
+
+
+def test_a_reveal_of_the_wrong_shape_hides_no_reveal_for_another_outcome() -> None:
+    class Hiding(Chatty):
+        def lies(self, message: Message) -> tuple[Message, ...]:
+            if not isinstance(message, Reveal):
+                return ()
+            key = self.keys[self.liar]
+            return again(message, key, runs=()), again(message, key, outcome=bytes(32))
+
+    federation = Hiding(6)
+    federation.run_round(terms=federation.terms(8))
+    assert isinstance(federation.phase, Recovered)
+    assert named(verdict(federation)) == {(("member-1",), "reveal-misshapen")}
+    assert kinds(federation.transcript).count("RevealSummary") == 5  # t = 4, and the lie
+
+
+def test_a_vote_signed_anew_hides_no_vote_for_another_outcome() -> None:
+    class Hiding(Chatty):
+        def lies(self, message: Message) -> tuple[Message, ...]:
+            if not isinstance(message, Vote):
+                return ()
+            key = self.keys[self.liar]
+            return message, signed_otherwise(message, key), again(message, key, outcome=bytes(32))
+
+    federation = Hiding(6)
+    federation.run_round(terms=federation.terms(8))
+    assert isinstance(federation.phase, Recovered)
+    assert named(verdict(federation)) == {(("member-1",), "already-voted")}
+
+
+def refusal(federation: Federation, member: str, **changes: Any) -> Refusal:
+    values = {
+        "context": federation.phase.attempt.context,
+        "cause": "policy-refused",
+        "group": (),
+        "rounds": (),
+    }
+    return Refusal.make(federation.keys[member], **{**values, "member": member, **changes})
+
+
+def test_who_refuses_twice_is_not_noted_where_its_conflicts_would_be() -> None:
+    federation = Federation(6)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing).receive(refusal(federation, "member-1"), federation.now_s)
+    other = refusal(federation, "member-1", cause="chain-broken")
+    with pytest.raises(PeerFault, match=r"^conflict: .*\[member-1\]$") as caught:
+        phase.receive(other, federation.now_s)
+    assert Accusation.of(other, caught.value) is None
+    assert federation.transcript.refused(other, caught.value) is federation.transcript
+
+
+# A few members filled the file until nobody could fetch it: a refusal may name 65,536 rounds, a reveal 10,000 members
+
+
+def test_a_refusal_over_more_than_there_has_been_is_not_taken() -> None:
+    federation = Federation(6)
+    federation.run_round(terms=federation.terms(8))
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Freezing)
+    rounds = tuple(number.to_bytes(32, "little") for number in range(3))
+    group = tuple(f"m-{number:04}" for number in range(7))
+    for told in ({"rounds": rounds}, {"group": group}):
+        with pytest.raises(PeerFault, match=r"^malformed: .*\[member-1\]$") as caught:
+            phase.receive(refusal(federation, "member-1", **told), federation.now_s)
+        assert Accusation.of(refusal(federation, "member-1", **told), caught.value) is None
+    most = refusal(federation, "member-1", rounds=rounds[:2], group=group[:6])
+    assert phase.receive(most, federation.now_s) != phase
+
+
+def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
+    federation = Federation(6)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Revealing)
+    assert isinstance(phase, Revealing)
+    many = tuple(f"m-{number:04}" for number in range(2))
+    said = Reveal.make(
+        federation.keys["member-1"],
+        context=phase.attempt.context,
+        member="member-1",
+        outcome=bytes(32),
+        evicted=many,
+        runs=(),
+    )
+    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
+        phase.receive(said, federation.now_s)
+    assert Accusation.of(said, caught.value) is None
+    less = again(said, federation.keys["member-1"], evicted=many[:1])
+    with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-1\]$") as caught:
+        phase.receive(less, federation.now_s)
+    assert Accusation.of(less, caught.value) is not None
+
+
+# `veilsum verify` said "counted" of what was not
+
+
+def test_who_was_certified_and_never_summed_is_not_counted() -> None:
+    federation = Federation(8, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE})
+    federation.run_round(terms=federation.terms(8))
+    assert isinstance(federation.phase, Failed)
+    found = verdict(federation)
+    assert (found.signed, found.kept, found.revealed) == (True, True, False)
+    assert {found.standing(member) for member in federation.ids} == {Standing.UNREVEALED}
+    assert not any(map(found.counted, federation.ids))
+
+
+def test_reveals_without_the_evicted_are_what_makes_a_sum() -> None:
+    federation = Federation(9)
+    false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
+    federation.run_round(terms=federation.terms(8))
+    assert verdict(federation).revealed
+    entries = federation.transcript.entries
+    cut = Transcript(entries[: find(entries, Evictions) + 1])
+    found = replay(cut.signed(federation.coordinator, federation.phase.attempt.context))
+    assert (found.evicted, found.revealed) == (("member-7",), False)
+    assert found.standing("member-1") is Standing.UNREVEALED
+
+
+def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
+    federation = Federation(9)
+    false_dealers(federation, {"member-7": lambda attempt: other_secrets(attempt, 0)})
+    federation.run_round(terms=federation.terms(8))
+    whole = federation.transcript
+    place = find(whole.entries, Evictions)
+    cut = replace(whole, entries=whole.entries[:place])
+    found = replay(cut, federation.admin.public)
+    assert not found.signed
+    assert {found.standing(member) for member in ("member-1", "member-7", "stranger")} == {Standing.UNSIGNED}
+    assert not found.counted("member-7")
+    # What the proof shows needs nobody's word.
+    shown = replay(replace(whole, signature=b""), federation.admin.public)
+    assert (shown.standing("member-7"), shown.standing("member-1")) == (Standing.EVICTED, Standing.UNSIGNED)
+
+
+def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:
+    with pytest.raises(PeerFault, match=r"^unknown-version: another version than 2$") as caught:
+        Transcript.from_json('{"veilsum-transcript": "\\u001bccounted", "entries": [], "signature": ""}')
+    assert caught.value.cause is Cause.UNKNOWN_VERSION
+
+
+@pytest.mark.parametrize("many", ["{},", "[],", '"a":0,', "0,"], ids=["objects", "lists", "names", "numbers"])
+def test_a_small_file_takes_little_memory(many: str) -> None:
+    """Sixteen megabytes, where members fetch 64, became half a gigabyte before anything was looked at."""
+    text = (
+        '{"veilsum-transcript": 2, "signature": "", "entries": [' + many * ((16 << 20) // len(many)) + "0]}"
+    )
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerFault, match=r"^malformed: this is no transcript: it holds more than a list"):
+            Transcript.from_json(text)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
