@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault
 from client_sdk.retry import Caller
-from protocol import rest
+from protocol import published, rest
 from protocol.causes import Cause
 from protocol.helpers.messages import (
     HelperCard,
@@ -119,9 +119,9 @@ class Coordinator:
         path = rest.ANSWERS.format(round_id=round_id)
         return model_of(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
 
-    def result(self, round_id: str) -> Flow[rest.ResultRecord]:
+    def result(self, round_id: str) -> Flow[published.ResultRecord]:
         """The signed record, not yet verified."""
-        return model_of(rest.ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
+        return model_of(published.ResultRecord, (yield from self._get(rest.RESULT.format(round_id=round_id))))
 
     def weights(self, round_id: str) -> Flow[bytes]:
         """The weights file, not yet verified."""

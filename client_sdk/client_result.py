@@ -18,8 +18,8 @@ from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperCounted, HelperOpening, HelperUpload, root_outcome
 from protocol.messages import Roster
 from protocol.messages.outcome import NO_REASON, closing_hash
+from protocol.published import ResultRecord
 from protocol.record import verify_record
-from protocol.rest import ResultRecord
 
 _ROSTER, _OPENING, _UPLOAD = "roster.bin", "helper-opening.bin", "helper-upload.bin"
 _COUNTED, _RECORD, _WEIGHTS = "counted.bin", "record.json", "weights.safetensors"

@@ -8,8 +8,8 @@ from functools import cached_property
 from client_sdk.errors import PeerFault
 from client_sdk.result import Floats, Result, check_tensors, tensors_of
 from protocol.causes import Cause
+from protocol.published import CombinedRecord
 from protocol.record import verify_record
-from protocol.rest import CombinedRecord
 
 _SAME = ("statistic", "layout", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
 

@@ -10,7 +10,7 @@ from client_sdk.progress import Reporter, Watcher
 from client_sdk.retry import Caller
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
-from protocol import rest
+from protocol import published, rest
 from protocol.helpers.messages import HelperLost, HelperOpening
 from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
 
@@ -124,14 +124,14 @@ class Operator:
         path = rest.LOST.format(round_id=round_id)
         return self._model(rest.RoundView, Request("POST", path, lost.to_bytes(), headers))
 
-    def combine(self, federation: str, request: rest.CombineRequest) -> rest.CombinedRecord:
+    def combine(self, federation: str, request: published.CombineRequest) -> published.CombinedRecord:
         """Add up the sums of finished rounds and solve again."""
-        return self._post(rest.CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
+        return self._post(published.CombinedRecord, rest.COMBINATIONS.format(federation=federation), request)
 
-    def combination(self, combination: str) -> tuple[rest.CombinedRecord, bytes]:
+    def combination(self, combination: str) -> tuple[published.CombinedRecord, bytes]:
         """A combination's signed record and its weights file, not verified."""
         path = rest.COMBINATION.format(combination=combination)
-        record = self._model(rest.CombinedRecord, Request("GET", path))
+        record = self._model(published.CombinedRecord, Request("GET", path))
         return record, self._call(Request("GET", rest.COMBINED_WEIGHTS.format(combination=combination))).body
 
     def cancel(self, round_id: str, reason: str) -> rest.RoundView:
@@ -139,9 +139,9 @@ class Operator:
         request = rest.CancelRequest(reason=reason)
         return self._post(rest.RoundView, rest.CANCEL.format(round_id=round_id), request)
 
-    def result(self, round_id: str) -> rest.ResultRecord:
+    def result(self, round_id: str) -> published.ResultRecord:
         """The signed record, not verified."""
-        return self._model(rest.ResultRecord, Request("GET", rest.RESULT.format(round_id=round_id)))
+        return self._model(published.ResultRecord, Request("GET", rest.RESULT.format(round_id=round_id)))
 
     def transcript(self, round_id: str) -> bytes:
         """The file of an ended round's transcript, not replayed."""

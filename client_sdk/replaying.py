@@ -5,8 +5,8 @@ from client_sdk.evidence import Evidence
 from protocol.attempt import ALL_CARDS_MAX
 from protocol.causes import Cause
 from protocol.messages import Survivor
+from protocol.published import ResultRecord
 from protocol.replay import replay
-from protocol.rest import ResultRecord
 from protocol.transcript import Transcript
 from protocol.verdict import COORDINATOR, Verdict
 

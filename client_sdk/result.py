@@ -25,9 +25,9 @@ from protocol.disputes import Dispute, vertex_cover
 from protocol.evicting import check_proof
 from protocol.member import History
 from protocol.messages import NO_INDICATOR, Certificate, Evictions, Terms
+from protocol.published import ResultRecord
 from protocol.record import verify_record
 from protocol.recount import class_floor, rare_classes
-from protocol.rest import ResultRecord
 from protocol.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]

@@ -4,7 +4,7 @@ import json
 from typing import TypeVar
 
 from protocol.identity import SigningKey, verify_signature
-from protocol.rest import CombinedRecord, ResultRecord
+from protocol.published import CombinedRecord, ResultRecord
 from protocol.tags import Tag, hash_fields
 
 Record = TypeVar("Record", ResultRecord, CombinedRecord)

@@ -18,8 +18,8 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Certificate
+from protocol.published import CombinedRecord, CombineRequest, PartView, ResultRecord
 from protocol.record import sign_record
-from protocol.rest import CombinedRecord, CombineRequest, PartView, ResultRecord
 from service.problems import not_found
 from service.rounds import Round
 from service.solving import SUMS, WEIGHTS, error_bound, solution_view, solve, weights_file

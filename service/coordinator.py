@@ -14,11 +14,10 @@ from protocol.coordinator import Lost, Windows
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Family, KeyCard, Ledger, LedgerException, Manifest, Opening
+from protocol.published import CombinedRecord, CombineRequest
 from protocol.rest import (
     MAX_WAIT_S,
     CohortRequest,
-    CombinedRecord,
-    CombineRequest,
     HelperRoundRequest,
     Problem,
     RoundRequest,

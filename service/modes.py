@@ -31,7 +31,8 @@ from protocol.helpers.messages import HelperCertificate, HelperLost
 from protocol.identity import SigningKey
 from protocol.messages import Certificate, Disclosure, Evictions, Message, Past, Survivor, Upload
 from protocol.messages import Lost as LostMessage
-from protocol.rest import DisputeView, ModeName
+from protocol.published import DisputeView
+from protocol.rest import ModeName
 from protocol.transcript import Transcript
 from protocol.unmasking import Unmasking
 from service import announced, ends

@@ -6,8 +6,9 @@ from protocol.attempt import Attempt, group_floor
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Family, Manifest, Roster
+from protocol.published import RareView
 from protocol.recount import class_floor, rare_classes
-from protocol.rest import RareView, RoundRequest
+from protocol.rest import RoundRequest
 from service.indicating import NOTHING, Clauses
 from service.rounds import Round
 

@@ -16,7 +16,8 @@ from sqlalchemy import Row, delete, func, insert, select, update
 from protocol.coordinator.base import cancelled
 from protocol.errors import PeerFault
 from protocol.messages import Message
-from protocol.rest import Problem, ResultRecord, RoundView, UploadView, round_name
+from protocol.published import ResultRecord
+from protocol.rest import Problem, RoundView, UploadView, round_name
 from protocol.transcript import Transcript
 from service.journal import Event, Journal
 from service.modes import AnyClosing, Collector, Mode, Phase, Summands

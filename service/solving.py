@@ -27,8 +27,9 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Terms
+from protocol.published import RareView, ResultRecord, SolutionView, SurvivorView
 from protocol.record import sign_record
-from protocol.rest import HEAD, RareView, ResultRecord, SolutionView, SurvivorView
+from protocol.rest import HEAD
 from service.modes import Summands
 from service.preflight import PROMISED_BITS
 from service.rounds import Round

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from protocol.rest import RareView
+from protocol.published import RareView
 
 PUBLISHED = (
     "published, by the admin's signature (m = 0): a class that one member alone holds shows in the sum"

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Response
 
-from protocol import rest
+from protocol import published, rest
 from protocol.causes import Cause
 from service import combining
 from service.problems import declared
@@ -23,13 +23,15 @@ Combination = Annotated[str, Path(pattern=rest.ROUND_PATTERN)]
         Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.TERMS_REFUSED, Cause.SUM_CHECK_FAILED
     ),
 )
-async def combine(federation: Hex32Path, request: rest.CombineRequest, here: Here) -> rest.CombinedRecord:
+async def combine(
+    federation: Hex32Path, request: published.CombineRequest, here: Here
+) -> published.CombinedRecord:
     """Add up the sums of finished rounds over different lineages and solve again (operator)."""
     return await here.combine(federation, request)
 
 
 @router.get(rest.COMBINATION, responses=declared(Cause.NOT_FOUND))
-async def combination(combination: Combination, here: Here) -> rest.CombinedRecord:
+async def combination(combination: Combination, here: Here) -> published.CombinedRecord:
     """The signed record of a combination."""
     return await asyncio.to_thread(combining.stored_record, combination, here.blobs)
 

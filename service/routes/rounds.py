@@ -10,7 +10,7 @@ from fastapi import APIRouter, Header, Response
 from fastapi.responses import FileResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
-from protocol import rest
+from protocol import published, rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from service import counting, solving
@@ -274,7 +274,7 @@ async def transcript(found: TheRound) -> Response:
 
 
 @router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
-async def result(found: TheRound, response: Response) -> rest.ResultRecord:
+async def result(found: TheRound, response: Response) -> published.ResultRecord:
     """The signed record of a finished round; where it names a transcript, its `link` header leads there."""
     record = found.result()
     if record.transcript is not None:

@@ -9,7 +9,7 @@ import numpy as np
 from calibration import FFCStatistics, IndicatorLattice, indicator_layout
 from client_sdk import Records
 from client_sdk.effects import Flow, Request, Response
-from protocol import rest
+from protocol import published, rest
 from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.coordinator import Recovered, disclose
@@ -91,10 +91,10 @@ class CountingCoordinator(LocalCoordinator):
         self.holders[entry.round_id] = tuple(np.concatenate(parts).tolist())
         self.shown[entry.round_id] = disclose(phase, lambda member, index: entry.spool[member, index])
 
-    def sign(self, entry: Round, ridge: float, records: int, **changes: Any) -> rest.ResultRecord:
+    def sign(self, entry: Round, ridge: float, records: int, **changes: Any) -> published.ResultRecord:
         attempt = entry.phase.attempt
         terms, manifest = attempt.opening.terms, attempt.manifest
-        rare = rest.RareView(
+        rare = published.RareView(
             indicator=terms.indicator.hex(),
             margin=terms.margin,
             floor=class_floor(len(manifest.members), group_floor(manifest), terms.margin),

@@ -12,7 +12,7 @@ from safetensors.numpy import save
 
 from calibration import FFCStatistics, ffc_layout, lattice_from, solve_ffc
 from client_sdk.effects import Request, Response
-from protocol import rest
+from protocol import published, rest
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.coordinator import (
@@ -69,7 +69,7 @@ class Round:
     transcript: Transcript
     version: int = 1
     spool: dict[tuple[str, int], bytes] = field(default_factory=dict)
-    record: rest.ResultRecord | None = None
+    record: published.ResultRecord | None = None
     weights: bytes = b""
     sums: bytes = b""
     total: np.ndarray[Any, Any] | None = None
@@ -394,7 +394,7 @@ class LocalCoordinator:
         entry.total, entry.weights, entry.sums = total, save(tensors), save({"sum": total})
         entry.record = self.sign(entry, solution.ridge, pooled.records)
 
-    def sign(self, entry: Round, ridge: float, records: int, **changes: Any) -> rest.ResultRecord:
+    def sign(self, entry: Round, ridge: float, records: int, **changes: Any) -> published.ResultRecord:
         assert isinstance(entry.phase, Recovered)
         attempt, certificate = entry.phase.attempt, entry.phase.certificate
         values = {
@@ -408,10 +408,10 @@ class LocalCoordinator:
             "statistic": attempt.opening.terms.statistic,
             "members": len(attempt.members),
             "survivors": tuple(
-                rest.SurvivorView(member=s.member, digest=s.digest.hex()) for s in certificate.survivors
+                published.SurvivorView(member=s.member, digest=s.digest.hex()) for s in certificate.survivors
             ),
             "disputes": tuple(
-                rest.DisputeView.model_validate({"cause": d.cause.value, "parties": d.parties})
+                published.DisputeView.model_validate({"cause": d.cause.value, "parties": d.parties})
                 for d in entry.phase.disputes
             ),
             "dropped": tuple(sorted(vertex_cover(attempt.context, entry.phase.disputes))),
@@ -421,7 +421,7 @@ class LocalCoordinator:
             "sums_sha256": hashlib.sha256(entry.sums).hexdigest(),
             "transcript": entry.transcript.head.hex(),
             "weights_error_bound": None,
-            "solution": rest.SolutionView(
+            "solution": published.SolutionView(
                 ridge=ridge,
                 grid=(ridge,),
                 gcv=(0.5,),
@@ -432,7 +432,7 @@ class LocalCoordinator:
                 empty_classes=(),
             ),
         }
-        return sign_record(rest.ResultRecord(**{**values, **changes}), self.key)
+        return sign_record(published.ResultRecord(**{**values, **changes}), self.key)
 
 
 def problem(fault: PeerFault) -> rest.Problem:

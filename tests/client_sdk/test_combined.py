@@ -11,8 +11,8 @@ from client_sdk.combined import Combined
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from protocol.causes import Cause
+from protocol.published import CombinedRecord, PartView
 from protocol.record import sign_record
-from protocol.rest import CombinedRecord, PartView
 from tests.client_sdk.federation import Federation
 
 

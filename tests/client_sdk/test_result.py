@@ -19,8 +19,8 @@ from protocol.causes import Cause
 from protocol.identity import SigningKey
 from protocol.member import Closed
 from protocol.messages import Certificate, Opening, Survivor, UploadHeader, Vote, void_hash
+from protocol.published import SurvivorView
 from protocol.record import sign_record
-from protocol.rest import SurvivorView
 from protocol.transcript import Transcript
 from tests.client_sdk.federation import Federation, tensor
 from tests.protocol.forging import again

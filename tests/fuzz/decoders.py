@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from calibration import CalibrationError, Layout, ffc_layout
 from calibration.lattice import lattice_from
-from protocol import rest
+from protocol import published, rest
 from protocol.codec import Headed, Struct
 from protocol.errors import Misuse, PeerFault
 from protocol.helpers.messages import HELPER_MESSAGES
@@ -172,7 +172,7 @@ def _model_reader(model: type[rest.Model]) -> Callable[[bytes], object]:
         assert model.model_validate_json(value.model_dump_json()) == value, (
             "is read otherwise than it was written"
         )
-        if isinstance(value, rest.ResultRecord):
+        if isinstance(value, published.ResultRecord):
             assert len(record_digest(value)) == 32
         return value
 

@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
+from protocol.published import CombinedRecord, DisputeView, PartView, ResultRecord, SolutionView, SurvivorView
 from protocol.record import record_digest, sign_record, verify_record
-from protocol.rest import CombinedRecord, DisputeView, PartView, ResultRecord, SolutionView, SurvivorView
 
 KEY = SigningKey(b"\xc0" * 32)
 SOLUTION = SolutionView(

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from safetensors.numpy import load
 
 from calibration import FeaturesLattice, FFCStatistics, lattice_from, solve_ffc
-from protocol import rest
+from protocol import published, rest
 from protocol.boxes import seal, unseal
 from protocol.codec import SecretBytes
 from protocol.identity import SigningKey
@@ -521,7 +521,7 @@ class Party:
         """The published sum is the plain one, the weights are the solver's; both are signed."""
         got = await server.client.get(f"/v1/rounds/{round_id}/result")
         assert got.status_code == 200, got.text
-        record = rest.ResultRecord.model_validate(got.json())
+        record = published.ResultRecord.model_validate(got.json())
         verify_record(record, self.roster.coordinator)
         terms = server.coordinator.rounds[round_id].attempt.opening.terms
         survivors = [s.member for s in record.survivors if s.member not in record.evicted]

@@ -8,8 +8,8 @@ import pytest
 from safetensors.numpy import load
 
 from calibration import SumsLattice, solve_ffc
+from protocol.published import CombinedRecord
 from protocol.record import verify_record
-from protocol.rest import CombinedRecord
 from protocol.simulator import After
 from service import combining
 from tests.service.driver import Party, Server

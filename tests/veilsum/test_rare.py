@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 
 from client_sdk import Identity, Member, Policy
 from protocol.errors import PeerFault
-from protocol.rest import HEAD, RareView, RoundRequest
+from protocol.published import RareView
+from protocol.rest import HEAD, RoundRequest
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Cli, Consortium, uploaded
 from veilsum.heads import Head
 from veilsum.opening import open_in_turn

@@ -329,7 +329,7 @@ def combine(
 ) -> None:
     """Add up the sums of rounds over different lineages (periods), and solve for one head."""
     with reported(as_json=json_):
-        from protocol.rest import CombineRequest  # noqa: PLC0415 - `--help` stays quick
+        from protocol.published import CombineRequest  # noqa: PLC0415 - `--help` stays quick
         from veilsum import names  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.rest import RareView
+from protocol.published import RareView
 from veilsum.demo.comparison import Comparison, Floats, Heads
 from veilsum.demo.consortium import Held, Lost
 from veilsum.demo.learning import Learned

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from safetensors.numpy import load
 
 from calibration import FFCStatistics, lattice_from, solve_ffc
-from protocol import rest
+from protocol import published, rest
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.client import Client, Spoken
 from protocol.helpers.helper import Enrolled, HelperPhase, Standing, Summing, load_helper
@@ -302,11 +302,11 @@ class HelperParty:
             f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS
         )
 
-    async def check_result(self, server: Server, round_id: str) -> rest.ResultRecord:
+    async def check_result(self, server: Server, round_id: str) -> published.ResultRecord:
         """The published sum is the plain one, and the weights are the solver's; the record is signed."""
         got = await server.client.get(f"/v1/rounds/{round_id}/result")
         assert got.status_code == 200, got.text
-        record = rest.ResultRecord.model_validate(got.json())
+        record = published.ResultRecord.model_validate(got.json())
         verify_record(record, self.roster.coordinator)
         assert record.mode == "helpers"
         terms = server.coordinator.rounds[round_id].attempt.opening.terms

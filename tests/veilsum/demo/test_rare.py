@@ -13,7 +13,7 @@ from rich.console import Console
 from safetensors.numpy import load_file
 
 from client_sdk import Result
-from protocol.rest import RareView
+from protocol.published import RareView
 from tests.veilsum.demo.test_command import demo, demo_verify, two_rounds
 from tests.veilsum.demo.test_report import Page
 from veilsum.demo.comparison import Heads
