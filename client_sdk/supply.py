@@ -129,6 +129,6 @@ def _indicator(statistics: Statistics) -> ClassIndicator:
         return statistics
     if not isinstance(statistics, FFCStatistics):
         raise Misuse(
-            "this round counts who holds which class, and these statistics cannot say: pass FFCStatistics, or Records"
+            "this round counts how many members hold each class, and these statistics cannot say: pass FFCStatistics, or Records"
         )
     return statistics.indicator()

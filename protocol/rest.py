@@ -187,7 +187,7 @@ class WindowsModel(Model):
 
 
 class RoundRequest(Model):
-    """Open a round of FFC statistics, or one that counts who holds which class.
+    """Open a round of FFC statistics, or one that counts how many members hold each class.
 
     Attributes:
         statistic: "indicator" counts for each class how many members hold it; where rare classes are withheld such a round

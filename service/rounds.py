@@ -184,7 +184,7 @@ class Round:
         self._check_done()
         if self.record is None:
             raise wrong_phase(
-                f"round {self.id} counted who holds which class: its view has the counts, and it has no head"
+                f"round {self.id} counted how many members hold each class: its view has the counts, and it has no head"
             )
         return self.record
 

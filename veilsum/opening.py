@@ -1,4 +1,4 @@
-"""The operator's next round; where rare classes are withheld, the round that counts who holds which class comes first."""
+"""The operator's next round; where rare classes are withheld, the round that counts how many members hold each class comes first."""
 
 from collections.abc import Callable
 

@@ -298,7 +298,7 @@ def lost() -> Recorded:
 
 
 def indicator() -> Recorded:
-    """Four members hold classes: an indicator round counts who holds which, is disclosed, and the next round withholds the rare."""
+    """Four members hold classes: an indicator round counts how many hold each, is disclosed, and the next round withholds the rare."""
     federation = Recorder(4, withhold=True, lineage=b"\x11" * 8)
 
     def main(recorder: Recorder) -> tuple[Terms, tuple[()]]:

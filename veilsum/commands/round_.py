@@ -69,7 +69,7 @@ def open_(
 ) -> None:
     """Open the cohort's next round, or the next attempt of one that ended VOID; with helpers, the federation's.
 
-    Where rare classes are withheld, the round that counts who holds which class comes first: it is opened and followed to its
+    Where rare classes are withheld, the round that counts how many members hold each class comes first: it is opened and followed to its
     end, then the round itself. Interrupted, run it again: it goes on where it was.
     """
     with reported(as_json=json_):

@@ -173,7 +173,9 @@ class _Consortium:
                 raise DemoError(
                     f"counting ended {view.state}: {view.fault.detail if view.fault else 'no reason given'}"
                 )
-            stage.outcome = f"members counted who holds which digit; withheld: {_digits(view.terms.withheld)}"
+            stage.outcome = (
+                f"members counted how many hold each digit; withheld: {_digits(view.terms.withheld)}"
+            )
         return view
 
     def terms(self, enrolment_s: float) -> RoundRequest:

@@ -109,7 +109,7 @@ def knowledge(facts: Facts) -> Mapping[str, Sequence[str]]:
         f"{facts.rules.colluders} members collude with it"
     )
     counts = (
-        ("which digits each member holds: the count before the round was opened to all members",)
+        ("how many members hold each digit, the rare ones too: not which members",)
         if facts.rare is not None
         else ()
     )
@@ -161,7 +161,7 @@ def rare(facts: Facts) -> str:
         f"{left_out} Before the round another one counted how many members hold each digit, and every member counted "
         f"again for itself. What fewer than m = {why.floor} members hold was left out of everybody's statistics: that is g = "
         f"{why.floor - why.margin}, the fewest members that a sum may hide among, and r = {why.margin} that might have been missing "
-        "from this round. The counts, and who holds what, were seen by all members. The head never answers a digit that "
+        "from this round. The counts were seen by all members, who holds what by none. The head never answers a digit that "
         "was withheld, and accuracies here are on the others' test records."
     )
 
