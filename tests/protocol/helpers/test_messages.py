@@ -1,7 +1,9 @@
 """The wire of the helpers' mode, by literal bytes, and what a decoder refuses."""
 
 import hashlib
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -193,3 +195,15 @@ def test_stored_phases_come_back_as_they_were() -> None:
     assert isinstance(spoken, Spoken)
     assert Spoken.from_bytes(spoken.to_bytes()) == spoken
     assert Client.from_bytes(spoken.client.to_bytes()) == spoken.client
+
+
+def test_the_page_has_the_kind_of_every_message_and_of_every_stored_phase() -> None:
+    page = (Path(__file__).parents[3] / "docs/helpers.md").read_text("utf-8")
+    listed = {
+        name: int(kind) for kind, name in re.findall(r"^\| (\d+) \| (Helper\w+) \|", page, re.MULTILINE)
+    }
+    assert {form.__name__: form.kind for form in HELPER_MESSAGES.values()} == listed
+    assert sorted(listed.values()) == sorted(HelperKind)
+    assert "stored phases have kinds 32–37, clients 48–49" in page
+    assert sorted(phase.kind for phase in HELPER_PHASES.values()) == list(range(32, 38))
+    assert [Client.kind, Spoken.kind] == [48, 49]
