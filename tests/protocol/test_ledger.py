@@ -10,11 +10,13 @@ import pytest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.ledger import (
+    ForkFault,
     Group,
     LedgerFault,
     Opened,
     by_lineage,
     by_version,
+    check_forks,
     check_ledger,
     groups,
     opened_sets,
@@ -400,3 +402,13 @@ def test_the_fault_survives_pickling() -> None:
     fault = LedgerFault(Group(("g",), (context(1),)), G)
     copy = pickle.loads(pickle.dumps(fault))
     assert (copy.group, copy.floor, str(copy)) == (fault.group, fault.floor, str(fault))
+
+
+@pytest.mark.parametrize("colluders", [0, 2, 4])
+def test_half_of_an_older_group_and_its_colluders_is_too_little(colluders: int) -> None:
+    """Two sums of (|G| + a)/2 members each can share a colluder and nobody else: it takes one more."""
+    half = (len(TWELVE) + colluders) // 2
+    (opened,) = sums(TWELVE)
+    with pytest.raises(ForkFault):
+        check_forks([opened], sum_of(TWELVE[:half]), colluders, G)
+    check_forks([opened], sum_of(TWELVE[: half + 1]), colluders, G)
