@@ -1,5 +1,7 @@
 """Read a message whose kind is not known beforehand."""
 
+from collections.abc import Mapping
+
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages.base import Message
@@ -47,12 +49,17 @@ MESSAGES: dict[int, type[Message]] = {
 
 def parse(data: bytes | memoryview) -> Message:
     """The message that `data` holds, whole; PeerFault names what is wrong with it."""
+    return parse_one(data, MESSAGES, f"version {PROTOCOL_VERSION}")
+
+
+def parse_one(data: bytes | memoryview, forms: Mapping[int, type[Message]], of: str) -> Message:
+    """As `parse`, of these forms by kind; `of` says in a refusal whose they are."""
     if len(data) < 2:
         raise PeerFault(Cause.TRUNCATED, f"{len(data)} bytes are shorter than a header")
     # The version first: another version may give the same kind to another message.
     if data[0] != PROTOCOL_VERSION:
         raise PeerFault(Cause.UNKNOWN_VERSION, f"version {data[0]}, this side speaks {PROTOCOL_VERSION}")
-    form = MESSAGES.get(data[1])
+    form = forms.get(data[1])
     if form is None:
-        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {data[1]} is no message of version {PROTOCOL_VERSION}")
+        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {data[1]} is no message of {of}")
     return form.from_bytes(data)
