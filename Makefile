@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format fuzz mutation model-check audit slow scale bench bench-accuracy bench-heads bench-privacy bench-peers clean
+.PHONY: help setup demo browser test lint format fuzz mutation model-check audit slow slow-tests kill scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,8 +58,36 @@ slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with
 	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov tests/reference/test_agreement.py
 	VEILSUM_SLOW=1 $(BIN)/python -m pytest --no-cov tests/protocol/helpers/test_scale.py tests/veilsum/test_helper_processes.py
 
+slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pages in Chromium, the start page's commands, kills
+	$(BIN)/python -m pytest --no-cov -m slow tests
+
+kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
+	$(BIN)/python -m tests.kill.run --output runs/kill.json
+
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
+
+docs: $(VENV)/.docs  ## the documentation site in site/, strictly
+	$(BIN)/mkdocs build --strict --quiet
+
+$(VENV)/.docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	@touch $@
+
+peers: examples/flower/.venv/.ready examples/nvflare/.venv/.ready  ## environments of the examples for Flower and NVFLARE, then their tests
+	$(BIN)/python -m pytest --no-cov tests/veilsum/examples
+
+examples/%/.venv/.ready: examples/%/constraints.txt $(READY)
+	$(PYTHON) -m venv examples/$*/.venv
+	examples/$*/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< $(if $(filter flower,$*),flwr,$*) .
+	@touch $@
+
+dist: $(VENV)/.release  ## sdist, wheel and SBOM in dist/, built twice, weighed, timed and tested as a member installs them
+	$(BIN)/python -m benchmarks.dist --output runs/dist.json
+
+$(VENV)/.release: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[release]'
+	@touch $@
 
 bench: $(READY) bench-peers  ## our costs beside Flower's SecAgg+ and the floor, as ratios in one run
 	$(BIN)/python -m benchmarks.secure_sum --output runs/bench.json
@@ -74,6 +102,15 @@ bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
 
+bench-models: $(READY)  ## images a second of each model on one thread, where the time goes, and what else was tried
+	$(BIN)/python -m benchmarks.models --output runs/models.json
+
+reproduction: $(READY)  ## docs/reproduction.md from the result files in the repository
+	$(BIN)/veilsum report benchmarks/figures/results --output docs/reproduction.md
+
+reproduce-small: $(READY)  ## twelve methods before and after calibration: 144 runs on real images from VEILSUM_DATA, under two hours
+	$(BIN)/python -m benchmarks.reproduce_small --output runs/reproduce-small
+
 bench-peers: benchmarks/peers/.venv/.ready
 
 benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
@@ -81,5 +118,8 @@ benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< flwr opendp
 	@touch $@
 
+browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
+	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
+
 clean:  ## remove what the targets made
-	rm -rf $(VENV) benchmarks/peers/.venv runs/demo runs/*.json .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) dist site examples/*/.venv benchmarks/peers/.venv runs/demo runs/*.json .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

@@ -27,6 +27,7 @@ from calibration.errors import (
 )
 from calibration.indicator import ClassIndicator
 from calibration.lattice import FeaturesLattice, SumsLattice
+from calibration.layout import in_pieces
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.rows import (
     Array,
@@ -42,7 +43,7 @@ from calibration.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Iterator
 
     from numpy.typing import NDArray
 
@@ -326,6 +327,10 @@ class FFCStatistics:
                 "FFCStatistics(lattice=FeaturesLattice(…))"
             )
         return self.layout.flatten({"V": self._V, "U": self._U, "n": self._counts})
+
+    def pieces(self, lattice: SumsLattice | FeaturesLattice | None, elements: int) -> Iterator[Integers]:
+        """`vector` in pieces of so many elements."""
+        return in_pieces(self.vector(lattice), elements)
 
     def leading(self, size: int) -> FFCStatistics:
         """Statistics of the first `size` features alone, where these have the length √(size/dim) in every row.

@@ -27,6 +27,21 @@ class Head:
     """Classes without a record: `predict` never answers them."""
 
     @property
+    def scales(self) -> bool:
+        """Whether features of any length mean the same, because rows are scaled to length 1."""
+        return True
+
+    @property
+    def dim(self) -> int:
+        """Features that it takes."""
+        return len(self.weights)
+
+    @property
+    def classes(self) -> int:
+        """C."""
+        return int(self.weights.shape[1])
+
+    @property
     def tensors(self) -> dict[str, Floats]:
         """`weights` and, with a bias, `bias`, contiguous: the arrays of a head's file."""
         named = {"weights": self.weights} | ({} if self.bias is None else {"bias": self.bias})

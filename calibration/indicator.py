@@ -8,9 +8,11 @@ import numpy as np
 
 from calibration.errors import LatticeMismatch, LayoutMismatch
 from calibration.lattice import IndicatorLattice
-from calibration.layout import DenseBlock, Layout
+from calibration.layout import DenseBlock, Layout, in_pieces
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from calibration.rows import Integers
 
 
@@ -65,6 +67,10 @@ class ClassIndicator:
         if lattice not in {None, self.lattice}:
             raise LatticeMismatch(f"an indicator goes on {self.lattice}, the round asks for {lattice}")
         return self.holds.copy()
+
+    def pieces(self, lattice: IndicatorLattice | None, elements: int) -> Iterator[Integers]:
+        """`vector` in pieces of so many elements."""
+        return in_pieces(self.vector(lattice), elements)
 
     def __repr__(self) -> str:
         return f"<ClassIndicator of {len(self.holds)} classes>"

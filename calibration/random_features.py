@@ -87,15 +87,15 @@ class RandomFeatures:
         mapped *= math.sqrt(2 / self.size)
         return mapped
 
-    def head(self, solution: Solution) -> KernelHead:
-        """The head that maps features before it applies the weights of a solution over φ.
+    def head(self, solution: Solution, axes: Floats | None = None) -> KernelHead:
+        """The head that maps features, projected by `axes` if there are any, before it applies a solution over φ.
 
         Raises:
             ShapeMismatch: weights of another number of features.
         """
         if len(solution.weights) != self.size:
             raise ShapeMismatch(f"weights are for {len(solution.weights)} features, φ has {self.size}")
-        return KernelHead(solution.weights, solution.bias, solution.empty_classes, self)
+        return KernelHead(solution.weights, solution.bias, solution.empty_classes, self, axes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,10 +104,36 @@ class KernelHead(Head):
 
     map: RandomFeatures
     """φ."""
+    axes: Floats | None = None
+    """(p, dim) orthonormal rows by which features are projected, and scaled to length 1, before φ; None for none."""
+
+    @property
+    def dim(self) -> int:
+        """Features before φ and before any projection."""
+        return self.map.dim if self.axes is None else int(self.axes.shape[1])
 
     def rows(self, features: Array, *, normalise: bool = False) -> Floats:
         """φ of the features, (n, D)."""
-        return self.map(features, normalise=normalise)
+        if self.axes is None:
+            return self.map(features, normalise=normalise)
+        return self.map(projected(features, self.axes, normalise=normalise), normalise=True)
+
+
+def projected(features: Array, axes: Floats, *, normalise: bool = False) -> Floats:
+    """Unit rows along the axes, (n, p) float64, shorter than 1 as the projection leaves them.
+
+    Args:
+        features: (n, dim) float16, float32 or float64, numpy or torch.
+        axes: (p, dim) orthonormal rows.
+        normalise: accept rows of any length.
+
+    Raises:
+        CalibrationError: as `FFCStatistics.update` for features.
+    """
+    matrix = as_features(features, axes.shape[1])
+    check_rows(matrix, normalise=normalise)
+    rows: Floats = unit_rows(matrix)[0] @ axes.T
+    return rows
 
 
 def mean_squared_distance(statistics: FFCStatistics) -> float:
@@ -146,6 +172,17 @@ def solve_random_features(
         ShapeMismatch: statistics of another number of features, or a size that is none.
         CalibrationError: as `solve_ffc`.
     """
+    chosen, solution = choose_random_features(statistics, features, sizes, ridge)
+    return chosen.head(solution)
+
+
+def choose_random_features(
+    statistics: FFCStatistics,
+    features: RandomFeatures,
+    sizes: Sequence[int] | None = None,
+    ridge: float | Sequence[float] | NDArray[np.floating] | None = None,
+) -> tuple[RandomFeatures, Solution]:
+    """As `solve_random_features`: the random features it takes, and the solution over them."""
     if statistics.dim != features.size:
         raise ShapeMismatch(f"the statistics are of {statistics.dim} features, φ has {features.size}")
     tried = sizes or [
@@ -157,7 +194,7 @@ def solve_random_features(
     solutions = [solve_ffc(statistics.leading(smaller.size), ridge) for smaller in maps]
     errors = [float(solution.gcv[solution.grid == solution.ridge][0]) for solution in solutions]
     best = int(np.argmin(errors))
-    return maps[best].head(solutions[best])
+    return maps[best], solutions[best]
 
 
 def principal_axes(statistics: FFCStatistics, size: int) -> Floats:

@@ -30,6 +30,13 @@ class TukeyHead(Head):
 
     power: float | None
     """β; None for features untouched."""
+    unit: bool = False
+    """Whether the statistics were of features scaled to length 1, so that `rows` scales them too."""
+
+    @property
+    def scales(self) -> bool:
+        """As `unit`."""
+        return self.unit
 
     def rows(self, features: Array, *, normalise: bool = False) -> Floats:
         """max(features, 0)^β, (n, dim) float64.
@@ -42,8 +49,8 @@ class TukeyHead(Head):
             CalibrationError: as `FFCStatistics.update` for features, but for their length.
         """
         matrix = as_features(features, len(self.weights))
-        if normalise:
-            check_rows(matrix, normalise=True)
+        if normalise or self.unit:
+            check_rows(matrix, normalise=normalise)
             return tukey(unit_rows(matrix)[0], self.power)
         return tukey(finite_rows(matrix), self.power)
 
@@ -125,6 +132,7 @@ def solve_ccvr(
     proportional: bool = False,
     power: float | None = 0.5,
     axes: Floats | None = None,
+    unit: bool = False,
     penalty: float = 1e-4,
 ) -> TukeyHead:
     """The head that CCVR retrains, on virtual features alone.
@@ -136,6 +144,7 @@ def solve_ccvr(
         proportional: as `virtual_features`.
         power: β of Tukey's transformation after a ReLU, both only for features that are not negative; None for neither.
         axes: as `virtual_features`: CCVR of projected features, whose head works in the space before the projection.
+        unit: as `TukeyHead`.
         penalty: of `fit_logistic`. `fit_logistic_sgd` on `tukey(features, power)` is the paper's way from the same draws.
 
     Raises:
@@ -148,4 +157,4 @@ def solve_ccvr(
     features, labels = virtual_features(statistics, per_class, rng, proportional=proportional, axes=axes)
     parameters = fit_logistic(tukey(features, power), labels, statistics.classes, penalty=penalty)
     empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
-    return TukeyHead(parameters[:-1], parameters[-1], empty, power)
+    return TukeyHead(parameters[:-1], parameters[-1], empty, power, unit)

@@ -1,7 +1,5 @@
 """The coordinator's paths as flows: one method each, bytes and models in, checked models out (protocol.rest)."""
 
-import base64
-import hashlib
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -110,9 +108,7 @@ class Coordinator:
     def chunk(self, round_id: str, member: str, index: int, packed: bytes) -> Flow[rest.UploadView]:
         """Send one masked chunk."""
         path = rest.CHUNK.format(round_id=round_id, member=member, index=index)
-        digest = base64.b64encode(hashlib.sha256(packed).digest()).decode("ascii")
-        headers = {rest.DIGEST_HEADER: f"sha-256=:{digest}:"}  # RFC 9530
-        return model_of(rest.UploadView, (yield from self._send("PUT", path, packed, headers)))
+        return model_of(rest.UploadView, (yield from self._send("PUT", path, packed)))
 
     def answer(self, round_id: str, message: Message) -> Flow[rest.RoundView]:
         """Answer a request: a receipt, vote, refusal, reveal or report."""
@@ -127,6 +123,14 @@ class Coordinator:
         """The weights file, not yet verified."""
         return (yield from self._get(rest.WEIGHTS.format(round_id=round_id))).body
 
+    def document(self, round_id: str, name: str) -> Flow[bytes]:
+        """A document beside the weights, not yet verified."""
+        return (yield from self._get(rest.DOCUMENT.format(round_id=round_id, name=name))).body
+
+    def material(self, round_id: str) -> Flow[bytes]:
+        """What the round's question rests on, not yet checked."""
+        return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body
+
     def transcript(self, round_id: str, limit_bytes: int) -> Flow[bytes]:
         """The file of an ended round's transcript, not yet replayed."""
         path = rest.TRANSCRIPT.format(round_id=round_id)
@@ -138,11 +142,10 @@ class Coordinator:
         path = rest.EVICTIONS.format(round_id=round_id)
         return Evictions.from_bytes((yield from self._get(path)).body)
 
-    def disclosure(self, round_id: str, member: str, signature: bytes) -> Flow[Disclosure]:
-        """What an indicator round was made of, not yet checked; for members, by their signature."""
+    def disclosure(self, round_id: str, member: str) -> Flow[Disclosure]:
+        """What an indicator round was made of, not yet checked; for members alone."""
         path = rest.DISCLOSURE.format(round_id=round_id, member=member)
-        headers = {rest.SIGNATURE_HEADER: signature.hex()}
-        request = Request("GET", path, headers=headers, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
+        request = Request("GET", path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
         return Disclosure.from_bytes((yield from self._caller.call(request)).body)
 
     # Rounds with mask helpers
@@ -182,11 +185,8 @@ class Coordinator:
         params = {"after": str(after), "wait_s": f"{self._wait_s:g}"}
         return (yield from self._caller.call(Request("GET", path, params=params, wait_s=self._wait_s)))
 
-    def _send(
-        self, method: str, path: str, body: bytes, headers: dict[str, str] | None = None
-    ) -> Flow[Response]:
-        full = {"content-type": rest.OCTETS, **(headers or {})}
-        return (yield from self._caller.call(Request(method, path, body, full)))
+    def _send(self, method: str, path: str, body: bytes) -> Flow[Response]:
+        return (yield from self._caller.call(Request(method, path, body, {"content-type": rest.OCTETS})))
 
 
 def closing_of(body: bytes) -> HelperCertificate | HelperLost:

@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import ValidationError
 
+from calibration.head_file import Calibrated
+from client_sdk.asked import terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import write_durably
-from client_sdk.result import check_tensors, tensors_of
+from client_sdk.result import calibrated_in, check_head
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperCounted, HelperOpening, HelperUpload, root_outcome
@@ -90,16 +92,17 @@ class ClientResult:
     @property
     def weights(self) -> npt.NDArray[np.float64]:
         """(dim, C) float64, for features of length 1: scores = z @ weights + bias."""
-        return self._tensors["weights"]
+        return self.calibrated.head.weights
 
     @property
     def bias(self) -> npt.NDArray[np.float64] | None:
         """(C,) float64; None without one."""
-        return self._tensors.get("bias")
+        return self.calibrated.head.bias
 
     @cached_property
-    def _tensors(self) -> dict[str, npt.NDArray[np.float64]]:
-        return tensors_of(self.weights_file)
+    def calibrated(self) -> Calibrated:
+        """The head, as its file says; PeerFault(result-mismatch) where it holds none."""
+        return calibrated_in(self.weights_file)
 
     def verify(self, admin_key: bytes | None = None) -> None:
         """Check everything again, from the stored bytes alone, in this order.
@@ -141,7 +144,7 @@ class ClientResult:
             raise _mismatch(f"{record.records} records are more than the terms admit")
         if hashlib.sha256(self.weights_file).hexdigest() != record.weights_sha256:
             raise _mismatch("the weights file is not the one that the record names")
-        check_tensors(evidence.opening.terms, self._tensors)
+        check_head(terms_question(attempt), self.weights_file)
 
     def _expected(self) -> dict[str, object]:
         attempt, terms = self.evidence.attempt, self.evidence.opening.terms

@@ -5,8 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from calibration.head_file import Calibrated
+from client_sdk.asked import terms_question
 from client_sdk.errors import PeerFault
-from client_sdk.result import Floats, Result, check_tensors, tensors_of
+from client_sdk.result import Floats, Result, calibrated_in, check_head
 from protocol.causes import Cause
 from protocol.published import CombinedRecord
 from protocol.record import verify_record
@@ -29,16 +31,17 @@ class Combined:
     @property
     def weights(self) -> Floats:
         """(dim, C) float64, for features of length 1: scores = z @ weights + bias."""
-        return self._tensors["weights"]
+        return self.calibrated.head.weights
 
     @property
     def bias(self) -> Floats | None:
         """(C,) float64; None without one."""
-        return self._tensors.get("bias")
+        return self.calibrated.head.bias
 
     @cached_property
-    def _tensors(self) -> dict[str, Floats]:
-        return tensors_of(self.weights_file)
+    def calibrated(self) -> Calibrated:
+        """The head, as its file says; PeerFault(result-mismatch) where it holds none."""
+        return calibrated_in(self.weights_file)
 
     def verify(self, results: Sequence[Result], admin_key: bytes | None = None) -> None:
         """Check the combination against the rounds it says it is of, in this order.
@@ -67,7 +70,7 @@ class Combined:
         self._check_apart(results)
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
             raise _mismatch("the weights file is not the one that the record names")
-        check_tensors(results[0].evidence.opening.terms, self._tensors)
+        check_head(terms_question(results[0].evidence.attempt), self.weights_file)
 
     def _check_parts(self, by_round: dict[str, Result]) -> None:
         record = self.record

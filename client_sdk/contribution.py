@@ -14,6 +14,7 @@ one on the same folder finds out from the store where it stands and from the coo
 from dataclasses import dataclass, replace
 from functools import partial
 
+from client_sdk.asked import check_material, material_digest, mu_of
 from client_sdk.counting import check_classes, count, counts_of, following_round, uncounted
 from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
@@ -32,7 +33,7 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
 from protocol.member.attempting import Attempting
-from protocol.messages import Certificate, Family, Lost, Message, Opening, Refusal, ReportRequest
+from protocol.messages import Certificate, Family, Lost, Message, Opening, Refusal, ReportRequest, Terms
 from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 
 
@@ -173,7 +174,12 @@ class Attendance:
         session = self.session
         session.report(Progress(Step.VERIFYING, phase=view.state))
         record = yield from session.coordinator.result(view.round)
-        weights_file = yield from session.coordinator.weights(view.round)
+        weights_file = None
+        if record.weights_sha256 is not None:
+            weights_file = yield from session.coordinator.weights(view.round)
+        documents = {}
+        for each in record.documents:
+            documents[each.name] = yield from session.coordinator.document(view.round, each.name)
         evictions = (yield from session.coordinator.evictions(view.round)) if record.evicted else None
         folder = session.store.results(view.round)
         evidence = Evidence.load(folder)
@@ -183,7 +189,8 @@ class Attendance:
             transcript = yield from session.coordinator.transcript(view.round, limit)
             # Before it is replayed: where it shows that the coordinator is false, it is what shows it to others.
             write_durably(folder / TRANSCRIPT, transcript)
-        result = Result(evidence, record, weights_file, evictions, transcript)
+        material = yield from self._material(evidence.opening.terms)
+        result = Result(evidence, record, weights_file, evictions, transcript, documents, material)
         yield from compute(partial(result.verify, session.policy.federation))
         result.check_counts(session.store.history())
         result.save(folder)
@@ -332,16 +339,27 @@ class Attendance:
         """What this member brings to the attempt, made once."""
         if self.offer is None:
             assert self.supply is not None
-            self.offer = yield from compute(partial(self.supply.offer, attempt))
+            material = yield from self._material(attempt.opening.terms)
+            self.offer = yield from compute(partial(self.supply.offer, attempt, material))
         return self.offer
+
+    def _material(self, terms: Terms) -> Flow[bytes | None]:
+        """What the round's question rests on, as its terms name it; None where that is nothing."""
+        if material_digest(terms) is None:
+            return None
+        content = yield from self.session.coordinator.material(self.round_id)
+        check_material(terms, content)
+        return content
 
     def _check_offer(self, offer: Offer, opened: Opened) -> Flow[None]:
         """Refuse statistics that the round or this member's own ledger does not take."""
         session, attempt = self.session, opened.attempt
         offer.check(attempt, session.member)
         family = opened.opening.terms.family.value
-        check = partial(session.store.lineages.check, offer, family, attempt.context, session.policy)
-        yield from compute(check)
+        lineages, charged = session.store.lineages, mu_of(attempt)
+        yield from compute(
+            partial(lineages.check, offer, family, attempt.context, session.policy, charged=charged)
+        )
 
     def _knowing(self) -> MemberPhase:
         """The phase with what was learned in other cohorts since."""

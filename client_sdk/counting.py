@@ -12,7 +12,6 @@ from protocol.causes import Cause
 from protocol.member import Closed, History
 from protocol.member.history import Counted
 from protocol.messages import NO_INDICATOR, Family, Message
-from protocol.recount import disclosure_request
 
 
 def counts_of(history: History, context: bytes) -> Counted | None:
@@ -39,11 +38,9 @@ def count(session: Session, round_id: str, phase: Closed) -> Flow[Closed]:
     Raises:
         PeerFault: disclosure-invalid or eviction-invalid where the coordinator shows something else than members sent.
     """
-    context = phase.attempt.context
     session.report(Progress(Step.COUNTING, detail="checking how many members hold each class"))
     evictions = yield from session.coordinator.evictions(round_id)
-    signature = session.key.sign(disclosure_request(context, session.member))
-    disclosure = yield from session.coordinator.disclosure(round_id, session.member, signature)
+    disclosure = yield from session.coordinator.disclosure(round_id, session.member)
     messages: tuple[Message, ...] = (evictions, disclosure) if evictions.proofs else (disclosure,)
     following = phase
     for message in messages:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
+from client_sdk.signing import Signer
 from protocol.rest import MAX_MESSAGE_BYTES
 
 T = TypeVar("T")
@@ -22,6 +23,7 @@ class Request:
         path: below the coordinator's address, with a leading slash.
         wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
         limit_bytes: the longest body that is read.
+        signer: signs it as it is sent; None for what anybody may ask.
     """
 
     method: str
@@ -31,6 +33,7 @@ class Request:
     params: Mapping[str, str] = field(default_factory=dict)
     wait_s: float = 0.0
     limit_bytes: int = MAX_MESSAGE_BYTES
+    signer: Signer | None = None
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path} {len(self.body)} B>"

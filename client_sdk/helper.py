@@ -1,17 +1,14 @@
 """A mask helper as a process: the SDK's front door for the four servers of a round with helpers."""
 
-from types import TracebackType
-from typing import Self
-
 from client_sdk.identity import Identity
-from client_sdk.member import LANES, PATIENCE_S, RosterSource, _Conversations
+from client_sdk.member import LANES, PATIENCE_S, RosterSource, _Blocking, _Conversations
 from client_sdk.policy import Policy
 from client_sdk.progress import Watcher
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
 
 
-class Helper:
+class Helper(_Blocking):
     """One of the four; its arguments are those of `client_sdk.Member`.
 
     Its identity stands in the roster as a member that is named a helper. Its folder is its memory: restored from a backup it
@@ -58,19 +55,3 @@ class Helper:
             ClientError: see `client_sdk.errors`.
         """
         return self._driver.run(self._conversations.serve(attempts))
-
-    def close(self) -> None:
-        """Close the connections and give the identity's folder back."""
-        self._driver.close()
-        self._conversations.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Helper {self._conversations.session.member}>"

@@ -15,6 +15,8 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from calibration.errors import BudgetSpent
+from calibration.privacy import Budget, Charge
 from client_sdk.errors import LineageError, StateError
 from client_sdk.files import make_private, read_sealed, remove_durably, write_sealed
 from client_sdk.offer import Offer
@@ -22,6 +24,8 @@ from client_sdk.policy import Policy, refused
 from protocol.messages import Family
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
+
+_NAME_SHOWN = 64
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ class Lineage:
         family: exact or noisy, for life; indicator before it is one of them.
         helpers: the public keys of the four who took the masks off its exact sums; empty where members did.
         versions: oldest first.
+        charges: what its noisy rounds have cost: context and μ of each attempt that it was uploaded to and that did not end VOID.
     """
 
     name: str
@@ -54,6 +59,12 @@ class Lineage:
     family: str
     versions: tuple[Version, ...]
     helpers: bytes = b""
+    charges: tuple[tuple[bytes, float], ...] = ()
+
+    def budget(self, policy: Policy) -> Budget:
+        """What of this member's privacy budget is spent."""
+        charges = tuple(Charge(context, mu) for context, mu in self.charges)
+        return Budget(self.name[:_NAME_SHOWN], policy.mu_budget, policy.delta, charges)
 
 
 class Lineages:
@@ -78,19 +89,32 @@ class Lineages:
                         for tag, contexts in entry["versions"].items()
                     ),
                     bytes.fromhex(entry["helpers"]),
+                    tuple(
+                        (bytes.fromhex(context), float(mu))
+                        for context, mu in entry.get("charges", {}).items()
+                    ),
                 )
                 for entry in json.loads(read_sealed(path))
             )
         except (ValueError, KeyError, TypeError) as error:
             raise StateError(f"{path} is not of this release") from error
 
-    def check(self, offer: Offer, family: str, context: bytes, policy: Policy, helpers: bytes = b"") -> None:
+    def check(
+        self,
+        offer: Offer,
+        family: str,
+        context: bytes,
+        policy: Policy,
+        helpers: bytes = b"",
+        *,
+        charged: float = 0.0,
+    ) -> None:
         """Refuse records that do not go with their name, in this order.
 
         1. a lineage is exact or noisy for life; 2. an exact one stays with the helpers that it began with: other four share
         no honest one with them for sure, who would refuse what its sums tell together (helpers H9); 3. a record belongs to
         one lineage; 4. a version differs from each one that was used before in at least `policy.changed_records_min`
-        records, or in none.
+        records, or in none; 5. a noisy round leaves the lineage's privacy budget at `policy.mu_budget` or below.
 
         Args:
             offer: the records and their name.
@@ -98,9 +122,10 @@ class Lineages:
             context: of the attempt; what was begun for it before does not count.
             policy: sets the least number of changed records.
             helpers: of the round; empty among members.
+            charged: μ of the round's noise; 0 for an exact one.
 
         Raises:
-            LineageError: one of the first three, naming the lineages.
+            LineageError: one of the first three, or the fifth, naming the lineages.
             PeerFault: policy-refused for the fourth.
         """
         for lineage in self._without(context):
@@ -127,6 +152,8 @@ class Lineages:
                         f"{changed} changed",
                         by="the statistics",
                     )
+        known = (lineage for lineage in self._without(context) if lineage.tag == offer.lineage)
+        _check_budget(next(known, Lineage(offer.name, offer.lineage, family, ())), context, charged, policy)
 
     def _check_apart(self, offer: Offer, other: Lineage) -> None:
         for version in other.versions:
@@ -137,8 +164,10 @@ class Lineages:
                     "a record belongs to one lineage; leave them out, or use that name"
                 )
 
-    def use(self, offer: Offer, family: str, context: bytes, helpers: bytes = b"") -> None:
-        """Remember, durably and before anything of it leaves, that these records go into an attempt."""
+    def use(
+        self, offer: Offer, family: str, context: bytes, helpers: bytes = b"", *, charged: float = 0.0
+    ) -> None:
+        """Remember, durably and before anything of it leaves, that these records go into an attempt, and what it costs."""
         lineages = self._without(context)
         known = next((each for each in lineages if each.tag == offer.lineage), None)
         lineage = replace(known or Lineage(offer.name, offer.lineage, family, ()), helpers=helpers)
@@ -147,6 +176,8 @@ class Lineages:
         version = next((v for v in lineage.versions if v.tag == offer.records), Version(offer.records, ()))
         versions = [each for each in lineage.versions if each.tag != offer.records]
         versions.append(replace(version, contexts=(*version.contexts, context)))
+        if charged:
+            lineage = replace(lineage, charges=(*lineage.charges, (context, charged)))
         make_private(self._folder)
         write_sealed(self._path(lineage, version), offer.hashes.astype("<u8").tobytes())
         self._write([e for e in lineages if e is not known] + [replace(lineage, versions=tuple(versions))])
@@ -171,8 +202,9 @@ class Lineages:
                 for version in lineage.versions
                 if (left := tuple(each for each in version.contexts if each != context))
             )
+            charges = tuple(charge for charge in lineage.charges if charge[0] != context)
             if versions:
-                lineages.append(replace(lineage, versions=versions))
+                lineages.append(replace(lineage, versions=versions, charges=charges))
         return tuple(lineages)
 
     def _write(self, lineages: Iterable[Lineage]) -> None:
@@ -182,6 +214,7 @@ class Lineages:
                 "tag": lineage.tag.hex(),
                 "family": lineage.family,
                 "helpers": lineage.helpers.hex(),
+                "charges": {context.hex(): mu for context, mu in lineage.charges},
                 "versions": {
                     v.tag.hex(): [context.hex() for context in v.contexts] for v in lineage.versions
                 },
@@ -195,6 +228,18 @@ class Lineages:
 
     def _path(self, lineage: Lineage, version: Version) -> Path:
         return self._folder / f"{lineage.tag.hex()}-{version.tag.hex()}"
+
+
+def _check_budget(lineage: Lineage, context: bytes, charged: float, policy: Policy) -> None:
+    if not charged:
+        return
+    try:
+        lineage.budget(policy).charge(context, charged)
+    except BudgetSpent as error:
+        raise LineageError(
+            f"privacy budget: {error}. Begin a lineage of new records, or raise mu_budget in the policy if these people's "
+            "records may say that much more"
+        ) from error
 
 
 def changed_records(one: Hashes, other: Hashes) -> int:

@@ -20,6 +20,7 @@ from client_sdk.progress import Reporter, Watcher
 from client_sdk.result import Result
 from client_sdk.retry import Caller
 from client_sdk.session import Session
+from client_sdk.signing import Signer
 from client_sdk.speaking import Acknowledgement, outcome, speak
 from client_sdk.store import Store
 from client_sdk.supply import Maker, Supply
@@ -59,13 +60,14 @@ class _Conversations:
         self.lock = identity.lock()
         try:
             report, store = Reporter(progress), Store(identity.folder)
+            signer = Signer(identity.member, identity.key, surroundings)
             store.begin()
             self.session = Session(
                 member=identity.member,
                 key=identity.key,
                 store=store,
                 policy=policy,
-                coordinator=Coordinator(Caller(patience_s, surroundings, report)),
+                coordinator=Coordinator(Caller(patience_s, surroundings, report, signer)),
                 report=report,
                 surroundings=surroundings,
                 given=given,
@@ -122,7 +124,30 @@ class _Conversations:
             self._busy = False
 
 
-class Member:
+class _Blocking:
+    """What member and helper share that block: one driver, given back with the folder."""
+
+    _driver: BlockingDriver
+    _conversations: _Conversations
+
+    def close(self) -> None:
+        """Close the connections and give the identity's folder back."""
+        self._driver.close()
+        self._conversations.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._conversations.session.member}>"
+
+
+class Member(_Blocking):
     """A member that blocks through every phase.
 
     Args:
@@ -242,22 +267,6 @@ class Member:
             ClientError: see `client_sdk.errors`.
         """
         return self._driver.run(self._conversations.outcome(round_id))
-
-    def close(self) -> None:
-        """Close the connections and give the identity's folder back."""
-        self._driver.close()
-        self._conversations.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<Member {self._conversations.session.member}>"
 
 
 class AsyncMember:

@@ -2,14 +2,22 @@
 
 import hashlib
 import hmac
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from calibration.errors import CalibrationError
-from calibration.lattice import FeaturesLattice, IndicatorLattice, SumsLattice, lattice_from
+from calibration.lattice import IndicatorLattice, SumsLattice
+from calibration.layout import Layout
+from client_sdk.asked import (
+    check_question,
+    contradiction,
+    terms_lattice,
+    terms_mechanism,
+    terms_question,
+)
 from client_sdk.errors import PeerFault
 from client_sdk.policy import refused
 from protocol.attempt import Attempt
@@ -19,21 +27,6 @@ from protocol.helpers.messages import HelperManifest
 from protocol.messages import Family
 from protocol.ring import HeadroomError
 from protocol.tags import Tag, info
-
-Lattice = SumsLattice | FeaturesLattice | IndicatorLattice
-
-
-class Layout(Protocol):
-    """What stands where in the vector."""
-
-    @property
-    def elements(self) -> int:
-        """Length of the vector."""
-        ...
-
-    def to_bytes(self) -> bytes:
-        """The canonical encoding."""
-        ...
 
 
 class Statistics(Protocol):
@@ -74,8 +67,8 @@ class Statistics(Protocol):
         """16 bytes that name each record, joined."""
         ...
 
-    def vector(self, lattice: Any) -> npt.NDArray[np.int64]:
-        """The (elements,) int64 vector on a lattice."""
+    def pieces(self, lattice: Any, elements: int) -> Iterator[npt.NDArray[np.int64]]:
+        """The (elements,) int64 vector on a lattice, in pieces of so many elements."""
         ...
 
 
@@ -122,8 +115,10 @@ class Offer:
         terms, own = attempt.opening.terms, self.statistics
         if terms.statistic != own.statistic:
             raise refused("statistic", f"{own.statistic}, which its statistics are,", terms.statistic)
-        if terms.layout != own.layout.to_bytes():
-            raise refused("layout", "that of its statistics: same dim, classes and bias,", "another")
+        if not _fits(attempt, own.layout):
+            raise refused(
+                "layout", "that of its statistics: same dim, classes, bias and parameters,", "another"
+            )
         if terms.elements != own.layout.elements:
             raise refused("elements", own.layout.elements, terms.elements)
         if terms.withheld != own.withheld:
@@ -155,33 +150,29 @@ class Offer:
 def check_consistent(attempt: Attempt | HelperAttempt) -> None:
     """Refuse terms that contradict themselves, in this order (terms-refused).
 
-    1. the lattice exists; 2. it is an indicator's exactly if the statistic is; 3. no sum that the terms admit wraps around.
+    1. the lattice exists; 2. it is an indicator's exactly if the statistic is; 3. the question and its noise are known
+    (`check_question`); 4. no sum that the terms admit wraps around.
     That the members' caps sum to N_max at most, `protocol.member.Ready` or `HelperAttempt.check` has checked.
     """
     members = attempt.clients if isinstance(attempt, HelperAttempt) else attempt.members
     terms = attempt.opening.terms
     lattice = terms_lattice(attempt)
     if isinstance(lattice, IndicatorLattice) != (terms.family == Family.INDICATOR):
-        raise _contradiction(f"a round of {terms.statistic} statistics on the {lattice.name} lattice")
+        raise contradiction(f"a round of {terms.statistic} statistics on the {lattice.name} lattice")
+    check_question(attempt)
+    mechanism = terms_mechanism(attempt)
+    tail = 0 if mechanism is None else mechanism.noise_tail
     try:
-        attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(members)))
+        attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(members), tail))
     except HeadroomError as error:
-        raise _contradiction(str(error)) from error
+        raise contradiction(str(error)) from error
 
 
-def terms_lattice(attempt: Attempt | HelperAttempt) -> Lattice:
-    """The lattice that the terms name; PeerFault(terms-refused) for one that does not exist."""
+def _fits(attempt: Attempt | HelperAttempt, layout: Layout) -> bool:
     terms = attempt.opening.terms
-    try:
-        if terms.lattice == IndicatorLattice.name:
-            return IndicatorLattice(terms.lattice_bits)
-        return lattice_from(terms.lattice, terms.lattice_bits)
-    except CalibrationError as error:
-        raise _contradiction(str(error)) from error
-
-
-def _contradiction(detail: str) -> PeerFault:
-    return PeerFault(Cause.TERMS_REFUSED, detail, ["coordinator"])
+    if terms.family == Family.INDICATOR:
+        return terms.layout == layout.to_bytes()
+    return terms_question(attempt).takes(layout)
 
 
 def _tag(key: bytes, message: bytes) -> bytes:

@@ -8,11 +8,17 @@ from client_sdk.api import LONG_POLL_S, model_of
 from client_sdk.effects import Request, Response
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.retry import Caller
+from client_sdk.signing import Signer
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
 from protocol import published, rest
+from protocol.access import NewToken, TokenList, TokenRequest, TokenView
+from protocol.audit import AuditPage
 from protocol.helpers.messages import HelperLost, HelperOpening
+from protocol.identity import SigningKey
 from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
+from protocol.request_signature import ADMIN
+from protocol.scheduling import ScheduleRequest, ScheduleView
 
 _Model = TypeVar("_Model", bound=rest.Model)
 
@@ -22,7 +28,8 @@ class Operator:
 
     Args:
         url: the coordinator's address.
-        token: the operator's token; None for what everybody may read.
+        token: the operator's token; None for what everybody may read, and for an admin.
+        admin: the federation's admin key, which signs what needs no operator: later rosters, and the end of a lost round.
         progress: is told when the coordinator is out of reach and tried again.
         patience_s: seconds for which an unreachable coordinator is tried again.
         verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
@@ -36,6 +43,7 @@ class Operator:
         url: str,
         token: str | None = None,
         *,
+        admin: SigningKey | None = None,
         progress: Watcher | None = None,
         patience_s: float = 30.0,
         verify: bool | str = True,
@@ -44,7 +52,8 @@ class Operator:
         driver: BlockingDriver | None = None,
     ) -> None:
         self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
-        self._caller = Caller(patience_s, surroundings, Reporter(progress))
+        signer = Signer(ADMIN, admin, surroundings) if admin is not None and token is None else None
+        self._caller = Caller(patience_s, surroundings, Reporter(progress), signer)
         self._headers = {"authorization": f"Bearer {token}"} if token else {}
 
     def coordinator(self) -> rest.CoordinatorView:
@@ -138,6 +147,31 @@ class Operator:
         """Give a round up."""
         request = rest.CancelRequest(reason=reason)
         return self._post(rest.RoundView, rest.CANCEL.format(round_id=round_id), request)
+
+    def extend(self, round_id: str, deadline_s: float) -> rest.RoundView:
+        """Give the phase that a round is in time until `deadline_s`, in Unix time."""
+        request = rest.ExtendRequest(deadline_s=deadline_s)
+        return self._post(rest.RoundView, rest.EXTEND.format(round_id=round_id), request)
+
+    def schedule(self, cohort: str, request: ScheduleRequest) -> ScheduleView:
+        """Have a round opened at a time."""
+        return self._post(ScheduleView, rest.SCHEDULES.format(cohort=cohort), request)
+
+    def new_token(self, request: TokenRequest) -> NewToken:
+        """Make a token; its secret is shown this once."""
+        return self._post(NewToken, rest.TOKENS, request)
+
+    def tokens(self) -> TokenList:
+        """Every token that was ever made, without its secret."""
+        return self._model(TokenList, Request("GET", rest.TOKENS))
+
+    def revoke_token(self, token: str) -> TokenView:
+        """End a token now."""
+        return self._post(TokenView, rest.REVOKE.format(token=token))
+
+    def audit(self, after: int = 0) -> AuditPage:
+        """A page of the audit log after an entry's number, not checked."""
+        return self._model(AuditPage, Request("GET", rest.AUDIT, params={"after": str(after)}))
 
     def result(self, round_id: str) -> published.ResultRecord:
         """The signed record, not verified."""

@@ -3,6 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from calibration.questions import QUESTIONS
+from client_sdk.asked import terms_mechanism
 from client_sdk.errors import Misuse, PeerFault
 from protocol.attempt import Attempt, colluders_assumed
 from protocol.causes import Cause
@@ -33,6 +35,11 @@ class Policy:
         publish_rare_classes: whether classes that few members hold may be published, where the admin has signed so.
         statistics: names of statistics this member sums; "indicator" tells all members how many of them hold each class, and
             comes first where rare classes are withheld.
+            Not by default: CCVR's, which show each class's second moments by themselves.
+        sigma_min: least deviation of the noise on a sum, in units of features of length 1; above 0, exact sums are refused.
+        mu_max: most μ (Gaussian differential privacy) that one round may take; None for any, and for exact sums.
+        mu_budget: most μ that all noisy rounds over one lineage may take together, √Σμ².
+        delta: δ at which ε is shown.
         lattices: names of lattices it accepts.
         extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
         lifetime_max_s: longest time from opening to the round's latest end, in seconds.
@@ -52,7 +59,11 @@ class Policy:
     accept_exceptions: bool = False
     changed_records_min: int = 10
     publish_rare_classes: bool = True
-    statistics: frozenset[str] = frozenset({"ffc", "ffc-bias", "indicator"})
+    statistics: frozenset[str] = frozenset({*QUESTIONS, "indicator"} - {"ccvr"})
+    sigma_min: float = 0.0
+    mu_max: float | None = None
+    mu_budget: float = 2.0
+    delta: float = 1e-5
     lattices: frozenset[str] = frozenset({"sums", "features"})
     extractors: frozenset[bytes | str] | None = None
     lifetime_max_s: float = 30 * _DAY_S
@@ -71,6 +82,10 @@ class Policy:
             raise Misuse("colluders_min, loss_max and changed_records_min are at least 0")
         if not (self.lifetime_max_s > 0 and self.records_max > 0 and self.card_lifetime_s > 0):
             raise Misuse("lifetime_max_s, records_max and card_lifetime_s are above 0")
+        if not (self.sigma_min >= 0 and self.mu_budget > 0 and 0 < self.delta < 1) or (
+            self.mu_max is not None and not self.mu_max > 0
+        ):
+            raise Misuse("sigma_min is at least 0, mu_max and mu_budget above 0, delta between 0 and 1")
 
     @property
     def federation(self) -> bytes:
@@ -128,14 +143,16 @@ class Policy:
             if seen < wanted:
                 raise refused(field, f"at least {wanted}", seen)
         self.check_terms(attempt.opening.terms, now_s)
+        self.check_noise(attempt)
 
     def check_opening(self, attempt: Attempt, member: str, now_s: float) -> None:
-        """Refuse a round: its terms (`check_terms`), then exceptions that name this member.
+        """Refuse a round: its terms (`check_terms`), its noise (`check_noise`), then exceptions that name this member.
 
         Raises:
             PeerFault: policy-refused, naming the field, what it demands and what it saw.
         """
         self.check_terms(attempt.opening.terms, now_s)
+        self.check_noise(attempt)
         for exception in attempt.opening.exceptions:
             if member in exception.members and not self.accept_exceptions:
                 raise refused(
@@ -148,8 +165,7 @@ class Policy:
     def check_terms(self, terms: Terms, now_s: float) -> None:
         """Refuse terms, in this order (policy-refused).
 
-        1. statistic, 2. lattice (an indicator round has its own), 3. extractor, 4. records_max, 5. lifetime; 6. noise, which
-        this release can't add.
+        1. statistic, 2. lattice (an indicator round has its own), 3. extractor, 4. records_max, 5. lifetime.
         """
         if terms.statistic not in self.statistics:
             raise refused("statistics", _one_of(self.statistics), terms.statistic)
@@ -163,8 +179,24 @@ class Policy:
         if terms.latest_end_s - now_s > self.lifetime_max_s:
             seen = f"{terms.latest_end_s - now_s:.0f} s"
             raise refused("lifetime_max_s", f"at most {self.lifetime_max_s:.0f} s", seen)
-        if terms.noise:
-            raise refused("noise", "none, since this release adds none", f"{len(terms.noise)} bytes")
+
+    def check_noise(self, attempt: Attempt | HelperAttempt) -> None:
+        """Refuse a sum that says more of a record than this member allows, in this order (policy-refused).
+
+        1. σ ≥ sigma_min; 2. μ ≤ mu_max. An exact sum has neither; a count of members is none of records.
+        """
+        if attempt.opening.terms.family == Family.INDICATOR:
+            exact = self.sigma_min > 0 or self.mu_max is not None
+            if exact:
+                raise refused("noise", "noisy sums only", "exact counts of the classes' holders")
+            return
+        mechanism = terms_mechanism(attempt)
+        sigma = 0.0 if mechanism is None else mechanism.sigma
+        if sigma < self.sigma_min:
+            raise refused("sigma_min", f"a deviation of at least {self.sigma_min:g}", f"{sigma:g}")
+        if self.mu_max is not None and (mechanism is None or mechanism.mu_round > self.mu_max):
+            seen = "an exact sum" if mechanism is None else f"{mechanism.mu_round:g}"
+            raise refused("mu_max", f"μ of at most {self.mu_max:g}", seen)
 
 
 def refused(field: str, wanted: object, seen: object, by: str = "the coordinator") -> PeerFault:

@@ -2,9 +2,11 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +15,11 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from calibration.errors import CalibrationError
-from calibration.layout import Layout
-from calibration.rows import as_features, check_rows, unit_rows
-from client_sdk.errors import PeerFault, StateError
+from calibration.head import Head
+from calibration.head_file import Calibrated, notes_in
+from calibration.questions import Question
+from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_question
+from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.files import remove_durably, write_durably
 from client_sdk.replaying import replayed
@@ -24,15 +28,17 @@ from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.evicting import check_proof
 from protocol.member import History
-from protocol.messages import NO_INDICATOR, Certificate, Evictions, Terms
+from protocol.messages import NO_INDICATOR, Certificate, Evictions
 from protocol.published import ResultRecord
 from protocol.record import verify_record
 from protocol.recount import class_floor, rare_classes
+from protocol.rest import HEAD
 from protocol.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
 
 _RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
+_MATERIAL, _DOCUMENT = "material.bin", ".document.safetensors"
 TRANSCRIPT = "transcript.json"
 
 
@@ -43,26 +49,62 @@ class Result:
     Attributes:
         evidence: the signed history of the round.
         record: what the coordinator signed about the result.
-        weights_file: the safetensors file as it came.
+        weights_file: the head's safetensors file as it came; None where the round ends in no head.
         evictions: proofs against the survivors that the sum is without; None where it is of all of them.
         transcript_file: what was said in the round; None where it was not fetched.
+        documents: what is published beside the head, by name, as it came.
+        material: what the round's question rested on; None for nothing.
     """
 
     evidence: Evidence
     record: ResultRecord
-    weights_file: bytes
+    weights_file: bytes | None
     evictions: Evictions | None = None
     transcript_file: bytes | None = None
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    material: bytes | None = None
 
     @property
     def weights(self) -> Floats:
-        """(dim, C) float64, for features of length 1: scores = z @ weights + bias."""
-        return self._tensors["weights"]
+        """(dim, C) float64, for features of length 1: scores = z @ weights + bias; of other heads for what they map features to."""
+        return self.calibrated.head.weights
 
     @property
     def bias(self) -> Floats | None:
         """(C,) float64; None without one."""
-        return self._tensors.get("bias")
+        return self.calibrated.head.bias
+
+    @cached_property
+    def calibrated(self) -> Calibrated:
+        """The head of whatever kind, which answers no class without records, with its temperature, if it was found.
+
+        Raises:
+            Misuse: the round ended in no head.
+            PeerFault: result-mismatch where the file holds none.
+        """
+        if self.weights_file is None:
+            raise Misuse(f"a {self.record.statistic} round ends in no head: see `arrays` of its documents")
+        return calibrated_in(self.weights_file).without(self.unanswered)
+
+    def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
+        """The arrays of a document that the record names; Misuse where it names none such."""
+        return tensors_of(self._document(name))
+
+    def notes(self, name: str) -> dict[str, Any]:
+        """What a document says beside its arrays; Misuse as `arrays`."""
+        return notes_of(self._document(name))
+
+    def head(self, name: str) -> Calibrated:
+        """Another head that follows from the same sums, such as "lda", where the round publishes it; Misuse as `arrays`."""
+        return calibrated_in(self._document(name)).without(self.unanswered)
+
+    def _document(self, name: str) -> bytes:
+        if name not in self.documents:
+            there = ", ".join(self.documents) or "none"
+            raise Misuse(
+                f"the round publishes no {name} beside its head, but {there}: ask for it when it is opened"
+            )
+        return self.documents[name]
 
     @property
     def unanswered(self) -> tuple[int, ...]:
@@ -75,11 +117,16 @@ class Result:
         Raises:
             CalibrationError: features of another shape or type, or without direction.
         """
-        matrix = as_features(features, self.weights.shape[0])
-        check_rows(matrix, normalise=True)
-        found: Floats = unit_rows(matrix)[0] @ self.weights + (0.0 if self.bias is None else self.bias)
-        found[:, list(self.unanswered)] = -np.inf  # zeros would beat every negative score
-        return found
+        return self.calibrated.scores(features)
+
+    def probabilities(self, features: npt.ArrayLike) -> Floats:
+        """(n, C) probabilities at the temperature that a reliability round has found, or at 1 before one.
+
+        Raises:
+            CalibrationError: as `scores`.
+        """
+        head, found = self.calibrated.head, self.calibrated.temperature
+        return head.probabilities(features, temperature=found or 1.0, normalise=head.scales)
 
     def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """(n,) labels as the members numbered them; never a class that was withheld."""
@@ -126,9 +173,9 @@ class Result:
         4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
         5. the classes withheld are those that the counts it states leave below the floor (result-mismatch);
-        6. the weights file's digest, then its tensors' names, types, shapes and finiteness, and that what the record says of classes
-           is of those that the head has: a count for each, and zeros for each that it cannot answer, which leaves some
-           (result-mismatch);
+        6. the digests of the weights file and the other documents, then that the head is one that the terms ask for, of their
+           dimensions, and finite; and that what the record says of classes is of those that the head has: a count for each, and
+           zeros for each that it cannot answer, which leaves some (result-mismatch);
         7. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
            it (`replayed`).
 
@@ -145,25 +192,35 @@ class Result:
         if self.certificate.void:
             raise _mismatch("the certificate says that the attempt ended without a sum")
         verify_record(self.record, self.evidence.roster.coordinator)
-        for field, expected in self._expected().items():
-            seen = getattr(self.record, field)
+        for each, expected in self._expected().items():
+            seen = getattr(self.record, each)
             if seen != expected:
-                raise _mismatch(f"{field} is {seen} in the record, {expected} follows from the certificate")
+                raise _mismatch(f"{each} is {seen} in the record, {expected} follows from the certificate")
         named = tuple((view.member, view.digest) for view in self.record.survivors)
         if named != tuple((s.member, s.digest.hex()) for s in self.certificate.survivors):
             raise _mismatch("the record names other survivors than the certificate")
         self._check_dropped()
         self._check_evicted()
         self._check_rare()
-        if self.record.records > self.evidence.opening.terms.records_max:
+        self._check_noise()
+        if self.record.noise == "none" and self.record.records > self.evidence.opening.terms.records_max:
             raise _mismatch(f"{self.record.records} records are more than the terms admit")
-        if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
-            raise _mismatch("the weights file is not the one that the record names")
-        self._check_tensors()
-        self._check_classes()
+        self._check_files()
         if self.record.transcript is None:
             raise _mismatch("the record names no transcript")
         _ = self.verdict
+
+    def _check_files(self) -> None:
+        if _digest(self.weights_file) != self.record.weights_sha256:
+            raise _mismatch("the weights file is not the one that the record names")
+        documents = {view.name: view.sha256 for view in self.record.documents}
+        if {name: _digest(content) for name, content in self.documents.items()} != documents:
+            raise _mismatch("the documents are not those that the record names")
+        if self.weights_file is not None:
+            self._check_tensors()
+            self._check_classes()
+        elif terms_question(self.evidence.attempt, self.material).has_head:
+            raise _mismatch("the record names no weights, and the terms ask for a head")
 
     def _check_dropped(self) -> None:
         context, members = self.evidence.attempt.context, set(self.evidence.attempt.members)
@@ -183,6 +240,17 @@ class Result:
             raise _mismatch(f"no proof for each of the evicted, {', '.join(evicted) or 'who are none'}")
         for proof in proofs:
             check_proof(attempt, self.certificate, proof)
+
+    def _check_noise(self) -> None:
+        """What the record promises is what terms and manifest come to (result-mismatch)."""
+        mechanism = terms_mechanism(self.evidence.attempt)
+        view = self.record.noise
+        if (mechanism is None) != (view == "none"):
+            raise _mismatch("the record says of noise what the terms do not")
+        if mechanism is not None and not isinstance(view, str):
+            expected = mechanism.mu_round, mechanism.epsilon(view.delta), mechanism.honest
+            if (view.mu, view.epsilon, view.shares) != expected:
+                raise _mismatch("the record promises other noise than the terms come to")
 
     def _check_rare(self) -> None:
         terms, manifest, rare = self.evidence.opening.terms, self.evidence.manifest, self.record.rare
@@ -206,7 +274,10 @@ class Result:
             raise _mismatch(
                 f"the record names classes {unanswered} that the head cannot answer, of {classes}"
             )
-        if any(tensor[..., unanswered].any() for tensor in self._tensors.values()):
+        columns = [self.weights] if self.bias is None else [self.weights, self.bias]
+        # A class's Gaussian that is missing costs a logistic head its column's use, not its numbers.
+        linear = type(self.calibrated.head) is Head
+        if linear and any(tensor[..., unanswered].any() for tensor in columns):
             raise _mismatch(f"the head scores classes {unanswered}, of which there are no records in the sum")
 
     def check_counts(self, history: History) -> None:
@@ -224,7 +295,12 @@ class Result:
         """Write the result beside its evidence, for `load`; every file has mode 0600, none holds a secret."""
         home = Path(folder)
         self.evidence.save(home)
-        write_durably(home / _WEIGHTS, self.weights_file)
+        if self.weights_file is not None:
+            write_durably(home / _WEIGHTS, self.weights_file)
+        for name, content in self.documents.items():
+            write_durably(home / f"{name}{_DOCUMENT}", content)
+        if self.material is not None:
+            write_durably(home / _MATERIAL, self.material)
         if self.evictions is not None:
             write_durably(home / _EVICTIONS, self.evictions.to_bytes())
         if self.transcript_file is not None:
@@ -253,7 +329,13 @@ class Result:
             evictions = Evictions.from_bytes(raw) if raw is not None else None
             kept = home / TRANSCRIPT
             transcript = kept.read_bytes() if kept.exists() else None
-            return cls(evidence, record, (home / _WEIGHTS).read_bytes(), evictions, transcript)
+            weights = (home / _WEIGHTS).read_bytes() if record.weights_sha256 is not None else None
+            documents = {
+                view.name: (home / f"{view.name}{_DOCUMENT}").read_bytes() for view in record.documents
+            }
+            rests = material_digest(evidence.opening.terms) is not None
+            material = (home / _MATERIAL).read_bytes() if rests else None
+            return cls(evidence, record, weights, evictions, transcript, documents, material)
         except (OSError, ValidationError, PeerFault) as error:
             why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
             raise StateError(
@@ -278,38 +360,48 @@ class Result:
             "withheld": terms.withheld,
         }
 
-    @cached_property
-    def _tensors(self) -> dict[str, Floats]:
-        return tensors_of(self.weights_file)
-
     def _check_tensors(self) -> None:
-        check_tensors(self.evidence.opening.terms, self._tensors)
+        assert self.weights_file is not None
+        if self.material is not None:
+            check_material(self.evidence.opening.terms, self.material)
+        check_head(terms_question(self.evidence.attempt, self.material), self.weights_file)
 
 
-def tensors_of(weights_file: bytes) -> dict[str, Floats]:
-    """The tensors in a weights file; PeerFault(result-mismatch) where it is none."""
+def tensors_of(content: bytes) -> dict[str, npt.NDArray[Any]]:
+    """The arrays in a safetensors file; PeerFault(result-mismatch) where it is none."""
     try:
-        tensors: dict[str, Floats] = load(weights_file)
+        arrays: dict[str, npt.NDArray[Any]] = load(content)
     except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
-        raise _mismatch(f"the weights are no safetensors file: {error}") from error
-    return tensors
+        raise _mismatch(f"this is no safetensors file: {error}") from error
+    return arrays
 
 
-def check_tensors(terms: Terms, tensors: dict[str, Floats]) -> None:
-    """Refuse tensors of other names, shapes or types than the terms ask for, or not finite (result-mismatch)."""
+def notes_of(content: bytes) -> dict[str, Any]:
+    """What a safetensors file says beside its arrays; PeerFault(result-mismatch) where that is no object."""
     try:
-        shapes = {block.name: block.shape for block in Layout.from_bytes(terms.layout).blocks}
-        rows, classes = shapes["U"]
-    except (CalibrationError, KeyError, ValueError) as error:
-        raise _mismatch(f"the terms' layout is not one of classifier statistics: {error}") from error
-    bias = terms.statistic == "ffc-bias"
-    expected = {"weights": (rows - bias, classes)} | ({"bias": (classes,)} if bias else {})
-    seen = {name: tensor.shape for name, tensor in tensors.items()}
-    if seen != expected:
-        raise _mismatch(f"the weights file holds {seen}, the terms ask for {expected}")
-    for name, tensor in tensors.items():
-        if tensor.dtype != np.float64 or not np.isfinite(tensor).all():
-            raise _mismatch(f"{name} is not finite float64")
+        return notes_in(content, HEAD)
+    except CalibrationError as error:
+        raise _mismatch(str(error)) from error
+
+
+def calibrated_in(content: bytes) -> Calibrated:
+    """The head in its file; PeerFault(result-mismatch) where it is none."""
+    try:
+        return Calibrated.of(tensors_of(content), notes_of(content))
+    except CalibrationError as error:
+        raise _mismatch(f"the weights file holds no head: {error}") from error
+
+
+def check_head(asked: Question, content: bytes) -> None:
+    """Refuse a head of another kind or of other dimensions than the terms ask for, or not finite (result-mismatch)."""
+    try:
+        asked.check_head(calibrated_in(content).head)
+    except CalibrationError as error:
+        raise _mismatch(str(error)) from error
+
+
+def _digest(content: bytes | None) -> str | None:
+    return None if content is None else hashlib.sha256(content).hexdigest()
 
 
 def _mismatch(detail: str) -> PeerFault:

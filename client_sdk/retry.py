@@ -3,6 +3,7 @@
 Every request of the protocol may be repeated: what it carries is stored before it is sent and never changes.
 """
 
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 
 from pydantic import ValidationError
@@ -10,7 +11,9 @@ from pydantic import ValidationError
 from client_sdk.effects import Flow, Pause, Request, Response, Unreached
 from client_sdk.errors import UnexpectedAnswer, Unreachable, fault_of
 from client_sdk.progress import Progress, Reporter, Step
+from client_sdk.signing import Signer
 from client_sdk.surroundings import Surroundings
+from protocol.causes import Cause
 from protocol.rest import Problem
 
 RETRIED = frozenset({429, 502, 503, 504})
@@ -24,10 +27,14 @@ class Caller:
         patience_s: how long one request is tried again, counted from its first failure.
         surroundings: clocks and jitter.
         report: is told about every retry.
+        signer: signs every request; None where nothing is asked that takes a signature.
     """
 
-    def __init__(self, patience_s: float, surroundings: Surroundings, report: Reporter) -> None:
+    def __init__(
+        self, patience_s: float, surroundings: Surroundings, report: Reporter, signer: Signer | None = None
+    ) -> None:
         self._patience_s, self._surroundings, self._report = patience_s, surroundings, report
+        self._signer = signer
 
     def call(self, request: Request) -> Flow[Response]:
         """Send a request until it is answered.
@@ -41,10 +48,11 @@ class Caller:
             UnexpectedAnswer: it refused in no way that this release can read.
         """
         began_s, tries = self._surroundings.monotonic_s(), 0
+        request = replace(request, signer=self._signer)
         while True:
             answer: Response | Unreached = yield request
             tries += 1
-            if isinstance(answer, Response) and answer.status not in RETRIED:
+            if isinstance(answer, Response) and not _again(answer):
                 return _accepted(request, answer)
             spent_s = self._surroundings.monotonic_s() - began_s
             if tries == 1:
@@ -80,6 +88,14 @@ class Caller:
             return parsedate_to_datetime(value).timestamp() - self._surroundings.now_s()
         except ValueError:
             return 0.0
+
+
+def _again(answer: Response) -> bool:
+    """Whether to ask again: also where a proxy sent a request twice and only the second's answer came, which a new signature mends."""
+    if answer.status in RETRIED:
+        return True
+    problem = _problem(answer) if answer.status >= 400 else None
+    return problem is not None and problem.cause == Cause.REQUEST_REPLAYED
 
 
 def _accepted(request: Request, answer: Response) -> Response:

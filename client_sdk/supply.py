@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from calibration import ClassIndicator, FeaturesLattice, FFCStatistics, indicator_classes
-from calibration.errors import CalibrationError
+from calibration import ClassIndicator, FeaturesLattice, FFCStatistics, SumsLattice, indicator_classes
+from calibration.collected import Collected
+from calibration.errors import CalibrationError, ShapeMismatch
 from calibration.layout import Layout
-from calibration.layouts import ffc_dimensions
+from calibration.questions import Question
+from client_sdk.asked import terms_lattice, terms_question
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.offer import Offer, Statistics, terms_lattice
+from client_sdk.offer import Offer, Statistics
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.messages import Family
@@ -25,6 +27,7 @@ class Wanted:
         bias: whether a constant feature stands last.
         lattice: to accumulate integers on; None for float64.
         withheld: classes to leave out, because few members hold them.
+        question: what is asked; None for FFC or an indicator.
     """
 
     classes: int
@@ -32,22 +35,45 @@ class Wanted:
     bias: bool = False
     lattice: FeaturesLattice | None = None
     withheld: tuple[int, ...] = ()
+    question: Question | None = None
 
     @classmethod
-    def of(cls, attempt: Attempt) -> "Wanted":
-        """Read the terms; PeerFault(terms-refused) for a layout of anything else."""
+    def of(cls, attempt: Attempt, material: bytes | None = None) -> "Wanted":
+        """Read the terms; PeerFault(terms-refused) for those of no question."""
         terms = attempt.opening.terms
-        bias = terms.statistic == "ffc-bias"
-        try:
-            layout = Layout.from_bytes(terms.layout)
-            if terms.family == Family.INDICATOR:
-                return cls(indicator_classes(layout))
-            dim, classes = ffc_dimensions(layout, bias=bias)
-        except CalibrationError as error:
-            raise PeerFault(Cause.TERMS_REFUSED, str(error), ["coordinator"]) from error
-        lattice = terms_lattice(attempt)
-        return cls(
-            classes, dim, bias, lattice if isinstance(lattice, FeaturesLattice) else None, terms.withheld
+        if terms.family == Family.INDICATOR:
+            try:
+                return cls(indicator_classes(Layout.from_bytes(terms.layout)))
+            except CalibrationError as error:
+                raise PeerFault(Cause.TERMS_REFUSED, str(error), ["coordinator"]) from error
+        asked, lattice = terms_question(attempt, material), terms_lattice(attempt)
+        own = lattice if isinstance(lattice, FeaturesLattice) else None
+        return cls(asked.classes, asked.dim, asked.bias, own, terms.withheld, asked)
+
+    def collect(self, *, normalise: bool = False, dim: int | None = None) -> FFCStatistics | Collected:
+        """Empty statistics as the round asks for them: `update` them with one's records, batch by batch.
+
+        Args:
+            normalise: accept rows of any length.
+            dim: features per record, for an indicator round.
+
+        Raises:
+            CalibrationError: terms or material that do not fit the question; an indicator round without `dim`.
+        """
+        if self.question is not None:
+            # Sums of real numbers are encoded as they leave: any sums lattice will do.
+            lattice = self.lattice or SumsLattice()
+            return Collected(self.question, lattice, withheld=self.withheld, normalise=normalise)
+        size = self.dim if dim is None else dim
+        if size is None:
+            raise ShapeMismatch("this round asks which classes are held, of features of any size: pass dim")
+        return FFCStatistics(
+            size,
+            self.classes,
+            bias=self.bias,
+            normalise=normalise,
+            lattice=self.lattice,
+            withheld=self.withheld,
         )
 
 
@@ -69,17 +95,10 @@ class Records:
     labels: Any
     normalise: bool = False
 
-    def __call__(self, wanted: Wanted) -> FFCStatistics:
+    def __call__(self, wanted: Wanted) -> FFCStatistics | Collected:
         """The statistics; CalibrationError where the records do not fit."""
-        dim = self.features.shape[1] if wanted.dim is None else wanted.dim
-        statistics = FFCStatistics(
-            dim,
-            wanted.classes,
-            bias=wanted.bias,
-            normalise=self.normalise,
-            lattice=wanted.lattice,
-            withheld=wanted.withheld,
-        )
+        own = self.features.shape[1] if wanted.dim is None else wanted.dim
+        statistics = wanted.collect(normalise=self.normalise, dim=own)
         statistics.update(self.features, self.labels)
         return statistics
 
@@ -113,13 +132,13 @@ class Supply:
             raise Misuse("a lineage needs a name, such as the data set's and its year's")
         return cls(source if callable(source) else Offer.of(source, lineage, key), lineage, key)
 
-    def offer(self, attempt: Attempt) -> Offer:
-        """What goes into this round; Misuse where the statistics cannot say which classes they hold, and as the maker."""
+    def offer(self, attempt: Attempt, material: bytes | None = None) -> Offer:
+        """What goes into this round, given what the coordinator published beside its opening; Misuse where the statistics cannot say which classes they hold, and as the maker."""
         counting = attempt.opening.terms.family == Family.INDICATOR
         made = (
             self.maker
             if isinstance(self.maker, Offer)
-            else Offer.of(self.maker(Wanted.of(attempt)), self.name, self.key)
+            else Offer.of(self.maker(Wanted.of(attempt, material)), self.name, self.key)
         )
         return replace(made, statistics=_indicator(made.statistics)) if counting else made
 
@@ -127,7 +146,7 @@ class Supply:
 def _indicator(statistics: Statistics) -> ClassIndicator:
     if isinstance(statistics, ClassIndicator):
         return statistics
-    if not isinstance(statistics, FFCStatistics):
+    if not isinstance(statistics, FFCStatistics | Collected):
         raise Misuse(
             "this round counts how many members hold each class, and these statistics cannot say: pass FFCStatistics, or Records"
         )

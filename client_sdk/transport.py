@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, closing
 from typing import Any, TypeVar
 
 import httpx
@@ -17,6 +18,7 @@ import httpx
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together, Unreached
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from protocol.causes import Cause
+from protocol.request_signature import Target
 
 T = TypeVar("T")
 
@@ -92,7 +94,7 @@ class BlockingDriver:
 
     def _send(self, request: Request) -> Response | Unreached:
         try:
-            with self._client.stream(**_arguments(request)) as answer:
+            with closing(self._client.send(_sent(self._client, request), stream=True)) as answer:
                 body = bytearray()
                 for piece in answer.iter_bytes():
                     _extend(body, piece, request)
@@ -174,7 +176,7 @@ class AsyncDriver:
 
     async def _send(self, request: Request) -> Response | Unreached:
         try:
-            async with self._client.stream(**_arguments(request)) as answer:
+            async with aclosing(await self._client.send(_sent(self._client, request), stream=True)) as answer:
                 body = bytearray()
                 async for piece in answer.aiter_bytes():
                     _extend(body, piece, request)
@@ -230,15 +232,21 @@ def _tls(verify: bool | str, cert: ClientCertificate | None) -> ssl.SSLContext: 
     return context
 
 
-def _arguments(request: Request) -> dict[str, Any]:
-    return {
-        "method": request.method,
-        "url": request.path,
-        "params": dict(request.params) or None,
-        "content": request.body or None,
-        "headers": dict(request.headers),
-        "timeout": httpx.Timeout(READ_S + request.wait_s, connect=CONNECT_S),
-    }
+def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.Request:
+    """The request as it goes out, signed over what stands on the wire."""
+    built = client.build_request(
+        request.method,
+        request.path,
+        params=dict(request.params) or None,
+        content=request.body or None,
+        headers=dict(request.headers),
+        timeout=httpx.Timeout(READ_S + request.wait_s, connect=CONNECT_S),
+    )
+    if request.signer is not None:
+        path, _, query = built.url.raw_path.decode("ascii").partition("?")
+        target = Target(request.method, built.headers["host"].lower(), path, query)
+        built.headers.update(request.signer.headers(target, request.body))
+    return built
 
 
 def _extend(body: bytearray, piece: bytes, request: Request) -> None:

@@ -5,16 +5,20 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from calibration.privacy import MemberNoise
+from client_sdk.asked import mu_of, terms_lattice, terms_mechanism
 from client_sdk.effects import Flow, compute, together
 from client_sdk.errors import Misuse
-from client_sdk.offer import Offer, Statistics, terms_lattice
+from client_sdk.offer import Offer, Statistics
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.session import Session
 from client_sdk.spool import Spool
 from protocol.attempt import Attempt
+from protocol.codec import SecretBytes
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperUpload
 from protocol.helpers.sealing import HelperSealing
+from protocol.keystream import SEED_BYTES, Keystream
 from protocol.member import MemberPhase, Opened
 from protocol.messages import Upload
 from protocol.rest import UploadView
@@ -50,7 +54,8 @@ def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[
     phase, _ = opened.uploaded(upload, own_shares)
     # The ledger and the chunks first, then the phase: a stored upload is accounted for, and can always be sent whole.
     family = opened.opening.terms.family.value
-    yield from compute(partial(session.store.lineages.use, offer, family, attempt.context))
+    charged = mu_of(attempt)
+    yield from compute(partial(session.store.lineages.use, offer, family, attempt.context, charged=charged))
     session.hold(opened.opening.cohort, opened, phase, round_id)
     return phase
 
@@ -62,19 +67,49 @@ def fill(
     spool: Spool,
     statistics: Statistics,
 ) -> Flow[None]:
-    """Mask chunk by chunk into an empty spool; Misuse where the vector is not of the terms' length."""
+    """Add noise, if the terms ask for it, and mask, chunk by chunk into an empty spool.
+
+    Raises:
+        Misuse: the vector is not of the terms' length.
+    """
     terms = attempt.opening.terms
     spool.begin()
-    vector = yield from compute(partial(statistics.vector, terms_lattice(attempt)))
-    if vector.shape != (terms.elements,):
-        raise Misuse(f"the statistics' vector has shape {vector.shape}, their layout says otherwise")
+    pieces = yield from compute(partial(statistics.pieces, terms_lattice(attempt), terms.chunk_elements))
+    noise, done = _noise(session, attempt), 0
     for index in range(attempt.chunks):
-        values = vector[index * terms.chunk_elements : (index + 1) * terms.chunk_elements]
-        yield from compute(partial(_keep, sealing, spool, index, values))
+        values = yield from compute(partial(next, pieces, None))
+        size = attempt.chunk_elements(index)
+        if values is None or values.shape != (size,):
+            seen = "none" if values is None else values.shape
+            raise Misuse(
+                f"the statistics' vector has {seen} for the {size} elements from {done} on that their layout has"
+            )
+        yield from compute(partial(_keep, sealing, spool, index, values, noise))
+        done += size
         session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
+    if (yield from compute(partial(next, pieces, None))) is not None:
+        raise Misuse(f"the statistics' vector goes on after the {done} elements that their layout has")
 
 
-def _keep(sealing: Sealing | HelperSealing, spool: Spool, index: int, values: npt.NDArray[np.int64]) -> None:
+def _noise(session: Session, attempt: Attempt | HelperAttempt) -> MemberNoise | None:
+    """This upload's share of the noise, of a seed that is used for nothing else and kept nowhere."""
+    mechanism = terms_mechanism(attempt)
+    if mechanism is None:
+        return None
+    seed = SecretBytes(session.surroundings.random_bytes(SEED_BYTES))
+    return MemberNoise(mechanism.layout, mechanism.shares, Keystream(seed))
+
+
+def _keep(
+    sealing: Sealing | HelperSealing,
+    spool: Spool,
+    index: int,
+    values: npt.NDArray[np.int64],
+    noise: MemberNoise | None,
+) -> None:
+    if noise is not None:
+        values = values.copy()  # a view of the statistics, which another round may ask for again
+        noise.add_to(values)
     spool.write(index, sealing.chunk(values))
 
 

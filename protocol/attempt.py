@@ -6,6 +6,7 @@ from functools import cached_property
 from typing import Annotated
 
 from protocol.causes import Cause
+from protocol.chunked import Chunked
 from protocol.codec import Nested, Struct
 from protocol.errors import PeerFault
 from protocol.graph import Graph
@@ -22,12 +23,12 @@ from protocol.messages import (
     Report,
     Roster,
     Survivor,
+    Terms,
     UploadHeader,
     cohort_id,
     extend_chain,
 )
 from protocol.parameters import HONEST_MIN, Quorum
-from protocol.ring import Ring
 from protocol.sizing import Assumptions, Sizes, size
 from protocol.tags import Tag, hash_fields
 
@@ -151,7 +152,7 @@ def check_cards(roster: Roster, cards: Cards) -> None:
         raise PeerFault(Cause.DUPLICATE, "an X25519 key stands twice in the cohort")
 
 
-class Attempt(Struct):
+class Attempt(Chunked, Struct):
     """One secure sum under fixed terms. Everything else about it follows from these three messages."""
 
     roster: Annotated[Roster, Nested(Roster)]
@@ -199,19 +200,9 @@ class Attempt(Struct):
         return {member: place for place, member in enumerate(self.decryptors)}
 
     @property
-    def ring(self) -> Ring:
-        """The ring of the terms."""
-        return Ring(self.opening.terms.ring_bits)
-
-    @property
-    def chunks(self) -> int:
-        """Chunks in a vector."""
-        return -(-self.opening.terms.elements // self.opening.terms.chunk_elements)
-
-    def chunk_elements(self, index: int) -> int:
-        """Elements of chunk `index`: all alike but for a shorter last."""
-        terms = self.opening.terms
-        return min(terms.chunk_elements, terms.elements - index * terms.chunk_elements)
+    def terms(self) -> Terms:
+        """The opening's."""
+        return self.opening.terms
 
     @cached_property
     def graph(self) -> Graph:

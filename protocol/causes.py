@@ -115,6 +115,16 @@ class Cause(StrEnum):
     WRONG_PHASE = "wrong-phase", "the round is in a phase that does not take this message"
     MALFORMED_REQUEST = "malformed-request", "the request's path, query, headers or JSON body is not valid"
     UNAUTHORISED = "unauthorised", "the request carries no valid operator token"
+    REQUEST_UNSIGNED = "request-unsigned", "the request is not signed, or not as the profile has it"
+    REQUEST_FORGED = (
+        "request-forged",
+        "the request's signature does not verify under the key of whom it names",
+    )
+    REQUEST_REPLAYED = "request-replayed", "a request with this signer's nonce has been taken before"
+    CLOCK_SKEW = "clock-skew", "the request was signed for another time than the coordinator's clock shows"
+    DIGEST_MISMATCH = "digest-mismatch", "the body is not the one that its content-digest names"
+    FORBIDDEN = "forbidden", "whoever sends the request is known, and may not do this"
+    AUDIT_BROKEN = "audit-broken", "the audit log is not the one that was written"
     NOT_FOUND = "not-found", "there is no such federation, cohort, round or document"
     CONFLICT = "conflict", "the request contradicts what the coordinator already stores"
     UNAVAILABLE = "unavailable", "the coordinator cannot store or do this now; try again later"

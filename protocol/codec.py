@@ -263,6 +263,7 @@ class Struct:
     """A frozen dataclass whose annotations carry codecs; subclasses need no decorator."""
 
     def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
         dataclass(frozen=True, repr=False)(cls)
 
     @classmethod

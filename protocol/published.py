@@ -4,20 +4,37 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from protocol.rest import Hex32, MemberId, Model, ModeName, RoundId
+from protocol.rest import Hex32, MemberId, Model, ModeName, NoiseView, RoundId
 
 
 class SolutionView(Model):
-    """How the classifier head was solved."""
+    """How the classifier head was found.
 
-    ridge: float
-    grid: tuple[float, ...]
-    gcv: tuple[float | None, ...]
-    dof: float
-    condition: float
-    residual: float
-    rank: int
-    empty_classes: tuple[int, ...]
+    Attributes:
+        chosen_by: what chose λ, or found the head where it has none: "gcv", "given", "folds", "leave-one-out", "shrinkage",
+            "virtual features"; "" where the round has found no new head.
+        ridge: λ.
+        grid: the λ that were compared.
+        errors: by that criterion, at each.
+        empty_classes: of which there are no records in the sum.
+    """
+
+    chosen_by: str = "gcv"
+    ridge: float | None = None
+    grid: tuple[float, ...] = ()
+    errors: tuple[float | None, ...] = ()
+    dof: float | None = None
+    condition: float | None = None
+    residual: float | None = None
+    rank: int | None = None
+    empty_classes: tuple[int, ...] = ()
+
+
+class DocumentView(Model):
+    """Something that a round publishes beside its head."""
+
+    name: MemberId
+    sha256: Hex32
 
 
 class SurvivorView(Model):
@@ -66,9 +83,13 @@ class ResultRecord(Model):
         transcript: the head of the round's transcript (protocol §11); empty in the mode with helpers, which keeps none.
         outvoted: the helper whose sums two others contradict: it is false, or its machine is.
         rare: why those; None where the admin signed that rare classes are published.
+        records: how many are summed; under noise what the noisy sum itself says of it.
+        noise: what differential privacy is promised; "none" says that there is none.
+        weights_sha256: of the head's file; None where the round ends in no head.
+        documents: what it publishes beside it.
     """
 
-    format: Literal["veilsum-result/2"] = "veilsum-result/2"
+    format: Literal["veilsum-result/3"] = "veilsum-result/3"
     mode: ModeName = "members"
     round: RoundId
     federation: Hex32
@@ -87,9 +108,10 @@ class ResultRecord(Model):
     rare: RareView | None = None
     outvoted: tuple[MemberId, ...] = ()
     records: int
-    noise: Literal["none"] = "none"
-    weights_sha256: Hex32
+    noise: Literal["none"] | NoiseView = "none"
+    weights_sha256: Hex32 | None
     sums_sha256: Hex32
+    documents: tuple[DocumentView, ...] = ()
     transcript: Hex32 | None
     weights_error_bound: float | None
     solution: SolutionView
@@ -136,7 +158,7 @@ class CombinedRecord(Model):
     vectors: int
     records: int
     noise: Literal["none"] = "none"
-    weights_sha256: Hex32
+    weights_sha256: Hex32 | None
     sums_sha256: Hex32
     weights_error_bound: float | None
     solution: SolutionView

@@ -12,7 +12,6 @@ from protocol.due import due_secrets, secret_commitment
 from protocol.errors import PeerFault
 from protocol.merkle import Tree, verify
 from protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Survivor
-from protocol.tags import Tag, hash_fields
 from protocol.unmasking import Unmasking
 
 
@@ -93,11 +92,6 @@ def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
 def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:
     named = f"{entry.member}: {why}" if entry else why
     return PeerFault(Cause.DISCLOSURE_INVALID, named, ["coordinator"])
-
-
-def disclosure_request(context: bytes, member: str) -> bytes:
-    """What a member signs to be shown the disclosure, which is for members alone: with later stolen keys it would tell more."""
-    return hash_fields(Tag.DISCLOSURE, context, member.encode("ascii"))
 
 
 def class_floor(members: int, group_floor: int, margin: int | None = None) -> int:

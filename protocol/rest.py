@@ -12,23 +12,26 @@ from protocol.codec import NAME_PATTERN
 
 OCTETS = "application/octet-stream"
 PROBLEM = "application/problem+json"
-PROBLEM_BASE = "https://veilsum.org/problems/"
+PROBLEM_BASE = "/problems/"
+"""Relative to the coordinator that answers (RFC 9457 §3.1.1): it serves the page of each cause there."""
 SAFETENSORS = "application/x-safetensors"
 TRANSCRIPT_JSON = "application/vnd.veilsum.transcript+json"
 HEAD = "veilsum-head"
-"""Entry in the metadata of a head's file: as JSON, its classes without records, and those of them that were withheld."""
+"""Entry in the metadata of a head's file, or of another document: as JSON, what its arrays do not say, such as the head's form, its
+classes without records, and those of them that were withheld."""
 
 MAX_MESSAGE_BYTES = 64 << 20
 MAX_TRANSCRIPT_BYTES = 1 << 29
 MAX_DISCLOSURE_BYTES = 256 << 20
 MAX_WAIT_S = 60.0
-DIGEST_HEADER = "content-digest"
 VERSION_HEADER = "veilsum-version"
-SIGNATURE_HEADER = "veilsum-signature"
+REQUEST_ID_HEADER = "veilsum-request"
+"""Names an answer in the coordinator's log."""
 
 COORDINATOR = "/v1/coordinator"
 FEDERATION = "/v1/federations/{federation}"
 ROSTER = "/v1/federations/{federation}/roster"
+BUDGET = "/v1/federations/{federation}/budget"
 LEDGER = "/v1/federations/{federation}/ledger"
 COHORTS = "/v1/federations/{federation}/cohorts"
 COHORT = "/v1/cohorts/{cohort}"
@@ -37,6 +40,8 @@ CLOSE = "/v1/cohorts/{cohort}/close"
 MANIFEST = "/v1/cohorts/{cohort}/manifest"
 CARDS = "/v1/cohorts/{cohort}/manifest/{member}"
 ROUNDS = "/v1/cohorts/{cohort}/rounds"
+SCHEDULES = "/v1/cohorts/{cohort}/schedules"
+UNSCHEDULE = "/v1/schedules/{schedule}/remove"
 ROUND = "/v1/rounds/{round_id}"
 ROUND_EVENTS = "/v1/rounds/{round_id}/events"
 OPENING = "/v1/rounds/{round_id}/opening"
@@ -45,12 +50,15 @@ ANSWERS = "/v1/rounds/{round_id}/answers"
 UPLOAD = "/v1/rounds/{round_id}/uploads/{member}"
 CHUNK = "/v1/rounds/{round_id}/uploads/{member}/chunks/{index}"
 CANCEL = "/v1/rounds/{round_id}/cancel"
+EXTEND = "/v1/rounds/{round_id}/extend"
 CLOSING = "/v1/contexts/{context}/closing"
 REPORTS = "/v1/rounds/{round_id}/reports"
 LOST = "/v1/rounds/{round_id}/lost"
+MATERIAL = "/v1/rounds/{round_id}/material"
 RESULT = "/v1/rounds/{round_id}/result"
 WEIGHTS = "/v1/rounds/{round_id}/result/weights"
 SUMS = "/v1/rounds/{round_id}/result/sums"
+DOCUMENT = "/v1/rounds/{round_id}/result/documents/{name}"
 EVICTIONS = "/v1/rounds/{round_id}/result/evictions"
 TRANSCRIPT = "/v1/rounds/{round_id}/transcript"
 DISCLOSURE = "/v1/rounds/{round_id}/disclosure/{member}"
@@ -61,10 +69,16 @@ HELPERS = "/v1/federations/{federation}/helpers"
 HELPER_CARD = "/v1/federations/{federation}/helpers/{member}/card"
 HELPER_ROUNDS = "/v1/federations/{federation}/helpers/rounds"
 HELPER_CLOSING = "/v1/federations/{federation}/helpers/closings/{position}"
+AUDIT = "/v1/audit"
+TOKENS = "/v1/tokens"
+REVOKE = "/v1/tokens/{token}/revoke"
 HEALTH = "/healthz"
+READY = "/readyz"
+METRICS = "/metrics"
 
 HEX32_PATTERN = r"^[0-9a-f]{64}$"
 MEMBER_PATTERN = rf"^{NAME_PATTERN}$"
+SHORT_ID_PATTERN = r"^[0-9a-f]{8}$"
 ROUND_PATTERN = r"^[0-9a-f]{16}$"
 
 Hex32 = Annotated[str, Field(pattern=HEX32_PATTERN)]
@@ -120,6 +134,24 @@ class FederationView(Model):
     roster_version: int
     members: tuple[str, ...]
     cohorts: tuple[Hex32, ...]
+    rounds: tuple[RoundId, ...]
+
+
+class BudgetView(Model):
+    """What all noisy rounds of a federation together may say of one record.
+
+    Attributes:
+        mu: √Σμ² over the rounds.
+        epsilon: ε at δ that follows from it.
+        mu_budget: what the operator allows; None for no limit. A member's own ledger may allow less.
+        rounds: those that count, oldest first.
+    """
+
+    federation: Hex32
+    mu: float
+    epsilon: float
+    delta: float
+    mu_budget: float | None
     rounds: tuple[RoundId, ...]
 
 
@@ -186,16 +218,61 @@ class WindowsModel(Model):
     grace_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 15.0
 
 
-class RoundRequest(Model):
-    """Open a round of FFC statistics, or one that counts how many members hold each class.
+class NoiseRequest(Model):
+    """Differential privacy of one round: how much its sum may say about a record.
 
     Attributes:
-        statistic: "indicator" counts for each class how many members hold it; where rare classes are withheld such a round
-            comes first.
+        epsilon: ε of this round at δ; it sets μ.
+        delta: well below 1 / records.
+        neighbours: what is protected: a record's presence, or its content where it is known to be there.
+        nonnegative: no feature is below 0, as after a ReLU.
+    """
+
+    epsilon: Annotated[float, Field(gt=0, le=50, allow_inf_nan=False)]
+    delta: Annotated[float, Field(gt=0, le=0.1, allow_inf_nan=False)] = 1e-5
+    neighbours: Literal["add-remove", "replace"] = "add-remove"
+    nonnegative: bool = False
+
+
+class NoiseView(Model):
+    """What a round's noise promises.
+
+    Attributes:
+        mu: μ of Gaussian differential privacy, of the shares as they are.
+        epsilon: ε at δ that follows from it; by this project's own proof.
+        published_epsilon: the same by published theorems alone.
+        sigma: deviation on the sum, in units of features of length 1, that the promise rests on.
+        weight: w of U against V.
+        shares: how many members' shares the promise counts on, n_min − a.
+    """
+
+    mu: float
+    epsilon: float
+    delta: float
+    published_epsilon: float
+    sigma: float
+    weight: float
+    neighbours: Literal["add-remove", "replace"]
+    nonnegative: bool
+    shares: int
+
+
+Parameter = str | int | float | bool
+
+
+class RoundRequest(Model):
+    """Open a round that asks a question, or one that counts how many members hold each class.
+
+    Attributes:
+        statistic: the question, by its name; "indicator" counts for each class how many members hold it: where rare classes are
+            withheld such a round comes first.
+        parameters: of the question, by name.
+        rests_on: a finished round that the question rests on.
+        noise: differential privacy; None for an exact sum.
         dim: l, features of the extractor, without the bias; none in an indicator round.
         classes: C.
-        bias: append a constant feature.
-        lattice: how real numbers become integers.
+        bias: append a constant feature; with statistic "ffc" the same as "ffc-bias".
+        lattice: how real numbers become integers; None for the question's own.
         ring_bits: width of an element on the wire.
         records_max: N_max; None for the sum of the members' caps.
         extractor: digest of extractor and preprocessing, from the roster's list.
@@ -206,11 +283,14 @@ class RoundRequest(Model):
             sixth of the members.
     """
 
-    statistic: Literal["ffc", "indicator"] = "ffc"
+    statistic: Annotated[str, Field(pattern=MEMBER_PATTERN)] = "ffc"
+    parameters: Annotated[dict[str, Parameter], Field(max_length=16)] = Field(default_factory=dict)
+    rests_on: RoundId | None = None
+    noise: NoiseRequest | None = None
     dim: Annotated[int, Field(ge=1, le=65_535)] | None = None
     classes: Annotated[int, Field(ge=1, le=65_535)]
     bias: bool = False
-    lattice: Literal["sums", "features"] = "sums"
+    lattice: Literal["sums", "features"] | None = None
     ring_bits: Annotated[int, Field(ge=8, le=64)] = 48
     records_max: Annotated[int, Field(ge=1, le=1 << 48)] | None = None
     extractor: Hex32
@@ -229,8 +309,13 @@ class RoundRequest(Model):
     @model_validator(mode="after")
     def _check_dim(self) -> Self:
         if (self.dim is None) != (self.statistic == "indicator"):
-            raise ValueError("dim goes with FFC statistics, and an indicator round has none")
+            raise ValueError("dim goes with statistics of features, and an indicator round has none")
         return self
+
+    @property
+    def question(self) -> str:
+        """The statistic as terms name it."""
+        return "ffc-bias" if self.bias and self.statistic == "ffc" else self.statistic
 
 
 class HelperRoundRequest(RoundRequest):
@@ -280,6 +365,9 @@ class TermsView(Model):
         indicator: context of the indicator round that decided what is withheld.
         margin: r of that decision.
         withheld: classes left out of the statistics.
+        parameters: of the question.
+        rests_on: context of the round before.
+        noise: what is promised; None for an exact sum.
     """
 
     statistic: str
@@ -298,6 +386,9 @@ class TermsView(Model):
     indicator: Hex32 | None = None
     margin: int = 0
     withheld: tuple[int, ...] = ()
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
+    rests_on: Hex32 | None = None
+    noise: NoiseView | None = None
 
 
 class RoundView(Model):
@@ -372,3 +463,13 @@ class CancelRequest(Model):
     """Why the operator gives a round up; shown to everybody."""
 
     reason: Annotated[str, Field(min_length=1, max_length=500)]
+
+
+class ExtendRequest(Model):
+    """More time for the phase that a round is in.
+
+    Attributes:
+        deadline_s: its new deadline in Unix time: no earlier than the present one, before the terms' latest end.
+    """
+
+    deadline_s: Annotated[float, Field(gt=0, lt=1 << 48)]

@@ -50,7 +50,6 @@ class Tag(bytes, Enum):
     REPORT = b"veilsum/2/report\0"
     LOST = b"veilsum/2/lost\0"
     TRANSCRIPT = b"veilsum/2/transcript\0"
-    DISCLOSURE = b"veilsum/2/disclosure\0"
     HELPER_CARD = b"veilsum/2/helper-card\0"
     HELPER_MANIFEST = b"veilsum/2/helper-manifest\0"
     HELPER_OPENING = b"veilsum/2/helper-opening\0"
@@ -61,6 +60,7 @@ class Tag(bytes, Enum):
     HELPER_DIGEST = b"veilsum/2/helper-digest\0"
     HELPER_RECEIPT = b"veilsum/2/helper-receipt\0"
     HELPER_VOTE = b"veilsum/2/helper-vote\0"
+    AUDIT = b"veilsum/2/audit\0"
     HELPER_SUMS = b"veilsum/2/helper-sums\0"
 
 

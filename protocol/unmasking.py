@@ -10,6 +10,7 @@ from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.keystream import Masks
 from protocol.packing import PackingError, add_packed
+from protocol.ring import Words
 
 
 class Unmasking:
@@ -54,8 +55,7 @@ class Unmasking:
             PeerFault: chunk-mismatch where a chunk is not packed as it should be.
         """
         ring = self._attempt.ring
-        elements = self._attempt.chunk_elements(index)
-        total = np.zeros(elements, ring.dtype)
+        total = np.zeros(self._attempt.chunk_elements(index), ring.dtype)
         seen = []
         for member, data in packed:
             try:
@@ -67,5 +67,17 @@ class Unmasking:
             seen.append(member)
         if sorted(seen) != sorted(self.survivors):
             raise Misuse("a sum takes one chunk of each survivor and no other")
+        return self.unmask(index, total)
+
+    def unmask(self, index: int, total: Words) -> npt.NDArray[np.int64]:
+        """Chunk `index` of the sum.
+
+        Args:
+            index: which chunk.
+            total: the survivors' chunks added up, of the ring's dtype; it is overwritten.
+
+        Returns:
+            int64, the chunk's elements in the ring's centred range.
+        """
         self._masks.apply(total, index * self._attempt.opening.terms.chunk_elements)
-        return ring.lift(total)
+        return self._attempt.ring.lift(total)

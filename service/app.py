@@ -6,20 +6,29 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 
-import structlog
 from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
-from protocol import rest
-from service import access, problems
+from service import keys, problems
+from service.access.gate import Gate
+from service.access.nonces import Nonces
+from service.access.tokens import Tokens
+from service.audit import Audit
 from service.coordinator import Coordinator
-from service.problems import declared
-from service.routes import combinations, federations, helpers, rounds
+from service.pages import acting, paths
+from service.pages import routes as pages
+from service.pages.rendering import problem_page
+from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
 from service.settings import Settings
 from service.shutdown import on_stop_signal
-from service.storage.blobs import FileBlobs
-from service.storage.database import Database
-from service.storage.folder import FolderLock, make_folder
+from service.storage.stores import opened
+from service.telemetry import logs
+from service.telemetry.looks import checks_of
+from service.telemetry.metrics import watch_loop
+from service.telemetry.readiness import Readiness
+from service.telemetry.refused import Refused
+from service.telemetry.requests import RequestTelemetry
+from service.telemetry.traces import tracing
 
 MAX_JSON_BYTES = 1 << 20
 
@@ -43,25 +52,30 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         chosen = settings or Settings()
-        folder = chosen.data_dir
         async with AsyncExitStack() as ending:
-            make_folder(folder)
-            ending.callback(FolderLock(folder).release)
-            database = Database(folder / "coordinator.sqlite3")
-            ending.push_async_callback(database.stop)
-            await database.start()
+            database, blobs = await ending.enter_async_context(opened(chosen))
+            key = keys.key_of(chosen)
+            await keys.claim(database, key)
             coordinator = Coordinator(
                 database,
-                FileBlobs(folder / "blobs"),
-                access.load_key(folder / "coordinator.key"),
+                blobs,
+                key,
                 now=now,
                 max_wait_s=chosen.max_wait_s,
                 resume_grace_s=chosen.resume_grace_s,
+                mu_budget=chosen.mu_budget,
             )
             app.state.coordinator = coordinator
-            app.state.token_hash = await access.token_hash(database, chosen.operator_token)
+            app.state.audit = Audit(database, key)
+            app.state.tokens = Tokens(database, now, chosen.operator_token)
+            await app.state.tokens.start()
+            app.state.gate = Gate(
+                Nonces(database, now), app.state.tokens, now, chosen.clock_skew_s, chosen.public_url
+            )
+            app.state.readiness = Readiness(checks_of(coordinator))
             await coordinator.load()
-            ending.push_async_callback(_ended, asyncio.create_task(coordinator.keeper.run()))
+            for task in (coordinator.keeper.run(), coordinator.follow(), watch_loop()):
+                ending.push_async_callback(_ended, asyncio.create_task(task))
             with on_stop_signal(coordinator.stop_waiting):
                 yield
             coordinator.stop_waiting()
@@ -73,19 +87,22 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         lifespan=lifespan,
         max_body_size=MAX_JSON_BYTES,
         redirect_slashes=False,
-        telemetry=None,
+        telemetry=tracing(),
     )
-    problems.install(app)
+    problems.install(app, problem_page)
+    app.state.refused = Refused()
+    app.add_middleware(RequestTelemetry)
     app.include_router(federations.router)
     app.include_router(rounds.router)
+    app.include_router(schedules.router)
     app.include_router(combinations.router)
     app.include_router(helpers.router)
-
-    @app.get(rest.HEALTH, tags=["health"], responses=declared())
-    async def health() -> dict[str, str]:
-        """Whether the process answers."""
-        return {"status": "ok"}
-
+    app.include_router(tokens.router)
+    app.include_router(audit.router)
+    app.include_router(health.router)
+    app.include_router(pages.router)
+    app.include_router(acting.router)
+    app.mount(paths.STATIC, pages.static)
     return app
 
 
@@ -95,11 +112,5 @@ async def _ended(task: asyncio.Task[None]) -> None:
         await task
 
 
-structlog.configure(
-    processors=[
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso"),
-        structlog.processors.JSONRenderer(),
-    ]
-)
+logs.configure()
 app = create_app()

@@ -1,10 +1,11 @@
 """A cohort in time: cards come in until all are there, the operator closes it, or its deadline passes."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Self
 
-from sqlalchemy import insert, update
+from sqlalchemy import select, update
 
 from protocol.attempt import cohort_sizes, colluders_assumed
 from protocol.causes import Cause
@@ -72,6 +73,8 @@ class Cohort:
         self.rounds: list[Round] = []
         self.watch = Watch(lambda: self.version)
         self._database, self._wake = database, wake
+        self._seen = 0
+        """How often the stored cohort had changed when it was last read."""
         self._lock = asyncio.Lock()
 
     def opened(self, round_: Round) -> None:
@@ -91,14 +94,36 @@ class Cohort:
             return sequence, number + 1
         return sequence + 1, 0
 
-    def restore(
-        self, stored: Iterable[KeyCard], manifest: Manifest | None, fault: Problem | None, not_before_s: float
-    ) -> None:
-        """Take up what storage holds; the cards were checked when they came."""
-        taken = {card.member: card for card in stored}
-        self.enrolling = replace(self.enrolling, cards=taken)
-        self.manifest, self.fault = manifest, fault
+    async def refresh(self) -> None:
+        """Take up what other processes have stored."""
+        if self.open and self._database.shared:
+            async with self._lock:
+                await self._catch_up()
+
+    async def load(self, not_before_s: float = 0.0) -> Self:
+        """Take up what storage holds; a deadline that passed while nobody ran waits a little for members."""
         self.deadline_s = max(self.deadline_s, not_before_s)
+        await self._catch_up()
+        return self
+
+    async def _catch_up(self) -> None:
+        async with self._database.reading() as connection:
+            row = (await connection.execute(select(cohorts).where(cohorts.c.id == self.id))).one()
+            if row.changes == self._seen:
+                return
+            stored = (
+                await connection.execute(select(cards.c.body).where(cards.c.cohort == self.id))
+            ).scalars()
+            taken = [KeyCard.from_bytes(body) for body in stored]  # checked when they came
+        self.enrolling = replace(self.enrolling, cards={card.member: card for card in taken})
+        self.manifest = Manifest.from_bytes(row.manifest) if row.manifest else None
+        self.fault = Problem.model_validate_json(row.fault) if row.fault else None
+        self._seen = row.changes
+        self._changed()
+
+    def _changed(self) -> None:
+        self.watch.notify()
+        self._wake()
 
     @property
     def roster(self) -> Roster:
@@ -116,6 +141,11 @@ class Cohort:
         return self.manifest is None and self.fault is None
 
     @property
+    def over(self) -> bool:
+        """Whether nobody changes it any more."""
+        return not self.open
+
+    @property
     def due_s(self) -> float | None:
         """When enrolment is to be closed, in Unix time; None once it is."""
         return self.deadline_s if self.open else None
@@ -123,26 +153,29 @@ class Cohort:
     async def receive(self, card: KeyCard, now_s: float) -> None:
         """Take a card durably; the last one forms the cohort."""
         async with self._lock:
-            after = self.enrolling.receive(card, now_s)
-            if after is self.enrolling:
-                return
-            if not self.open:
-                raise wrong_phase("enrolment in this cohort is closed: ask the operator for a new cohort")
-            await self._store(after, card)
+            while True:
+                after = self.enrolling.receive(card, now_s)
+                if after is self.enrolling:
+                    return
+                if not self.open:
+                    raise wrong_phase("enrolment in this cohort is closed: ask the operator for a new cohort")
+                if await self._store(after, card):
+                    return
+                await self._catch_up()
 
     async def close(self) -> None:
         """Form the cohort from the cards that came, or fail it for want of them."""
         async with self._lock:
-            if self.open:
-                await self._store(self.enrolling)
+            while self.open and not await self._store(self.enrolling):
+                await self._catch_up()
 
     async def advance(self, now_s: float) -> None:
         """Close enrolment if its time is up."""
         if now_s >= self.deadline_s:
             await self.close()
 
-    async def _store(self, after: Enrolling, card: KeyCard | None = None) -> None:
-        """Keep a card, or the end of enrolment, or both at once."""
+    async def _store(self, after: Enrolling, card: KeyCard | None = None) -> bool:
+        """Keep a card, or the end of enrolment, or both at once; False where another process has changed the cohort."""
         manifest, fault = None, None
         if card is None or after.complete:
             try:
@@ -150,24 +183,25 @@ class Cohort:
             except PeerFault as short:
                 fault = problem_of(short)
         async with self._database.transaction() as connection:
-            if card is not None:
-                # Again where an earlier commit went through although it was reported as failed.
-                await connection.execute(
-                    insert(cards)
-                    .prefix_with("OR REPLACE")
-                    .values(cohort=self.id, member=card.member, body=card.to_bytes())
-                )
-            await connection.execute(
+            changed = await connection.execute(
                 update(cohorts)
-                .where(cohorts.c.id == self.id)
+                .where(cohorts.c.id == self.id, cohorts.c.changes == self._seen)
                 .values(
+                    changes=self._seen + 1,
                     manifest=manifest.to_bytes() if manifest else None,
                     fault=fault.model_dump_json() if fault else None,
                 )
             )
+            if not changed.rowcount:
+                return False
+            if card is not None:
+                row = {"cohort": self.id, "member": card.member, "body": card.to_bytes()}
+                await self._database.put(connection, cards, row)
+            await self._database.announce(connection, self.id)
         self.enrolling, self.manifest, self.fault = after, manifest, fault
-        self.watch.notify()
-        self._wake()
+        self._seen += 1
+        self._changed()
+        return True
 
     def formed(self) -> Manifest:
         """The manifest; PeerFault(wrong-phase) while there is none."""

@@ -7,23 +7,24 @@ record from counting twice.
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load, save
 
-from calibration import CalibrationError, lattice_from
+from calibration import lattice_from
+from calibration.questions import kind
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Certificate
 from protocol.published import CombinedRecord, CombineRequest, PartView, ResultRecord
 from protocol.record import sign_record
+from service.asked import SUMS, WEIGHTS, asked_question, summed_of
 from service.problems import not_found
 from service.rounds import Round
-from service.solving import SUMS, WEIGHTS, error_bound, solution_view, solve, weights_file
-from service.storage.blobs import FileBlobs
+from service.solving import files_of, solution_view, solve
+from service.storage.blobs import Blobs
 
 SAME = ("statistic", "layout", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
 """Terms that the rounds of a combination share."""
@@ -38,7 +39,7 @@ def combination_id(request: CombineRequest) -> str:
 
 
 def combine(
-    rounds: Sequence[Round], request: CombineRequest, blobs: FileBlobs, key: SigningKey
+    rounds: Sequence[Round], request: CombineRequest, blobs: Blobs, key: SigningKey
 ) -> CombinedRecord:
     """Add up, check, solve, sign, and keep.
 
@@ -50,15 +51,18 @@ def combine(
     records = [round_.result() for round_ in rounds]
     terms = rounds[0].attempt.opening.terms
     _check_mode(rounds)
+    _check_combines(rounds)
     _check_alike(rounds)
     _check_apart(rounds)
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
     total = _total(rounds, records)
-    try:
-        statistics, solution = solve(replace(terms, ridges=request.ridges), total, vectors)
-    except CalibrationError as error:
-        raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
-    weights, sums = weights_file(solution, terms.withheld), save({"sum": total})
+    asked = asked_question(rounds[0].attempt, blobs)
+    summed = summed_of(rounds[0].attempt, vectors, request.ridges)
+    gathering = asked.gathering(summed.lattice)
+    gathering.take(0, total)
+    answer = solve(asked, gathering, summed)
+    weights, _ = files_of(answer, terms, None)
+    sums = save({"sum": total})
     name = combination_id(request)
     record = CombinedRecord(
         combination=name,
@@ -70,30 +74,31 @@ def combine(
         statistic=terms.statistic,
         extractor=terms.extractor.hex(),
         vectors=vectors,
-        records=statistics.records,
-        weights_sha256=hashlib.sha256(weights).hexdigest(),
+        records=answer.records,
+        weights_sha256=None if weights is None else hashlib.sha256(weights).hexdigest(),
         sums_sha256=hashlib.sha256(sums).hexdigest(),
-        weights_error_bound=error_bound(terms, solution, vectors),
-        solution=solution_view(solution),
+        weights_error_bound=answer.error_bound,
+        solution=solution_view(answer),
     )
     signed = sign_record(record, key)
     for part, data in ((WEIGHTS, weights), (SUMS, sums), (_RECORD, signed.model_dump_json().encode())):
-        blobs.put(f"combined/{name}/{part}", data)  # the record last: it stands for the whole
+        if data is not None:
+            blobs.put(f"combined/{name}/{part}", data)  # the record last: it stands for the whole
     return signed
 
 
-def stored_record(name: str, blobs: FileBlobs) -> CombinedRecord:
+def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
     """What `combine` kept; PeerFault(not-found)."""
     return CombinedRecord.model_validate_json(_stored(name, _RECORD, blobs))
 
 
-def stored_weights(name: str, blobs: FileBlobs) -> bytes:
+def stored_weights(name: str, blobs: Blobs) -> bytes:
     """The weights file; PeerFault(not-found)."""
     _stored(name, _RECORD, blobs)
     return _stored(name, WEIGHTS, blobs)
 
 
-def _stored(name: str, part: str, blobs: FileBlobs) -> bytes:
+def _stored(name: str, part: str, blobs: Blobs) -> bytes:
     try:
         return blobs.get(f"combined/{name}/{part}")
     except FileNotFoundError:
@@ -107,6 +112,16 @@ def _check_mode(rounds: Sequence[Round]) -> None:
             f"{', '.join(with_helpers)}: this release combines no rounds with helpers; their sums are in "
             "`/v1/rounds/ROUND/result/sums`",
         )
+
+
+def _check_combines(rounds: Sequence[Round]) -> None:
+    for round_ in rounds:
+        terms = round_.attempt.opening.terms
+        if not kind(terms.statistic).combines or terms.noise:
+            raise PeerFault(
+                Cause.TERMS_REFUSED,
+                f"round {round_.id}: the sums of {'noisy' if terms.noise else terms.statistic} rounds are not added up",
+            )
 
 
 def _check_alike(rounds: Sequence[Round]) -> None:

@@ -2,44 +2,46 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-import structlog
-from sqlalchemy import Row, func, insert, select
+from sqlalchemy import func, select
 
+from calibration import Layout
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator import Lost, Windows
+from protocol.coordinator import Lost
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Family, KeyCard, Ledger, LedgerException, Manifest, Opening
+from protocol.messages import Family, LedgerException, Opening
 from protocol.published import CombinedRecord, CombineRequest
 from protocol.rest import (
     MAX_WAIT_S,
     CohortRequest,
     HelperRoundRequest,
-    Problem,
+    ModeName,
     RoundRequest,
-    WindowsModel,
     round_name,
 )
-from protocol.transcript import Transcript
-from service import combining, counting, rare, solving
+from service import combining, counting, rare, solving, spending
+from service.catalogue import Catalogue
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
-from service.helping.opening import Helping, is_with_helpers, refuse_other_mode
+from service.helping.desk import Desk
+from service.helping.opening import Helping, refuse_other_mode
 from service.keeper import PAUSE_S, Chore, Keeper
-from service.modes import MembersMode, PairedSummands, Summands
+from service.modes import PairedSummands, Summands
 from service.preflight import terms_of
 from service.problems import not_found, problem_of
-from service.rounds import Round
-from service.storage.blobs import FileBlobs
+from service.resting import layout_of
+from service.rounds import Outcome, Round
+from service.schedules import Schedules
+from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.storage.tables import cards, cohorts, rounds
+from service.storage.leases import LEASE_S, Leases
+from service.storage.tables import cohorts
+from service.summing import Pieces
 from service.watch import Watch
-
-log = structlog.get_logger("veilsum.service")
 
 
 class Coordinator:
@@ -53,26 +55,31 @@ class Coordinator:
         max_wait_s: longest time that a long-poll is held.
         resume_grace_s: seconds after `load` in which no deadline passes.
         pause_s: before work that failed is tried again, at first.
+        lease_s: after which another process takes over the work of one that gives no sign of life.
+        mu_budget: most μ that a federation's noisy rounds may take together; None for no limit.
     """
 
     def __init__(
         self,
         database: Database,
-        blobs: FileBlobs,
+        blobs: Blobs,
         key: SigningKey,
         *,
         now: Callable[[], float] = time.time,
         max_wait_s: float = MAX_WAIT_S,
         resume_grace_s: float = 0.0,
         pause_s: float = PAUSE_S,
+        lease_s: float = LEASE_S,
+        mu_budget: float | None = None,
     ) -> None:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
-        self.cohorts: dict[str, Cohort] = {}
-        self.rounds: dict[str, Round] = {}
-        self.keeper = Keeper(self._chores, now, pause_s)
-        self.helping = Helping(database, blobs, self.keeper, self.federations)
-        self.stopping = False
+        self.keeper = Keeper(self._chores, now, pause_s, Leases(database, lease_s))
+        self.schedules = Schedules(self, database, self.keeper)
+        self.helping = Helping(database, blobs, self.keeper.wake, self.federations)
+        self.catalogue = Catalogue(database, blobs, key, self.federations, self.helping, self.keeper.wake)
+        self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
+        self.stopping, self.mu_budget = False, mu_budget
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
 
@@ -82,31 +89,30 @@ class Coordinator:
         """Open enrolment under the newest roster; PeerFault(cohort-too-small) where it could not form."""
         roster = await self.federations.roster(federation)
         await asyncio.to_thread(check_possible, roster, request)
-        async with self._opening, self.database.transaction() as connection:
-            taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
-            counter = (await connection.execute(taken)).scalar_one()
-            deadline_s = self.now() + request.enrol_s
-            cohort = Cohort(self.database, self.keeper.wake, roster, counter, request, deadline_s)
-            await connection.execute(
-                insert(cohorts).values(
-                    id=cohort.id,
-                    federation=federation,
-                    roster_version=roster.version_number,
-                    counter=counter,
-                    request=request.model_dump_json(),
-                    deadline_s=deadline_s,
-                )
-            )
-        self.cohorts[cohort.id] = cohort
+        taken = select(func.count()).select_from(cohorts).where(cohorts.c.federation == federation)
+        added = False
+        while not added:
+            async with self.database.transaction() as connection:
+                counter = (await connection.execute(taken)).scalar_one()
+                deadline_s = self.now() + request.enrol_s
+                name = Cohort(self.database, self.keeper.wake, roster, counter, request, deadline_s).id
+                row = {
+                    "id": name,
+                    "federation": federation,
+                    "roster_version": roster.version_number,
+                    "counter": counter,
+                    "request": request.model_dump_json(),
+                    "deadline_s": deadline_s,
+                    "changes": 0,
+                }
+                added = await self.database.add(connection, cohorts, row)  # not where another was first
+                await self.database.announce(connection, federation)
         self.keeper.wake()
-        return cohort
+        return await self.catalogue.cohort(name)
 
-    def cohort(self, cohort_id: str) -> Cohort:
-        """A cohort by its id; PeerFault(not-found)."""
-        try:
-            return self.cohorts[cohort_id]
-        except KeyError:
-            raise not_found("cohort") from None
+    async def cohort(self, cohort_id: str) -> Cohort:
+        """A cohort by its id, as it stands; PeerFault(not-found)."""
+        return await self.catalogue.cohort(cohort_id)
 
     # Rounds
 
@@ -118,113 +124,87 @@ class Coordinator:
                 one that was lost waits for the admin; card-expired, where no member would take part; terms-refused by
                 the preflight; exception-refused or bad-signature for an exception that members would refuse.
         """
-        cohort = self.cohort(cohort_id)
+        cohort = await self.cohort(cohort_id)
         manifest = cohort.formed()
+        federation = cohort.roster.federation.hex()
         async with self._opening:
-            federation = cohort.roster.federation.hex()
-            self._refuse_unsettled(federation)
-            refuse_other_mode(self.rounds.values(), federation, "members")
-            sequence, number = cohort.next_place
-            now_s = self.now()
-            _refuse_expired(cohort, now_s)
-            ledger = await self.federations.ledger(federation)
-            clauses = rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
-            opening = Opening.make(
-                self.key,
-                cohort=manifest.cohort,
-                sequence=sequence,
-                attempt=number,
-                links=ledger.links,
-                terms=terms_of(request, cohort.roster, manifest, now_s, clauses),
-                exceptions=_exceptions(request, cohort, sequence),
-            )
-            attempt = Attempt(cohort.roster, manifest, opening)
-            noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
-            round_ = self._round(attempt, request.windows, now_s, ledger, noted)
-            async with self.database.transaction() as connection:
-                await connection.execute(
-                    insert(rounds).values(
-                        id=round_.id,
-                        federation=federation,
-                        cohort=cohort_id,
-                        sequence=sequence,
-                        attempt=number,
-                        opening=opening.to_bytes(),
-                        windows=request.windows.model_dump_json(),
-                        opened_s=now_s,
-                    )
+            while True:
+                before = await self._check_free(federation, "members")
+                sequence, number = cohort.next_place
+                now_s = self.now()
+                _refuse_expired(cohort, now_s)
+                ledger = await self.federations.ledger(federation)
+                clauses = rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
+                layout = await self._layout(request, federation)
+                terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
+                spending.check(self.rounds.values(), federation, terms, self.mu_budget)
+                opening = Opening.make(
+                    self.key,
+                    cohort=manifest.cohort,
+                    sequence=sequence,
+                    attempt=number,
+                    links=ledger.links,
+                    terms=terms,
+                    exceptions=_exceptions(request, cohort, sequence),
                 )
-            self.rounds[round_.id] = round_
-            cohort.opened(round_)
-        self.keeper.wake()
-        return round_
+                attempt = Attempt(cohort.roster, manifest, opening)
+                if await self.catalogue.add(attempt, (sequence, number), request.windows, now_s, before):
+                    return await self.catalogue.round(round_name(attempt.context))
 
     async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:
         """Open the federation's next attempt with mask helpers.
 
         Raises:
             PeerFault: conflict while another round of the federation runs; ledger-refused where it has rounds in the members'
-                mode; cohort-too-small, weak-parameters or terms-refused as `Helping.open`.
+                mode; cohort-too-small, weak-parameters or terms-refused as `Helping.prepare`.
         """
         async with self._opening:
-            self._refuse_unsettled(federation)
-            refuse_other_mode(self.rounds.values(), federation, "helpers")
-            round_ = await self.helping.open(federation, request, self.key, self.now())
-            self.rounds[round_.id] = round_
-        self.keeper.wake()
-        return round_
+            while True:
+                before = await self._check_free(federation, "helpers")
+                now_s = self.now()
+                layout = await self._layout(request, federation)
+                assert layout is not None
+                attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
+                place = attempt.manifest.counter, 0
+                if await self.catalogue.add(attempt, place, request.windows, now_s, before):
+                    return await self.catalogue.round(round_name(attempt.context))
 
-    def round(self, round_id: str) -> Round:
-        """A round by its id; PeerFault(not-found)."""
-        try:
-            return self.rounds[round_id]
-        except KeyError:
-            raise not_found("round") from None
+    async def desk(self, federation: str) -> Desk:
+        """A federation's helpers, as they stand; PeerFault as `Helping.desk`."""
+        found = await self.helping.desk(federation)
+        if self.database.shared:
+            await self.catalogue.refresh(federation)
+        return found
 
-    def closed(self, context: str) -> Round:
+    async def _layout(self, request: RoundRequest, federation: str) -> Layout | None:
+        """What the request comes to, its material stored; None for an indicator round."""
+        if request.statistic == "indicator":
+            return None
+        before = None if request.rests_on is None else await self.round(request.rests_on)
+        return await asyncio.to_thread(layout_of, request, before, federation, self.blobs)
+
+    async def _check_free(self, federation: str, mode: ModeName) -> int:
+        """Refuse a round beside another, or in a federation of the other mode, as all processes know it; how many there were."""
+        await self.catalogue.refresh(federation)
+        known = [each for each in self.rounds.values() if each.attempt.roster.federation.hex() == federation]
+        _refuse_unsettled(known)
+        refuse_other_mode(known, federation, mode)
+        return len(known)
+
+    async def round(self, round_id: str) -> Round:
+        """A round by its id, as it stands; PeerFault(not-found)."""
+        return await self.catalogue.round(round_id)
+
+    async def closed(self, context: str) -> Round:
         """The round of a context; PeerFault(not-found)."""
-        found = self.rounds.get(round_name(bytes.fromhex(context)))
-        if found is None or found.attempt.context.hex() != context:
+        found = await self.catalogue.round(round_name(bytes.fromhex(context)), "context")
+        if found.attempt.context.hex() != context:
             raise not_found("context")
         return found
 
-    def _round(
-        self,
-        attempt: Attempt,
-        windows: WindowsModel,
-        opened_s: float,
-        ledger: Ledger,
-        noted: Transcript | None,
-    ) -> Round:
-        history = ledger.history[: len(attempt.opening.links)]
-        mode = MembersMode(attempt, Windows(**windows.model_dump()), history, noted, self.key)
-        return Round(self.database, self.blobs, self.keeper.wake, mode, opened_s)
-
-    def _refuse_unsettled(self, federation: str) -> None:
-        """One round after the other: what a set may be signed for depends on everything that was opened before."""
-        for round_ in self.rounds.values():
-            if round_.final is not None or round_.attempt.roster.federation.hex() != federation:
-                continue
-            if round_.view().state == Lost.name:
-                raise PeerFault(
-                    Cause.CONFLICT,
-                    f"round {round_.id} of this federation was lost and is not closed: wait for the decryptors' reports, "
-                    f"then let the admin sign over them with `veilsum round lost {round_.id} --folder ADMIN`",
-                )
-            if round_.mode.name == "helpers" and round_.due_s is None and round_.recovered is None:
-                raise PeerFault(
-                    Cause.CONFLICT,
-                    f"round {round_.id} of this federation is {round_.view().state} and waits for helpers to come back; or let "
-                    f"the admin close it with `veilsum round lost {round_.id} --folder ADMIN`",
-                )
-            raise PeerFault(
-                Cause.CONFLICT,
-                f"round {round_.id} of this federation is still {round_.view().state}: wait for its end, or cancel it",
-            )
-
     async def combine(self, federation: str, request: CombineRequest) -> CombinedRecord:
         """Add up the sums of finished rounds of a federation; PeerFault(not-found), or as `combining.combine`."""
-        rounds_ = [self.round(name) for name in dict.fromkeys(request.rounds)]
+        rounds_ = [await self.round(name) for name in dict.fromkeys(request.rounds)]
         if any(round_.attempt.roster.federation.hex() != federation for round_ in rounds_):
             raise not_found("round in this federation")
         return await asyncio.to_thread(combining.combine, rounds_, request, self.blobs, self.key)
@@ -248,51 +228,13 @@ class Coordinator:
 
     async def load(self) -> None:
         """Bring everything back from storage, as it was when the last process stopped."""
-        not_before_s = self.now() + self._resume_grace_s
-        async with self.database.reading() as connection:
-            stored_cohorts = (await connection.execute(select(cohorts))).all()
-            stored_cards = (await connection.execute(select(cards))).all()
-            stored_rounds = (await connection.execute(select(rounds).order_by(rounds.c.number))).all()
-        by_cohort: dict[str, list[KeyCard]] = {}
-        for row in stored_cards:
-            by_cohort.setdefault(row.cohort, []).append(KeyCard.from_bytes(row.body))
-        for row in stored_cohorts:
-            roster = await self.federations.roster(row.federation, row.roster_version)
-            request = CohortRequest.model_validate_json(row.request)
-            cohort = Cohort(self.database, self.keeper.wake, roster, row.counter, request, row.deadline_s)
-            cohort.restore(
-                by_cohort.get(row.id, []),
-                Manifest.from_bytes(row.manifest) if row.manifest else None,
-                Problem.model_validate_json(row.fault) if row.fault else None,
-                not_before_s,
-            )
-            self.cohorts[row.id] = cohort
-        litter = set(await asyncio.to_thread(self.blobs.names, "uploads"))
-        ledgers = {
-            name: await self.federations.ledger(name) for name in {row.federation for row in stored_rounds}
-        }
-        for row in stored_rounds:
-            littered = row.id in litter
-            if is_with_helpers(row.opening):
-                self.rounds[row.id] = await self.helping.load(row, not_before_s, littered=littered)
-                continue
-            round_ = await self._load_round(row, ledgers[row.federation], not_before_s, littered=littered)
-            self.rounds[row.id] = round_
-            self.cohorts[row.cohort].opened(round_)
+        await self.catalogue.load(self.now() + self._resume_grace_s)
+        await self.schedules.load()
         await asyncio.to_thread(self._forget_disclosures)
 
-    async def _load_round(
-        self, row: Row[tuple[object, ...]], ledger: Ledger, not_before_s: float, *, littered: bool
-    ) -> Round:
-        cohort = self.cohorts[row.cohort]
-        attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
-        ended = row.final is not None
-        noted = None if ended else Transcript.begin(attempt, cohort.cards)
-        windows = WindowsModel.model_validate_json(row.windows)
-        round_ = self._round(attempt, windows, row.opened_s, ledger, noted)
-        if ended:
-            return round_.restore(row, littered=littered)
-        return await round_.resume(not_before_s)
+    async def follow(self) -> None:
+        """Keep up with what other processes store, until cancelled: by what the database tells, and by looking."""
+        await asyncio.gather(self.catalogue.listen(), self.catalogue.look_around())
 
     def _chores(self) -> Iterator[Chore]:
         """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""
@@ -300,34 +242,53 @@ class Coordinator:
             if thing.due_s is not None:
                 yield Chore(thing.id, thing.due_s, partial(self._advance, thing))
         for round_ in self.rounds.values():
-            if round_.recovered is not None:
-                yield Chore(round_.id, 0.0, partial(self._solve, round_))
+            if (recovered := round_.recovered) is not None:
+                missing = set(round_.summing.parts) - round_.summing.unmasked
+                for part in missing:
+                    yield Chore(f"{round_.id}/{part}", 0.0, partial(self._unmask, round_, part, recovered))
+                if not missing:
+                    yield Chore(round_.id, 0.0, partial(self._solve, round_))
+            elif uploaded := round_.uploads_to_add():
+                for part in round_.summing.parts:
+                    work = partial(round_.summing.add, part, uploaded)
+                    yield Chore(f"{round_.id}/{part}", 0.0, work)
+        yield from self.schedules.chores()
 
     async def _advance(self, thing: Cohort | Round) -> None:
         await thing.advance(self.now())
 
+    async def _unmask(self, round_: Round, part: int, recovered: Summands) -> None:
+        await round_.refresh()
+        if round_.final is not None:
+            return
+        try:
+            await round_.summing.unmask(part, recovered)
+        except PeerFault as fault:
+            await round_.fail(problem_of(fault), self.now())
+
     async def _solve(self, round_: Round) -> None:
-        recovered = round_.recovered
-        if recovered is None:
+        await round_.refresh()
+        recovered, pieces = round_.recovered, await round_.summing.pieces()
+        if recovered is None or pieces is None:
             return
         cohort = self.cohorts.get(round_.attempt.manifest.cohort.hex())
         beside = cohort.rounds if cohort is not None else ()
         try:
-            outcome = await asyncio.to_thread(self._outcome, round_, recovered, beside)
-            await round_.finish(outcome.record, outcome.documents, self.now(), outcome.holders)
+            outcome = await asyncio.to_thread(self._outcome, round_, recovered, pieces, beside)
+            await round_.finish(outcome, self.now())
             await asyncio.to_thread(self._forget_disclosures)
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
-        assert round_.final is not None
-        log.info("round ended", round=round_.id, state=round_.final.state, of=len(round_.final.survivors))
 
-    def _outcome(self, round_: Round, recovered: Summands, beside: Sequence[Round]) -> solving.Outcome:
+    def _outcome(
+        self, round_: Round, recovered: Summands, pieces: Pieces, beside: Sequence[Round]
+    ) -> Outcome:
         """The sum, or the counts; `beside` are the rounds of its cohort, none in the mode with helpers."""
         if recovered.attempt.opening.terms.family == Family.INDICATOR:
             assert isinstance(recovered, PairedSummands)
-            return counting.compute(round_, recovered, self.blobs)
+            return counting.compute(round_, recovered, pieces, self.blobs)
         why = rare.reason(round_.attempt, beside)
-        return solving.compute(round_, recovered, self.blobs, self.key, why)
+        return solving.compute(round_, recovered, pieces, self.blobs, self.key, why)
 
     def _forget_disclosures(self) -> None:
         for cohort in tuple(self.cohorts.values()):
@@ -356,3 +317,26 @@ def _exceptions(request: RoundRequest, cohort: Cohort, sequence: int) -> tuple[L
                 ["admin"],
             )
     return exceptions
+
+
+def _refuse_unsettled(rounds: Iterable[Round]) -> None:
+    """One round after the other: what a set may be signed for depends on everything that was opened before."""
+    for round_ in rounds:
+        if round_.final is not None:
+            continue
+        if round_.view().state == Lost.name:
+            raise PeerFault(
+                Cause.CONFLICT,
+                f"round {round_.id} of this federation was lost and is not closed: wait for the decryptors' reports, "
+                f"then let the admin sign over them with `veilsum round lost {round_.id} --folder ADMIN`",
+            )
+        if round_.mode.name == "helpers" and round_.due_s is None and round_.recovered is None:
+            raise PeerFault(
+                Cause.CONFLICT,
+                f"round {round_.id} of this federation is {round_.view().state} and waits for helpers to come back; or let "
+                f"the admin close it with `veilsum round lost {round_.id} --folder ADMIN`",
+            )
+        raise PeerFault(
+            Cause.CONFLICT,
+            f"round {round_.id} of this federation is still {round_.view().state}: wait for its end, or cancel it",
+        )

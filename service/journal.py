@@ -4,20 +4,26 @@ Phase and transcript are both folds of the events. A refused message moves no ph
 event too: what it proves, once for each cause and party, so that nobody can fill the disk by it.
 """
 
+import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
-from sqlalchemy import insert, select
+from sqlalchemy import Row, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from protocol.causes import Cause
 from protocol.coordinator import CoordinatorPhase
 from protocol.errors import PeerFault
 from protocol.messages import parse
+from protocol.published import ResultRecord
+from protocol.rest import RoundView
 from protocol.transcript import Accusation, Transcript
+from service import audit
 from service.modes import Collector, Mode, Phase
 from service.storage.database import Database
-from service.storage.tables import events
+from service.storage.tables import events, links, rounds, sums
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,8 @@ class Event:
             return cast("Collector", phase).chunk_stored(member, index, self.at_s)
         if self.kind == "expire":
             return phase.expire(self.at_s)
+        if self.kind == "extend":
+            return phase.extend(float(self.body))
         if self.kind == "refused":
             return phase
         return phase.cancel(self.at_s, self.body.decode())
@@ -67,8 +75,24 @@ class Event:
         return Event(self.at_s, "refused", body.encode())
 
 
+@dataclass(frozen=True)
+class End:
+    """How a round ended, as its row keeps it.
+
+    Attributes:
+        link: the row of the federation's chain, link and past; None where the mode keeps another history.
+        deed: for the audit log.
+    """
+
+    final: RoundView
+    closing: bytes
+    record: ResultRecord | None
+    link: tuple[bytes, bytes] | None
+    deed: audit.Deed
+
+
 class Journal:
-    """One round's events.
+    """One round's events. No lock is held while anything is computed: who was not first is told so, and looks again.
 
     Attributes:
         seen: how many of them the round has taken up; the next one gets this number, so that an event which was
@@ -77,23 +101,101 @@ class Journal:
 
     def __init__(self, database: Database, round_id: str) -> None:
         self._database, self._round = database, round_id
+        self._row = select(rounds).where(rounds.c.id == round_id)
         self.seen = 0
 
-    async def append(self, event: Event) -> None:
-        """Store the next event durably; whoever is told otherwise looks at `unseen` before the next one."""
-        async with self._database.transaction() as connection:
-            await connection.execute(
-                insert(events).values(
-                    round=self._round, number=self.seen, at_s=event.at_s, kind=event.kind, body=event.body
-                )
-            )
+    async def append(self, event: Event) -> bool:
+        """Store the next event durably; False where another process was first: look at `unseen`, and decide again.
 
-    async def unseen(self) -> list[Event]:
-        """The stored events that the round has not taken up."""
+        Whoever is told otherwise looks at `unseen` before the next one.
+        """
+        async with self._database.transaction() as connection:
+            # Whoever ends the round waits for this, and then finds the event; or this one finds the end.
+            row = (await connection.execute(self._row.with_for_update(read=True))).one()
+            return row.final is None and await self._add(connection, event)
+
+    async def _add(self, connection: AsyncConnection, event: Event) -> bool:
+        row = {
+            "round": self._round,
+            "number": self.seen,
+            "at_s": event.at_s,
+            "kind": event.kind,
+            "body": event.body,
+        }
+        added = await self._database.add(connection, events, row)
+        if added:
+            await self._database.announce(connection, self._round)
+        return added
+
+    async def unseen(self) -> tuple[Row[Any] | None, list[Event]]:
+        """The round's row if it has ended, else None and the stored events that the round has not taken up."""
         async with self._database.reading() as connection:
             stored = await connection.execute(
                 select(events.c.at_s, events.c.kind, events.c.body)
                 .where(events.c.round == self._round, events.c.number >= self.seen)
                 .order_by(events.c.number)
             )
-            return [Event(at_s, kind, body) for at_s, kind, body in stored]
+            found = [Event(at_s, kind, body) for at_s, kind, body in stored]
+            row = (await connection.execute(self._row)).one()
+            return (row, []) if row.final is not None else (None, found)
+
+    async def is_behind(self) -> bool:
+        """Whether another process has gone on with the round."""
+        if not self._database.shared:
+            return False
+        following = select(events.c.number).where(events.c.round == self._round, events.c.number == self.seen)
+        async with self._database.reading() as connection:
+            row = (
+                await connection.execute(
+                    select(rounds.c.final.is_(None), following.exists()).where(rounds.c.id == self._round)
+                )
+            ).one()
+            return not row[0] or bool(row[1])
+
+    async def end(self, end: End, keep: Callable[[], None]) -> tuple[Row[Any], bool] | None:
+        """End the round by the events seen so far, and delete them; None where there are more by now.
+
+        Args:
+            end: what its row is to hold.
+            keep: stores the transcript and the documents, while nobody else can end the round.
+
+        Returns:
+            The row, and whether it was ended now: it stays as it is where it has ended before.
+        """
+        async with self._database.transaction() as connection:
+            row = (await connection.execute(self._row.with_for_update())).one()
+            if row.final is not None:
+                return row, False
+            count = select(func.count()).select_from(events).where(events.c.round == self._round)
+            if (await connection.execute(count)).scalar_one() != self.seen:
+                return None
+            await asyncio.to_thread(keep)
+            await audit.begin(self._database, connection)
+            await connection.execute(
+                update(rounds)
+                .where(rounds.c.id == self._round)
+                .values(
+                    final=end.final.model_dump_json(),
+                    closing=end.closing,
+                    record=end.record.model_dump_json() if end.record else None,
+                )
+            )
+            if end.link is not None:
+                await self._link(connection, row.federation, end.link)
+            for table in (events, sums):
+                await connection.execute(delete(table).where(table.c.round == self._round))
+            await audit.write(self._database, connection, [end.deed])
+            await self._database.announce(connection, self._round)
+            return (await connection.execute(self._row)).one(), True
+
+    async def _link(self, connection: AsyncConnection, federation: str, link: tuple[bytes, bytes]) -> None:
+        """Only one round of a federation is live, so nobody else is at its chain."""
+        position = select(func.count()).select_from(links).where(links.c.federation == federation)
+        await connection.execute(
+            insert(links).values(
+                federation=federation,
+                position=(await connection.execute(position)).scalar_one(),
+                body=link[0],
+                past=link[1],
+            )
+        )

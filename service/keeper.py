@@ -7,12 +7,16 @@ from dataclasses import dataclass
 
 import structlog
 
-from service.problems import where
+from service.storage.leases import Leases
+from service.telemetry.logs import LOGGER, where
+from service.telemetry.metrics import CHORE_FAILURES
 
-log = structlog.get_logger("veilsum.service")
+log = structlog.get_logger(LOGGER)
 
 LOOK_S = 15.0
 """Longest pause between two looks at the clock: it may be set, and a machine may sleep."""
+ELSEWHERE_S = 1.0
+"""Before another look at what another process is doing."""
 PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
 """After a first failure, doubled at every further one, up to the second."""
 
@@ -33,6 +37,7 @@ class Keeper:
         chores: what there is to do now or later; asked again after every `wake`.
         now: Unix time in seconds.
         pause_s: after a chore's first failure.
+        leases: by which one process of several does a chore; None where there is one.
     """
 
     def __init__(
@@ -40,8 +45,9 @@ class Keeper:
         chores: Callable[[], Iterable[Chore]],
         now: Callable[[], float] = time.time,
         pause_s: float = PAUSE_S,
+        leases: Leases | None = None,
     ) -> None:
-        self._chores, self._now, self._pause_s = chores, now, pause_s
+        self._chores, self._now, self._pause_s, self._leases = chores, now, pause_s, leases
         self._wakeup = asyncio.Event()
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, tuple[int, float]] = {}
@@ -80,7 +86,15 @@ class Keeper:
 
     async def _do(self, chore: Chore) -> None:
         try:
-            await chore.work()
+            if self._leases is None:
+                await chore.work()
+            else:
+                async with self._leases.held(chore.key) as mine:
+                    if mine:
+                        await chore.work()
+                    else:
+                        self._failures[chore.key] = 0, time.monotonic() + ELSEWHERE_S
+                        return
         except Exception as error:  # noqa: BLE001 - one round's bug must not stop the others' deadlines
             self._failed(chore, error)
         else:
@@ -93,4 +107,5 @@ class Keeper:
         times, _ = self._failures.get(chore.key, (0, 0.0))
         pause_s = min(PAUSE_MAX_S, self._pause_s * 2 ** min(times, 16))
         self._failures[chore.key] = times + 1, time.monotonic() + pause_s
+        CHORE_FAILURES.inc()
         log.error("chore failed", of=chore.key, again_in_s=pause_s, **where(error))

@@ -33,6 +33,7 @@ from protocol.messages import Certificate, Disclosure, Evictions, Message, Past,
 from protocol.messages import Lost as LostMessage
 from protocol.published import DisputeView
 from protocol.rest import ModeName
+from protocol.ring import Words
 from protocol.transcript import Transcript
 from protocol.unmasking import Unmasking
 from service import announced, ends
@@ -71,6 +72,10 @@ class Phase(Protocol):
 
     def cancel(self, now_s: float, reason: str = "") -> "Phase":
         """The phase after the operator gave the attempt up."""
+        ...
+
+    def extend(self, deadline_s: float) -> "Phase":
+        """The phase with time until then."""
         ...
 
 
@@ -113,8 +118,13 @@ class Summands(Protocol):
         """How the chain names the end."""
         ...
 
-    def chunk(self, index: int, read: Reader) -> npt.NDArray[np.int64]:
-        """Chunk `index` of the sum; PeerFault where a stored chunk is not what was announced."""
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Whose uploads are added up."""
+        ...
+
+    def unmask(self, index: int, total: Words, read: Reader) -> npt.NDArray[np.int64]:
+        """Chunk `index` of the sum, from the masked one, which is overwritten; PeerFault where a stored chunk is not what was announced."""
         ...
 
     def particulars(self) -> Mapping[str, Any]:
@@ -250,10 +260,15 @@ class PairedSummands:
     def _unmasking(self) -> Unmasking:
         return self._recovered.unmasking()
 
-    def chunk(self, index: int, read: Reader) -> npt.NDArray[np.int64]:
-        """The survivors that were not evicted, added up and unmasked."""
-        packed = ((member, read(member, index)) for member in self._unmasking.survivors)
-        return self._unmasking.chunk(index, packed)
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The survivors that were not evicted."""
+        return self._unmasking.survivors
+
+    def unmask(self, index: int, total: Words, read: Reader) -> npt.NDArray[np.int64]:
+        """By the rebuilt seeds."""
+        del read
+        return self._unmasking.unmask(index, total)
 
     def particulars(self) -> Mapping[str, Any]:
         """Who was dropped, and why."""

@@ -1,5 +1,6 @@
 """Prove that a round can work before it opens, or refuse with the numbers."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from calibration import (
@@ -10,45 +11,68 @@ from calibration import (
     Layout,
     SumsLattice,
     check_ridge,
-    ffc_layout,
     indicator_classes,
 )
+from calibration.privacy import Neighbours, NoiseTerms, gdp_mu
+from calibration.questions import MATERIAL, RESTS_ON, kind, question
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import NO_INDICATOR, Family, Manifest, Roster, Terms
 from protocol.rest import HelperRoundRequest, RoundRequest, TermsView
+from service.asked import PROMISED_BITS, noise_view
 from service.indicating import NOTHING, Clauses, indicator_terms
 
-_USEFUL_BITS: dict[str, tuple[type[Lattice], int, int]] = {
+_USEFUL_BITS: dict[str, tuple[type[SumsLattice] | type[FeaturesLattice], int, int]] = {
     "sums": (SumsLattice, 40, 8),
     "features": (FeaturesLattice, 16, 4),
 }
 """Each lattice's finest and coarsest scale that a round is given."""
-
-PROMISED_BITS = 48
-"""From this width on the weights are promised within 1e-6 of float64 ridge."""
+_NOISY_BITS = 12
+"""Finest scale under noise: the sampler's variances end at 2^62, and noise hides what is finer."""
 
 
 def terms_of(
-    request: RoundRequest, roster: Roster, manifest: Manifest, now_s: float, clauses: Clauses = NOTHING
+    request: RoundRequest,
+    roster: Roster,
+    manifest: Manifest,
+    now_s: float,
+    layout: Layout | None,
+    clauses: Clauses = NOTHING,
 ) -> Terms:
     """The terms of a round; `clauses` say what is withheld, and by which counts.
 
-    The lattice gets the finest scale whose sums still fit the ring: 2^(b−1) > bound(N_max, n).
+    The lattice gets the finest scale whose sums still fit the ring: 2^(b−1) > bound(N_max, n, T).
+
+    Args:
+        request: of the operator.
+        roster: the cohort's.
+        manifest: the cohort's.
+        now_s: Unix time.
+        layout: what the request comes to (`service.resting.layout_of`); None for an indicator round.
+        clauses: what is withheld.
 
     Raises:
         PeerFault: terms-refused, where the extractor is not approved, N_max is below the members' caps, no scale fits the ring,
-            or a ridge is too small for the precision promised; with what would do. And as `indicator_terms`.
+            a ridge is too small for the precision promised, or the noise can't be promised; with what would do. And as
+            `indicator_terms`.
     """
     extractor, records_max = _asked(request, roster, sum(manifest.caps))
     latest_end_s = int(now_s + request.lifetime_s)
-    if request.statistic == "indicator":
+    if layout is None:
         return _valid(indicator_terms(request, manifest, extractor, records_max, latest_end_s))
-    own = _ffc_terms(request, extractor, records_max, len(manifest.members))
+    if request.noise is not None and roster.withhold:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            "the admin demands that rare classes are withheld, by exact counts of their holders, and a noisy round has nothing "
+            "exact beside it: have the admin sign a roster with --publish-rare-classes",
+        )
+    own = _question_terms(request, layout, extractor, records_max, len(manifest.members), manifest)
     return _valid(Terms(**own, **clauses, latest_end_s=latest_end_s))
 
 
-def helper_terms_of(request: HelperRoundRequest, roster: Roster, clients: int, now_s: float) -> Terms:
+def helper_terms_of(
+    request: HelperRoundRequest, roster: Roster, clients: int, now_s: float, layout: Layout
+) -> Terms:
     """The terms of a round with mask helpers; PeerFault as `terms_of`."""
     if roster.withhold:
         raise PeerFault(
@@ -56,8 +80,13 @@ def helper_terms_of(request: HelperRoundRequest, roster: Roster, clients: int, n
             "the admin demands that rare classes are withheld, which takes an indicator round, and rounds with helpers have "
             "none: have the admin sign a roster with --publish-rare-classes",
         )
+    if request.noise is not None or request.question not in {"ffc", "ffc-bias"}:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            "with helpers this release sums exact statistics of ffc, with a bias or without",
+        )
     extractor, records_max = _asked(request, roster, clients * request.records_cap)
-    own = _ffc_terms(request, extractor, records_max, clients)
+    own = _question_terms(request, layout, extractor, records_max, clients)
     return _valid(Terms(**own, **NOTHING, latest_end_s=int(now_s + request.lifetime_s)))
 
 
@@ -83,19 +112,47 @@ def _valid(terms: Terms) -> Terms:
     return terms
 
 
-def _ffc_terms(request: RoundRequest, extractor: bytes, records_max: int, members: int) -> dict[str, Any]:
-    assert request.dim is not None
-    lattice = _finest(request, records_max, members)
-    rows = request.dim + request.bias
+def _question_terms(
+    request: RoundRequest,
+    layout: Layout,
+    extractor: bytes,
+    records_max: int,
+    members: int,
+    manifest: Manifest | None = None,
+) -> dict[str, Any]:
+    asked = kind(request.question)
+    noise = None if request.noise is None else _noise(request)
+    name = request.lattice or ("features" if noise is not None else asked.lattices[0])
+    if name not in asked.lattices:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"{asked.name} rounds go on the lattice {' or '.join(asked.lattices)}, not {name}",
+        )
+    if noise is not None and name != "features":
+        raise PeerFault(
+            Cause.TERMS_REFUSED, "noise is added to integers: leave the lattice out, or say features"
+        )
+    if noise is None:
+        lattice = _finest(request, name, records_max, members)
+    else:
+        assert manifest is not None
+        lattice = _noisy(request, noise, layout, records_max, manifest)
+    rows = question(asked.name, layout).rows
+    if request.ridges and (noise is not None or not rows):
+        why = (
+            "a noisy sum is solved by shrinkage"
+            if noise
+            else f"a {asked.name} round chooses no λ from a grid"
+        )
+        raise PeerFault(Cause.TERMS_REFUSED, f"{why}: leave the ridges out")
     if isinstance(lattice, SumsLattice) and request.ring_bits >= PROMISED_BITS:
         try:
             for ridge in request.ridges:
                 check_ridge(ridge, dim=rows, members=members, scale_bits=lattice.bits)
         except CalibrationError as error:
             raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
-    layout = ffc_layout(request.dim, request.classes, bias=request.bias)
     return {
-        "statistic": "ffc-bias" if request.bias else "ffc",
+        "statistic": asked.name,
         "layout": layout.to_bytes(),
         "elements": layout.elements,
         "ring_bits": request.ring_bits,
@@ -105,18 +162,36 @@ def _ffc_terms(request: RoundRequest, extractor: bytes, records_max: int, member
         "records_max": records_max,
         "extractor": extractor,
         "ridges": request.ridges,
-        "noise": b"",
+        "noise": b"" if noise is None else noise.to_bytes(),
     }
 
 
-def terms_view(terms: Terms) -> TermsView:
+def _noise(request: RoundRequest) -> NoiseTerms:
+    wanted = request.noise
+    assert wanted is not None
+    try:
+        return NoiseTerms.for_classes(
+            request.classes,
+            gdp_mu(wanted.epsilon, wanted.delta),
+            wanted.delta,
+            neighbours=Neighbours(wanted.neighbours),
+            nonnegative=wanted.nonnegative,
+        )
+    except CalibrationError as error:
+        raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
+
+
+def terms_view(terms: Terms, manifest: Any) -> TermsView:
     """A round's terms as JSON shows them."""
-    bias, layout = terms.statistic == "ffc-bias", Layout.from_bytes(terms.layout)
+    layout = Layout.from_bytes(terms.layout)
+    parameters = dict(layout.parameters)
+    rests_on = parameters.pop(RESTS_ON, None)
+    parameters.pop(MATERIAL, None)
     if terms.family == Family.INDICATOR:
-        dim, classes = None, indicator_classes(layout)
+        dim, classes, bias = None, indicator_classes(layout), False
     else:
-        rows, classes = next(block.shape for block in layout.blocks if block.name == "U")
-        dim = rows - bias
+        asked = question(terms.statistic, layout)
+        dim, classes, bias = asked.dim, asked.classes, asked.bias
     return TermsView(
         statistic=terms.statistic,
         dim=dim,
@@ -134,17 +209,50 @@ def terms_view(terms: Terms) -> TermsView:
         indicator=None if terms.indicator == NO_INDICATOR else terms.indicator.hex(),
         margin=terms.margin,
         withheld=terms.withheld,
+        parameters=parameters,
+        rests_on=None if rests_on is None else str(rests_on),
+        noise=noise_view(terms, manifest),
     )
 
 
-def _finest(request: RoundRequest, records_max: int, members: int) -> Lattice:
-    form, finest, coarsest = _USEFUL_BITS[request.lattice]
+def _finest(request: RoundRequest, name: str, records_max: int, members: int) -> Lattice:
+    form, finest, coarsest = _USEFUL_BITS[name]
     try:
         return form.for_ring(request.ring_bits, records_max, members, finest=finest, coarsest=coarsest)
     except HeadroomExceeded as error:
         raise PeerFault(
             Cause.TERMS_REFUSED,
             f"{records_max} records of {members} members do not fit {request.ring_bits} bits at any useful scale: "
-            f"the {request.lattice} lattice needs {error.required_bits} bits or more; "
+            f"the {name} lattice needs {error.required_bits} bits or more; "
             "widen the ring or lower the members' caps",
         ) from error
+
+
+def _noisy(
+    request: RoundRequest, noise: NoiseTerms, layout: Layout, records_max: int, manifest: Manifest
+) -> FeaturesLattice:
+    """The finest lattice on which the noise can be drawn and the noisy sum fits the ring."""
+    refused: CalibrationError | None = None
+    for lattice in _scales():
+        try:
+            mechanism = noise.mechanism(
+                layout,
+                lattice,
+                members=len(manifest.members),
+                survivors_min=manifest.survivors_min,
+                colluders=manifest.colluders,
+            )
+            lattice.check_headroom(
+                request.ring_bits, records_max, len(manifest.members), mechanism.noise_tail
+            )
+        except CalibrationError as error:
+            refused = error
+        else:
+            return lattice
+    raise PeerFault(
+        Cause.TERMS_REFUSED, f"no scale of the features lattice holds the noise: {refused}"
+    ) from refused
+
+
+def _scales() -> Iterator[FeaturesLattice]:
+    return (FeaturesLattice(bits) for bits in range(_NOISY_BITS, _USEFUL_BITS["features"][2] - 1, -1))

@@ -1,14 +1,15 @@
 """Every refusal as problem details (RFC 9457), from the one enum of causes."""
 
-import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 from starlette.types import Message as ASGIMessage
@@ -18,8 +19,11 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.ledger import LedgerFault
 from protocol.rest import PROBLEM, PROBLEM_BASE, Problem, round_name
+from service.telemetry.logs import LOGGER, where
+from service.telemetry.metrics import REFUSALS
+from service.telemetry.requests import round_in
 
-log = structlog.get_logger("veilsum.service")
+log = structlog.get_logger(LOGGER)
 
 _STATUS = {
     Cause.MALFORMED_REQUEST: 400,
@@ -28,7 +32,12 @@ _STATUS = {
     Cause.TRUNCATED: 400,
     Cause.LEFT_OVER_BYTES: 400,
     Cause.MALFORMED: 400,
+    Cause.DIGEST_MISMATCH: 400,
     Cause.UNAUTHORISED: 401,
+    Cause.REQUEST_UNSIGNED: 401,
+    Cause.REQUEST_FORGED: 401,
+    Cause.CLOCK_SKEW: 401,
+    Cause.FORBIDDEN: 403,
     Cause.NOT_FOUND: 404,
     Cause.CONFLICT: 409,
     Cause.WRONG_PHASE: 409,
@@ -37,9 +46,17 @@ _STATUS = {
     Cause.UPLOAD_CONFLICT: 409,
     Cause.ALREADY_VOTED: 409,
     Cause.ROSTER_ROLLBACK: 409,
+    Cause.REQUEST_REPLAYED: 409,
     Cause.OVERSIZED: 413,
     Cause.UNAVAILABLE: 503,
 }
+_SCHEMES = {
+    Cause.UNAUTHORISED: "Bearer",
+    Cause.REQUEST_UNSIGNED: "Signature",
+    Cause.REQUEST_FORGED: "Signature",
+    Cause.CLOCK_SKEW: "Signature",
+}
+"""How a caller that is not known may say who it is."""
 _HTTP = {404: Cause.NOT_FOUND, 405: Cause.NOT_FOUND, 413: Cause.OVERSIZED}
 MAX_DETAIL = 1000
 DECODING = (
@@ -83,15 +100,6 @@ def not_found(what: str) -> PeerFault:
     return PeerFault(Cause.NOT_FOUND, f"there is no such {what}")
 
 
-def where(error: BaseException) -> dict[str, str]:
-    """An unforeseen error for the log: its type and where it came from, without its words, which may quote anything."""
-    frames = traceback.extract_tb(error.__traceback__)[-4:]
-    return {
-        "error": type(error).__name__,
-        "at": " < ".join(f"{Path(f.filename).name}:{f.lineno}" for f in reversed(frames)),
-    }
-
-
 def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
     """A route's `responses`: which statuses it answers for these causes, beside 400, 413 and 503."""
     always = (Cause.MALFORMED_REQUEST, Cause.OVERSIZED, Cause.UNAVAILABLE)
@@ -113,7 +121,7 @@ def oversized_as_problem(send: Send) -> Send:
     async def sent(message: ASGIMessage) -> None:
         nonlocal body
         if message["type"] == "http.response.start" and message["status"] == 413:
-            problem = _answer(PeerFault(Cause.OVERSIZED, "the body is longer than this route takes"))
+            problem = _json(noted(PeerFault(Cause.OVERSIZED, "the body is longer than this route takes")))
             body, message = bytes(problem.body), {**message, "headers": problem.raw_headers}
         elif message["type"] == "http.response.body" and body is not None:
             message, body = {**message, "body": body}, b""
@@ -122,55 +130,94 @@ def oversized_as_problem(send: Send) -> Send:
     return sent
 
 
-def install(app: FastAPI) -> None:
+Page = Callable[[Request, Problem], Response | None]
+"""A problem as a page, for a browser that asked for one; None for everybody else."""
+
+
+def no_page(_request: Request, _problem: Problem) -> Response | None:
+    """An app without pages."""
+    return None
+
+
+def install(app: FastAPI, page: Page = no_page) -> None:
     """Answer every error of the app as a problem."""
-    app.add_exception_handler(PeerFault, _peer_fault)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(HTTPException, _http)
-    app.add_exception_handler(OSError, _storage)
-    app.add_exception_handler(SQLAlchemyError, _storage)
-    app.add_exception_handler(Exception, _unforeseen)
+    handlers = {
+        PeerFault: _peer_fault,
+        RequestValidationError: _invalid,
+        HTTPException: _http,
+        OSError: _storage,
+        SQLAlchemyError: _storage,
+        Exception: _unforeseen,
+    }
+    for kind, refusal in handlers.items():
+        app.add_exception_handler(kind, partial(_handle, refusal, page))
 
 
-def _answer(
-    fault: PeerFault, status: int | None = None, headers: dict[str, str] | None = None
-) -> JSONResponse:
+@dataclass(frozen=True)
+class _Refusal:
+    """How an error is answered."""
+
+    fault: PeerFault
+    status: int | None = None
+    headers: Mapping[str, str] | None = None
+
+
+async def _handle(
+    refusal: Callable[[Exception], _Refusal], page: Page, request: Request, error: Exception
+) -> Response:
+    answer = refusal(error)
+    about = round_in(request.scope)
+    problem = noted(answer.fault, answer.status, about)
+    if about and about["round"] in request.app.state.coordinator.rounds:
+        request.app.state.refused.add(about["round"], problem.cause)
+    shown = page(request, problem)
+    if shown is None:
+        return _json(problem, answer.headers)
+    shown.headers.update(answer.headers or {})
+    return shown
+
+
+def noted(fault: PeerFault, status: int | None = None, about: Mapping[str, str] | None = None) -> Problem:
+    """A refusal, counted and logged, in the form in which it leaves."""
     problem = problem_of(fault)
     # A request may quote what is no text: half a surrogate pair, or a key of a megabyte.
     detail = problem.detail[:MAX_DETAIL].encode(errors="replace").decode()
+    REFUSALS.labels(problem.cause).inc()
     problem = problem.model_copy(update={"status": status or problem.status, "detail": detail})
-    log.info("refused", cause=problem.cause, status=problem.status, parties=problem.parties)
+    log.info("refused", cause=problem.cause, status=problem.status, parties=problem.parties, **about or {})
+    return problem
+
+
+def _json(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONResponse:
     return JSONResponse(problem.model_dump(mode="json"), problem.status, headers, media_type=PROBLEM)
 
 
-async def _peer_fault(_request: Request, error: Exception) -> JSONResponse:
+def _peer_fault(error: Exception) -> _Refusal:
     assert isinstance(error, PeerFault)
-    headers = {"www-authenticate": "Bearer"} if error.cause is Cause.UNAUTHORISED else None
-    return _answer(error, headers=headers)
+    scheme = _SCHEMES.get(error.cause)
+    return _Refusal(error, headers={"www-authenticate": scheme} if scheme else None)
 
 
-async def _invalid(_request: Request, error: Exception) -> JSONResponse:
+def _invalid(error: Exception) -> _Refusal:
     assert isinstance(error, RequestValidationError)
     # Where and why, never what: the value itself may be anything.
     places = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors()[:5])
-    return _answer(PeerFault(Cause.MALFORMED_REQUEST, places))
+    return _Refusal(PeerFault(Cause.MALFORMED_REQUEST, places))
 
 
-async def _http(_request: Request, error: Exception) -> JSONResponse:
+def _http(error: Exception) -> _Refusal:
     assert isinstance(error, HTTPException)
     cause = _HTTP.get(error.status_code, Cause.MALFORMED_REQUEST)
     detail = str(error.detail or HTTPStatus(error.status_code).phrase)
-    return _answer(PeerFault(cause, detail), error.status_code, dict(error.headers or {}))
+    return _Refusal(PeerFault(cause, detail), error.status_code, error.headers)
 
 
-async def _storage(_request: Request, error: Exception) -> JSONResponse:
+def _storage(error: Exception) -> _Refusal:
     log.error("storage failed", **where(error))
-    return _answer(
-        PeerFault(Cause.UNAVAILABLE, "the coordinator cannot store this now; try again"),
-        headers={"retry-after": "5"},
-    )
+    fault = PeerFault(Cause.UNAVAILABLE, "the coordinator cannot store this now; try again")
+    return _Refusal(fault, headers={"retry-after": "5"})
 
 
-async def _unforeseen(_request: Request, error: Exception) -> JSONResponse:
+def _unforeseen(error: Exception) -> _Refusal:
     log.error("request failed", **where(error))
-    return _answer(PeerFault(Cause.UNAVAILABLE, "the coordinator failed; its log says where"), 500)
+    return _Refusal(PeerFault(Cause.UNAVAILABLE, "the coordinator failed; its log says where"), 500)

@@ -16,11 +16,22 @@ class Settings(BaseSettings):
 
     Attributes:
         data_dir: folder of the database, the uploads and the coordinator's key; made with mode 0700.
-        operator_token: bearer token that opens federations, cohorts and rounds. Where it is not set, or empty, one is
-            drawn at first start, printed once, and kept only as a hash.
+        database_url: `postgresql://user:password@host:port/database`, for several replicas; None keeps SQLite in the data folder.
+        blobs_url: `s3://bucket/prefix` for uploads and results, so that all replicas see them; None keeps files in the data folder.
+            Region and credentials come from `AWS_…`; the bucket's versions must be off, or deleted uploads stay.
+        blobs_endpoint: where the bucket is not Amazon's.
+        coordinator_key: the coordinator's signing key, 64 hexadecimal digits, the same for all replicas; None reads
+            `coordinator.key` in the data folder, and makes it at first start.
+        operator_token: a bearer token that may do everything. Where it is not set, or empty, one is drawn at first start,
+            printed once, and kept only as a hash; more are made with it, by `veilsum token new`.
         max_wait_s: longest time that a long-poll is held.
         resume_grace_s: seconds after a start in which no deadline passes: members could not be heard while no
             coordinator ran.
+        mu_budget: most μ (Gaussian differential privacy) that all noisy rounds of a federation may take together; no limit where it
+            is not set.
+        public_url: the address by which members reach the coordinator, where a proxy changes the Host header or the path:
+            https://sum.example.org or https://example.org/sum. Requests are signed for it.
+        clock_skew_s: how far a signer's clock may be from this one.
     """
 
     model_config = SettingsConfigDict(
@@ -28,6 +39,13 @@ class Settings(BaseSettings):
     )
 
     data_dir: Path = Path("veilsum-data")
+    database_url: SecretStr | None = None
+    blobs_url: str | None = None
+    blobs_endpoint: str | None = None
+    coordinator_key: SecretStr | None = None
     operator_token: SecretStr | None = None
     max_wait_s: Annotated[float, Field(ge=0, le=MAX_WAIT_S)] = 30.0
     resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
+    mu_budget: Annotated[float, Field(gt=0)] | None = None
+    public_url: Annotated[str, Field(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")] | None = None
+    clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0

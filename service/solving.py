@@ -1,74 +1,56 @@
-"""M4: from recovered seeds to a signed result (protocol §4.8)."""
+"""M4: from the unmasked sum to a signed result (protocol §4.8)."""
 
 import hashlib
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from safetensors.numpy import save
 
-from calibration import (
-    CalibrationError,
-    FFCStatistics,
-    Layout,
-    Solution,
-    SumsLattice,
-    check_sums,
-    default_grid,
-    lattice_from,
-    smallest_ridge,
-    solve_ffc,
-    weights_error_bound,
-)
+from calibration import CalibrationError
+from calibration.head_file import Calibrated
+from calibration.questions import Answer, Question, Summed
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Terms
-from protocol.published import RareView, ResultRecord, SolutionView, SurvivorView
+from protocol.published import DocumentView, RareView, ResultRecord, SolutionView, SurvivorView
 from protocol.record import sign_record
-from protocol.rest import HEAD
+from protocol.rest import NoiseView
+from service.asked import SUMS, WEIGHTS, asked_question, document, noise_view, summed_of
 from service.modes import Summands
-from service.preflight import PROMISED_BITS
-from service.rounds import Round
-from service.storage.blobs import FileBlobs
+from service.rounds import Outcome, Round
+from service.storage.blobs import Blobs
 
-WEIGHTS, SUMS, EVICTIONS = "weights", "sums", "evictions"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """A finished sum: what is published, and what only the operator may read (`SUMS`).
-
-    Attributes:
-        record: None for an indicator round.
-        holders: of an indicator round, how many members hold each class.
-    """
-
-    record: ResultRecord | None
-    documents: dict[str, bytes]
-    holders: tuple[int, ...] = ()
+EVICTIONS = "evictions"
 
 
 def compute(
-    round_: Round, recovered: Summands, blobs: FileBlobs, key: SigningKey, rare: RareView | None = None
+    round_: Round,
+    recovered: Summands,
+    pieces: Iterable[tuple[int, npt.NDArray[np.int64]]],
+    blobs: Blobs,
+    key: SigningKey,
+    rare: RareView | None = None,
 ) -> Outcome:
-    """Unmask, check, solve and sign; `rare` says in the record why classes were withheld.
+    """Check the sum, which comes in `pieces` with their first elements' places, solve and sign; `rare` says in the record why classes were withheld.
 
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
     """
     attempt = recovered.attempt
     terms = attempt.opening.terms
-    total = sum_of(round_, recovered, blobs)
-    vectors = recovered.vectors
-    try:
-        statistics, solution = solve(terms, total, vectors)
-    except CalibrationError as error:
-        raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
-    weights, sums = weights_file(solution, terms.withheld), save({"sum": total})
+    asked, sums = asked_question(attempt, blobs), SumsFile(terms.elements)
+    summed = summed_of(attempt, recovered.vectors)
+    gathering = asked.gathering(summed.lattice)
+    for start, piece in pieces:
+        gathering.take(start, piece)
+        sums.take(start, piece)
+    answer = solve(asked, gathering, summed)
+    noise = noise_view(terms, attempt.manifest)
+    weights, published = files_of(answer, terms, noise)
     record = ResultRecord(
         mode=round_.mode.name,
         round=round_.id,
@@ -82,81 +64,95 @@ def compute(
         survivors=tuple(SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.survivors),
         withheld=terms.withheld,
         rare=rare,
-        records=statistics.records,
-        weights_sha256=hashlib.sha256(weights).hexdigest(),
-        sums_sha256=hashlib.sha256(sums).hexdigest(),
+        records=answer.records,
+        noise=noise or "none",
+        weights_sha256=None if weights is None else hashlib.sha256(weights).hexdigest(),
+        sums_sha256=hashlib.sha256(sums.content).hexdigest(),
+        documents=views_of(published),
         # nothing is noted any more once the seeds are rebuilt
         transcript=round_.noted.head.hex() if round_.noted else None,
-        weights_error_bound=error_bound(terms, solution, vectors),
-        solution=solution_view(solution),
+        weights_error_bound=answer.error_bound,
+        solution=solution_view(answer),
         **recovered.particulars(),
     )
-    return Outcome(sign_record(record, key), {WEIGHTS: weights, SUMS: sums, **recovered.documents()})
+    heads = {} if weights is None else {WEIGHTS: weights}
+    named = {f"{_PREFIX}{name}": content for name, content in published.items()}
+    return Outcome(sign_record(record, key), {**heads, SUMS: sums.content, **named, **recovered.documents()})
 
 
-def weights_file(solution: Solution, withheld: Sequence[int] = ()) -> bytes:
-    """A head as safetensors: a column for each class, all zero and named in the metadata where its score means nothing."""
-    named = {"classes_without_records": solution.empty_classes, "withheld": tuple(withheld)}
-    # One entry: the library writes several in any order, and the record names the file's digest.
-    return save(solution.tensors, {HEAD: json.dumps(named)})
+_PREFIX = "document-"
 
 
-def solution_view(solution: Solution) -> SolutionView:
-    """How the head was solved, as records show it."""
+def document_name(name: str) -> str:
+    """Under what name a round keeps a document that its record names."""
+    return f"{_PREFIX}{name}"
+
+
+def solve(asked: Question, gathering: object, summed: Summed) -> Answer:
+    """Check the sum's identities, and solve; PeerFault(sum-check-failed)."""
+    try:
+        return asked.answer(asked.gathered(gathering, summed), summed)
+    except CalibrationError as error:
+        raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
+
+
+def files_of(answer: Answer, terms: Terms, noise: NoiseView | None) -> tuple[bytes | None, dict[str, bytes]]:
+    """The head's file, which names what its scores mean nothing for, and the other documents by name."""
+    published = {name: document(each.arrays, each.notes) for name, each in answer.documents.items()}
+    if answer.head is None:
+        return None, published
+    promised = None if noise is None else noise.model_dump(mode="json")
+    calibrated = Calibrated(answer.head, terms.withheld, answer.temperature, promised)
+    return document(calibrated.arrays, calibrated.notes), published
+
+
+def views_of(published: dict[str, bytes]) -> tuple[DocumentView, ...]:
+    """What the record says of the documents, in order of their names."""
+    return tuple(
+        DocumentView(name=name, sha256=hashlib.sha256(content).hexdigest())
+        for name, content in sorted(published.items())
+    )
+
+
+def solution_view(answer: Answer) -> SolutionView:
+    """How the head was found, as records show it."""
+    solution = answer.solution
+    errors = () if answer.errors is None else answer.errors.tolist()
+    more: dict[str, Any] = {}
+    if solution is not None:
+        condition = solution.condition if math.isfinite(solution.condition) else None
+        more = {
+            "dof": solution.dof,
+            "condition": condition,
+            "residual": solution.residual,
+            "rank": solution.rank,
+        }
     return SolutionView(
-        ridge=solution.ridge,
-        grid=tuple(solution.grid.tolist()),
-        gcv=tuple(error if math.isfinite(error) else None for error in solution.gcv.tolist()),
-        dof=solution.dof,
-        condition=solution.condition,
-        residual=solution.residual,
-        rank=solution.rank,
-        empty_classes=solution.empty_classes,
+        chosen_by=answer.chosen_by,
+        ridge=answer.ridge,
+        grid=() if answer.grid is None else tuple(answer.grid.tolist()),
+        errors=tuple(error if math.isfinite(error) else None for error in errors),
+        empty_classes=() if answer.head is None else answer.head.empty_classes,
+        **more,
     )
 
 
-def sum_of(round_: Round, recovered: Summands, blobs: FileBlobs) -> npt.NDArray[np.int64]:
-    """The sum, chunk by chunk from storage."""
-    terms = recovered.attempt.opening.terms
-    total = np.empty(terms.elements, np.int64)
-    for index in range(recovered.attempt.chunks):
-        start = index * terms.chunk_elements
-        total[start : start + terms.chunk_elements] = recovered.chunk(
-            index, lambda owner, place: blobs.get(round_.chunk_name(owner, place))
-        )
-    return total
+class SumsFile:
+    """The sum as a safetensors file with one tensor, `sum`, in one array: nothing of it is ever copied."""
 
+    def __init__(self, elements: int) -> None:
+        tensor = {"dtype": "I64", "shape": [elements], "data_offsets": [0, 8 * elements]}
+        header = json.dumps({"sum": tensor}, separators=(",", ":")).encode()
+        header += b" " * (-len(header) % 8)
+        self._file = bytearray(8 + len(header) + 8 * elements)
+        self._file[: 8 + len(header)] = len(header).to_bytes(8, "little") + header
+        self.total = np.frombuffer(self._file, "<i8", offset=8 + len(header))
 
-def solve(terms: Terms, total: npt.NDArray[np.int64], members: int) -> tuple[FFCStatistics, Solution]:
-    """Check the sum's identities and solve for the head."""
-    layout = Layout.from_bytes(terms.layout)
-    lattice = lattice_from(terms.lattice, terms.lattice_bits)
-    bias = terms.statistic == "ffc-bias"
-    check_sums(layout, lattice, total, members=members, bias=bias)
-    statistics = FFCStatistics.from_sums(layout, lattice, total, bias=bias, members=members)
-    return statistics, solve_ffc(statistics, terms.ridges or _grid(terms, statistics, members))
+    def take(self, start: int, piece: npt.NDArray[np.int64]) -> None:
+        """Elements of the sum from `start` on."""
+        self.total[start : start + len(piece)] = piece
 
-
-def _grid(terms: Terms, statistics: FFCStatistics, members: int) -> Sequence[float] | None:
-    """The solver's own grid, without the ridges below which the promised precision would not hold."""
-    if terms.lattice != SumsLattice.name or terms.ring_bits < PROMISED_BITS:
-        return None
-    dim = len(statistics.V)
-    grid = default_grid(statistics.records, dim).tolist()
-    smallest = smallest_ridge(dim, members, terms.lattice_bits)
-    return [ridge for ridge in grid if ridge >= smallest] or [smallest]
-
-
-def error_bound(terms: Terms, solution: Solution, members: int) -> float | None:
-    """How far rounding may have moved a weight at the most; None where nothing was rounded or no bound holds."""
-    lattice = lattice_from(terms.lattice, terms.lattice_bits)
-    if not isinstance(lattice, SumsLattice):
-        return None
-    bound = weights_error_bound(
-        solution.raw_weights,
-        solution.ridge,
-        members=members,
-        scale_bits=lattice.bits,
-        smallest_eigenvalue=solution.smallest_eigenvalue,
-    )
-    return bound if math.isfinite(bound) else None
+    @property
+    def content(self) -> bytes:
+        """The file."""
+        return self._file  # type: ignore[return-value]  # written and hashed as bytes are, and never copied

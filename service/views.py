@@ -82,7 +82,7 @@ def round_view(
             "phase_seconds": {
                 name: round(max(0.0, until - since), 6) for (name, since), (_, until) in pairwise(timeline)
             },
-            "terms": terms_view(attempt.opening.terms),
+            "terms": terms_view(attempt.opening.terms, attempt.manifest),
             "transcript": transcript.hex() if transcript else None,
             **mode.fields(phase),
         }

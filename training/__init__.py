@@ -2,16 +2,17 @@
 
 from training.algorithms import Aggregation, Algorithm, ControlVariates, FedAvg, Proximal, Term, Update
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
-from training.data import Dataset, Split, load_digits_dataset
+from training.data import DataError, Dataset, Split, load_digits_dataset
 from training.demo import demo_partition, demo_recipe, rare_partition
 from training.digest import extractor_digest
 from training.evaluate import accuracy, extract_features, per_class_accuracy, predict_logits, with_head
-from training.federated import RoundRecord, Trained, train
+from training.federated import DivergedError, Trained, train
 from training.heads import Classifier, FixedHead, LearnedHead, orthonormal_head
 from training.losses import cross_entropy, mean_squared_error
 from training.models import Extractor, ExtractorConfig
 from training.partition import Partition, dirichlet_partition, iid_partition
 from training.recipe import Recipe, fedavg, spherefed
+from training.resume import ResumeError, RoundRecord
 
 __all__ = [
     "Aggregation",
@@ -20,7 +21,9 @@ __all__ = [
     "CheckpointError",
     "Classifier",
     "ControlVariates",
+    "DataError",
     "Dataset",
+    "DivergedError",
     "Extractor",
     "ExtractorConfig",
     "FedAvg",
@@ -29,6 +32,7 @@ __all__ = [
     "Partition",
     "Proximal",
     "Recipe",
+    "ResumeError",
     "RoundRecord",
     "Split",
     "Term",

@@ -14,13 +14,14 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from training.digest import extractor_digest
-from training.heads import Classifier, FixedHead, LearnedHead
+from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.models import ExtractorConfig
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _KEY = "veilsum"
+_KINDS = {LearnedHead: "learned", NormalisedHead: "normalised", FixedHead: "fixed"}
 
 
 class CheckpointError(ValueError):
@@ -54,7 +55,7 @@ def save_checkpoint(classifier: Classifier, path: Path, *, preprocessing: str) -
     header = {
         "extractor": asdict(classifier.extractor.config),
         "head": {
-            "learned": isinstance(classifier.head, LearnedHead),
+            "kind": _KINDS.get(type(classifier.head), "fixed"),
             "classes": classifier.head.out_features,
             "bias": classifier.head.bias is not None,
         },
@@ -95,9 +96,12 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def _build(header: dict[str, Any]) -> Classifier:
     config = header["extractor"]
-    extractor = ExtractorConfig(config["architecture"], tuple(config["shape"]), config["options"]).build()
+    moments = (tuple(config.get(name, ())) for name in ("mean", "std"))
+    extractor = ExtractorConfig(
+        config["architecture"], tuple(config["shape"]), config["options"], *moments
+    ).build()
     classes, dim = header["head"]["classes"], extractor.dim
     bias = torch.zeros(classes) if header["head"]["bias"] else None
-    learned = header["head"]["learned"]
-    head = LearnedHead(dim, classes) if learned else FixedHead(torch.zeros(classes, dim), bias)
+    learned = {"learned": LearnedHead, "normalised": NormalisedHead}.get(header["head"]["kind"])
+    head = learned(dim, classes) if learned else FixedHead(torch.zeros(classes, dim), bias)
     return Classifier(extractor, head, normalise=header["normalise"])

@@ -1,50 +1,46 @@
-"""The run loop: rounds of local training and aggregation, simulated on one machine."""
+"""The run loop: rounds of local training and aggregation, simulated on one machine or over several processes."""
 
 from __future__ import annotations
 
+import hashlib
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from math import isfinite
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from training.algorithms import Round
 from training.evaluate import evaluate
+from training.hardware import CPU, Hardware
 from training.local import Task
+from training.resume import RoundRecord, Snapshot
 from training.seeding import Stream, generator
-from training.workers import local_training
+from training.workers import is_first, local_training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
-    from training.algorithms import State
-    from training.data import Split
+    from training.algorithms import State, Update
+    from training.data import Dataset, Split
     from training.heads import Classifier
     from training.partition import Partition
     from training.recipe import Recipe
 
 
-@dataclass(frozen=True)
-class RoundRecord:
-    """One round's line in the history.
+class DivergedError(ArithmeticError):
+    """Training left the finite numbers.
 
     Attributes:
-        round: its number, from 1.
-        rounds: how many there will be.
-        lr: the learning rate it was trained with.
-        local_loss: the participants' mean local objective, weighted by records.
-        test_loss: the recipe's loss of the new global model on the test records.
-        accuracy: that model's accuracy on the test records, in 0..1.
-        seconds: wall-clock time.
+        round: in which, from 1.
     """
 
-    round: int
-    rounds: int
-    lr: float
-    local_loss: float
-    test_loss: float
-    accuracy: float
-    seconds: float
+    def __init__(self, round_: int, lr: float) -> None:
+        super().__init__(
+            f"the loss is not a finite number in round {round_}, at a learning rate of {lr:g}: lower it"
+        )
+        self.round = round_
 
 
 @dataclass(frozen=True)
@@ -56,12 +52,14 @@ class Trained:
         history: a record a round.
         recipe: the experiment.
         partition_digest: `Partition.digest` of who held what.
+        memory: per member and term, what the member kept: personal layers are there.
     """
 
     classifier: Classifier
     history: tuple[RoundRecord, ...]
     recipe: Recipe
     partition_digest: str
+    memory: tuple[tuple[State, ...], ...] = ()
 
 
 def train(
@@ -71,12 +69,16 @@ def train(
     *,
     progress: Callable[[RoundRecord], None] | None = None,
     workers: int = 1,
+    hardware: Hardware = CPU,
+    snapshot: Path | None = None,
+    snapshot_every: int = 1,
 ) -> Trained:
     """Run a recipe's rounds over the members of a partition.
 
-    The result is the same, bit for bit, for the same recipe, data and partition on the same machine, and
-    does not depend on `workers`. A script that asks for workers needs the `if __name__ == "__main__":` guard,
-    for every spawned process imports it, and choices that can be pickled.
+    The result is the same, bit for bit, for the same recipe, data and partition on the same machine's CPU, and
+    does not depend on `workers`, on interruptions, or on the processes of a `torchrun`, all of which return it. A script
+    that asks for workers needs the `if __name__ == "__main__":` guard, for every spawned process imports it, and choices
+    that can be pickled.
 
     Args:
         recipe: every choice, the seed included.
@@ -84,39 +86,38 @@ def train(
         partition: which training records each member holds.
         progress: called with each round's record as it is made.
         workers: how many processes train members; 1 trains them here.
+        hardware: where members train.
+        snapshot: a file to keep the run in between rounds, and to go on from where it exists already.
+        snapshot_every: rounds from one snapshot to the next; the last round always leaves one.
 
     Raises:
         ValueError: if a member holds no records, or `workers` < 1.
+        ResumeError: if the snapshot is another experiment's.
+        DivergedError: if a loss is no longer finite.
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
-    aggregation, terms = recipe.algorithm.aggregation, recipe.algorithm.terms
     model = recipe.build(data.train.classes)
-    weights = {name: tensor.clone() for name, tensor in model.shared_weights().items()}
-    state = aggregation.start(weights)
-    broadcasts = tuple(term.start(model) for term in terms)
-    nothing: tuple[State, ...] = tuple({} for _ in terms)
-    memory = dict.fromkeys(range(len(partition)), nothing)
-    history = []
-    with local_training(recipe, data.train, partition, workers) as train_locally:
-        for index in range(recipe.rounds):
+    identity = _identity(recipe, data, partition) if snapshot is not None else {}
+    if snapshot is not None and snapshot.exists():
+        run = Snapshot.load(snapshot, identity)
+    else:
+        run = _start(recipe, model, len(partition))
+    with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
+        for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
-            round_ = Round(index, recipe.lr_at(index), len(partition))
+            round_ = Round(index, recipe.lr_at(index), len(partition), recipe.momentum)
             chosen = _participants(recipe, round_)
-            updates = list(
-                train_locally(Task(k, round_, weights, broadcasts, memory[k]) for k in chosen),
-            )
-            weights, state = aggregation.combine(weights, updates, state, round_)
-            broadcasts = tuple(
-                term.reduce(broadcast, [update.messages[i] for update in updates], round_)
-                for i, (term, broadcast) in enumerate(zip(terms, broadcasts, strict=True))
-            )
-            memory |= {k: update.memory for k, update in zip(chosen, updates, strict=True)}
-            model.load_state_dict(weights, strict=False)
-            test_loss, accuracy = evaluate(model, data.test, recipe.loss)
+            tasks = (Task(k, round_, run.weights, run.broadcasts, run.memory[k]) for k in chosen)
+            updates = list(train_locally(tasks))
             local_loss = float(
                 np.average([u.loss for u in updates], weights=[u.records for u in updates]),
             )
+            if not isfinite(local_loss):
+                raise DivergedError(index + 1, round_.lr)
+            run = _aggregated(recipe, run, round_, chosen, updates)
+            model.load_state_dict(run.weights, strict=False)
+            test_loss, accuracy = evaluate(model, data.test, recipe.loss)
             record = RoundRecord(
                 round=index + 1,
                 rounds=recipe.rounds,
@@ -126,13 +127,58 @@ def train(
                 accuracy=accuracy,
                 seconds=time.perf_counter() - started,
             )
-            history.append(record)
+            run = replace(run, history=(*run.history, record))
+            due = (index + 1) % snapshot_every == 0 or index + 1 == recipe.rounds
+            if snapshot is not None and due and is_first():
+                run.save(snapshot, identity)
             if progress is not None:
                 progress(record)
-    return Trained(model.eval(), tuple(history), recipe, partition.digest)
+    model.load_state_dict(run.weights, strict=False)
+    return Trained(model.eval(), run.history, recipe, partition.digest, run.memory)
+
+
+def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
+    nothing: tuple[State, ...] = tuple({} for _ in recipe.algorithm.terms)
+    return Snapshot(
+        weights={name: tensor.clone() for name, tensor in model.shared_weights().items()},
+        server=recipe.algorithm.aggregation.start(model),
+        broadcasts=tuple(term.start(model) for term in recipe.algorithm.terms),
+        memory=(nothing,) * members,
+        history=(),
+    )
+
+
+def _aggregated(
+    recipe: Recipe, run: Snapshot, round_: Round, chosen: Sequence[int], updates: Sequence[Update]
+) -> Snapshot:
+    aggregation, terms = recipe.algorithm.aggregation, recipe.algorithm.terms
+    weights, server = aggregation.combine(run.weights, updates, run.server, round_)
+    broadcasts = tuple(
+        term.reduce(broadcast, [update.messages[i] for update in updates], round_)
+        for i, (term, broadcast) in enumerate(zip(terms, run.broadcasts, strict=True))
+    )
+    memory = list(run.memory)
+    for k, update in zip(chosen, updates, strict=True):
+        memory[k] = update.memory
+    return Snapshot(weights, server, broadcasts, tuple(memory), run.history)
 
 
 def _participants(recipe: Recipe, round_: Round) -> list[int]:
     count = max(1, round(recipe.participation * round_.members))
     rng = generator(recipe.seed, Stream.PARTICIPATION, round_.index)
     return sorted(rng.choice(round_.members, size=count, replace=False).tolist())
+
+
+def _identity(recipe: Recipe, data: Split, partition: Partition) -> dict[str, Any]:
+    return {
+        **recipe.describe(),
+        "partition": partition.digest,
+        "training records": _digest(data.train),
+        "test records": _digest(data.test),
+    }
+
+
+def _digest(data: Dataset) -> str:
+    sha = hashlib.sha256(data.y.numpy().tobytes())
+    sha.update(data.x.contiguous().numpy().tobytes())
+    return sha.hexdigest()

@@ -1,7 +1,12 @@
-"""Classifier heads, and the classifier that puts one on a feature extractor."""
+"""Classifier heads, and the classifier that puts one on a feature extractor.
+
+Whatever makes a head from (l, C) is a factory: `LearnedHead`, `orthonormal_head`, `Simplex(scale=1.5)`. The random ones draw
+from torch's generator, so whoever knows the seed has the head, and a fixed head is never sent.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,6 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from torch import Tensor
 
     from training.models import Extractor
@@ -19,6 +26,17 @@ class LearnedHead(nn.Linear):
 
     def __init__(self, dim: int, classes: int) -> None:
         super().__init__(dim, classes)
+
+
+class NormalisedHead(nn.Linear):
+    """clsnorm: a learned head whose class vectors count by their direction, logits w_cᵀz/‖w_c‖ (Luo et al. 2021, §3.3)."""
+
+    def __init__(self, dim: int, classes: int) -> None:
+        super().__init__(dim, classes, bias=False)
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  torch's name
+        """The logits, of shape (n, C), of features of shape (n, l)."""
+        return functional.linear(input, functional.normalize(self.weight, dim=1))
 
 
 class FixedHead(nn.Linear):
@@ -36,22 +54,74 @@ class FixedHead(nn.Linear):
         self.requires_grad_(requires_grad=False)
 
 
+def random_head(dim: int, classes: int) -> FixedHead:
+    """FedBABU's and Freeze's: each weight from N(0, 2/l), as He et al. 2015, eq. 10, initialise (Oh et al. 2022)."""
+    return FixedHead(torch.randn(classes, dim) * (2 / dim) ** 0.5)
+
+
 def orthonormal_head(dim: int, classes: int) -> FixedHead:
     """SphereFed's head: C orthonormal rows of length l from a QR decomposition (Dong et al. 2022, eq. 4).
 
     Q of a Gaussian matrix, with the signs of R's diagonal moved into Q, is uniform over the orthonormal
-    frames. Drawn from torch's generator, so whoever knows the seed has the head.
+    frames.
 
     Raises:
         ValueError: if l < C, for then C orthonormal rows do not exist.
     """
-    if dim < classes:
-        raise ValueError(
-            f"{classes} classes need {classes} orthonormal rows, which features of dimension {dim} don't have; "
-            f"choose an extractor with dim >= {classes}"
-        )
-    q, r = torch.linalg.qr(torch.randn(dim, classes, dtype=torch.float64))
-    return FixedHead((q * r.diagonal().sign()).T.float())
+    return FixedHead(_orthonormal_columns(dim, classes).T.float())
+
+
+@dataclass(frozen=True)
+class Simplex:
+    """FedETF's head: the columns of β√(C/(C−1))·P(I − 11ᵀ/C), PᵀP = I (Huang et al. 2023, eq. 3).
+
+    All class vectors have length β, and any two the cosine −1/(C−1), the least that C vectors can share.
+
+    Attributes:
+        scale: β > 0.
+    """
+
+    scale: float = 1.0
+
+    def __call__(self, dim: int, classes: int) -> FixedHead:
+        """The head for features of length l.
+
+        Raises:
+            ValueError: if l < C: P would not exist; or C < 2.
+        """
+        if classes < 2:
+            raise ValueError(f"a simplex needs two classes at the least, not {classes}")
+        centred = torch.eye(classes, dtype=torch.float64) - 1 / classes
+        frame = (classes / (classes - 1)) ** 0.5 * _orthonormal_columns(dim, classes) @ centred
+        return FixedHead((self.scale * frame).T.float())
+
+
+@dataclass(frozen=True)
+class Tammes:
+    """Class vectors of length 1 pushed apart by SGD on each one's largest cosine (Mettes et al. 2019, eq. 5).
+
+    Where l ≥ C − 1 the best there is is a simplex; below that no closed form is known.
+
+    Attributes:
+        steps: of gradient descent, with momentum 0.9.
+        lr: its rate.
+    """
+
+    steps: int = 1000
+    lr: float = 0.1
+
+    def __call__(self, dim: int, classes: int) -> FixedHead:
+        """The head for features of length l."""
+        vectors = functional.normalize(torch.randn(classes, dim), dim=1).requires_grad_()
+        optimiser = torch.optim.SGD([vectors], lr=self.lr, momentum=0.9)
+        own = torch.eye(classes, dtype=torch.bool)
+        for _ in range(self.steps if classes > 1 else 0):
+            unit = functional.normalize(vectors, dim=1)
+            nearest = (unit @ unit.T).masked_fill(own, -torch.inf).amax(dim=1).mean()
+            optimiser.zero_grad()
+            nearest.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+            optimiser.step()
+        return FixedHead(functional.normalize(vectors.detach(), dim=1))
 
 
 class Classifier(nn.Module):
@@ -71,8 +141,24 @@ class Classifier(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """What the head sees: z of shape (n, l), of norm one where `normalise` is set."""
-        z: Tensor = self.extractor(x)
-        return functional.normalize(z, dim=1) if self.normalise else z
+        return self._scaled(self.extractor(x))
+
+    @torch.no_grad()
+    def features_under(self, weights: Mapping[str, Tensor], x: Tensor) -> Tensor:
+        """The features of x that the extractor would give with these weights, in use and not in training.
+
+        Args:
+            weights: by their names in this classifier; those that it names otherwise are passed over.
+            x: of shape (n, ...).
+        """
+        own = {
+            name.removeprefix("extractor."): t for name, t in weights.items() if name.startswith("extractor.")
+        }
+        training = self.extractor.training
+        self.extractor.eval()  # batch normalisation would else write into the weights given
+        z = self._scaled(torch.func.functional_call(self.extractor, own, (x,)))
+        self.extractor.train(training)
+        return z
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits of shape (n, C)."""
@@ -86,3 +172,17 @@ class Classifier(nn.Module):
         """
         trained = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
         return trained | dict(self.named_buffers())
+
+    def _scaled(self, z: Tensor) -> Tensor:
+        return functional.normalize(z, dim=1) if self.normalise else z
+
+
+def _orthonormal_columns(dim: int, classes: int) -> Tensor:
+    if dim < classes:
+        raise ValueError(
+            f"{classes} classes need {classes} orthonormal rows, which features of dimension {dim} don't have; "
+            f"choose an extractor with dim >= {classes}"
+        )
+    q, r = torch.linalg.qr(torch.randn(dim, classes, dtype=torch.float64))
+    columns: Tensor = q * r.diagonal().sign()
+    return columns

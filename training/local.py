@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
 
 from training.algorithms import Batch, Site, Update
-from training.data import batches
+from training.data import batches, crop_and_flip
+from training.hardware import CPU, Hardware
 from training.seeding import Stream, torch_seeded
 
 if TYPE_CHECKING:
@@ -38,66 +39,90 @@ class LocalTrainer:
         recipe: the experiment.
         data: the records that the partition deals out.
         partition: who holds which of them.
+        hardware: where to train.
     """
 
-    def __init__(self, recipe: Recipe, data: Dataset, partition: Partition) -> None:
+    def __init__(self, recipe: Recipe, data: Dataset, partition: Partition, hardware: Hardware = CPU) -> None:
         self._recipe = recipe
         self._data = data
         self._partition = partition
+        self._hardware = hardware
         self._model = recipe.build(data.classes)
+        hardware.model(self._model)
+        self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
 
     def __call__(self, task: Task) -> Update:
         """Train for `local_epochs` by SGD from rest on the loss plus the algorithm's penalties."""
-        recipe, model = self._recipe, self._model
+        recipe, model, place = self._recipe, self._model, self._hardware
         own = self._data.subset(torch.from_numpy(self._partition.members[task.member]))
+        own = replace(own, x=place.images(own.x), y=own.y.to(place.device))
+        received = place.state(task.weights)
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
-            Site(model, own, task.weights, broadcast, memory, counts, task.round)
+            Site(model, own, received, place.state(broadcast), place.state(memory), counts, task.round)
             for broadcast, memory in zip(task.broadcasts, task.memory, strict=True)
         ]
-        model.load_state_dict(task.weights, strict=False)  # a fixed head isn't sent: it stays as built
+        model.load_state_dict(received, strict=False)  # a fixed head isn't sent: it stays as built
         for term, site in zip(recipe.algorithm.terms, sites, strict=True):
             term.begin(site)
         model.train()
         optimiser = torch.optim.SGD(
-            [p for p in model.parameters() if p.requires_grad],
+            self._trainable.values(),
             lr=task.round.lr,
             momentum=recipe.momentum,
             weight_decay=recipe.weight_decay,
         )
-        steps, total = 0, torch.zeros(())
+        steps, total = 0, torch.zeros((), device=place.device)
         with torch_seeded(recipe.seed, Stream.LOCAL_TRAINING, task.round.index, task.member):
-            for _ in range(recipe.local_epochs):
+            for epoch in range(recipe.local_epochs):
+                self._choose(epoch)
                 for indices in batches(len(own), recipe.batch_size):
-                    loss = self._objective(own.x[indices], own.y[indices], sites)
+                    x = own.x[indices]
+                    loss = self._objective(crop_and_flip(x) if recipe.augment else x, own.y[indices], sites)
                     optimiser.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                     optimiser.step()
                     total += loss.detach()
                     steps += 1
+        for p in self._trainable.values():
+            p.requires_grad_()
         finished = [
             term.finish(site, steps) for term, site in zip(recipe.algorithm.terms, sites, strict=True)
         ]
         return Update(
-            weights={name: tensor.clone() for name, tensor in model.shared_weights().items()},
+            weights={name: tensor.to("cpu", copy=True) for name, tensor in model.shared_weights().items()},
             records=len(own),
             steps=steps,
             loss=float(total) / steps,
-            messages=tuple(message for message, _ in finished),
-            memory=tuple(memory for _, memory in finished),
+            messages=tuple(_home(message) for message, _ in finished),
+            memory=tuple(_home(memory) for _, memory in finished),
         )
+
+    def _choose(self, epoch: int) -> None:
+        """Leave on what every term trains in this epoch. SGD passes over what has no gradient."""
+        for name, p in self._trainable.items():
+            p.requires_grad_(all(term.trains(name, epoch) for term in self._recipe.algorithm.terms))
+        if not any(p.requires_grad for p in self._trainable.values()):
+            raise ValueError(
+                f"nothing is trained in local epoch {epoch + 1}: FedRep's head epochs need a head that is learned"
+            )
 
     def _objective(self, x: Tensor, y: Tensor, sites: list[Site]) -> Tensor:
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
-        z = model.features(x)
-        for term, site in terms:
-            z = term.features(z, y, site)
-        logits: Tensor = model.head(z)
-        for term, site in terms:
-            logits = term.logits(logits, y, site)
-        batch = Batch(x, y, z, logits)
-        loss = self._recipe.loss(logits, y)
-        for term, site in terms:
-            loss = loss + term.penalty(batch, site)
+        with self._hardware.arithmetic():
+            z = model.features(x)
+            for term, site in terms:
+                z = term.features(z, y, site)
+            logits: Tensor = model.head(z)
+            for term, site in terms:
+                logits = term.logits(logits, y, site)
+            batch = Batch(x, y, z, logits)
+            loss = self._recipe.loss(logits, y)
+            for term, site in terms:
+                loss = loss + term.penalty(batch, site)
         return loss
+
+
+def _home(state: State) -> State:
+    return {name: tensor.detach().cpu() for name, tensor in state.items()}

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
-from math import cos, pi
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import nn
 
 from training.algorithms import Algorithm, FedAvg
 from training.heads import Classifier, LearnedHead, orthonormal_head
 from training.losses import Loss, cross_entropy, mean_squared_error
+from training.schedules import Cosine, Schedule
 from training.seeding import Stream, torch_seeded
 
 if TYPE_CHECKING:
@@ -34,9 +34,10 @@ class Recipe:
         local_epochs: E ≥ 1, the passes over its records that a member makes in a round.
         batch_size: B ≥ 1.
         lr: η > 0, of the members' SGD in round 0.
-        momentum: in 0..1; members start each round at rest.
+        momentum: ρ in [0, 1); members start each round at rest.
         weight_decay: the L2 penalty of the members' SGD.
-        schedule: η stays, or falls to η/2 · (1 + cos(πt/R)) in round t.
+        schedule: how η changes from round to round.
+        augment: whether members crop and mirror their images.
         participation: the fraction of members in a round, in (0, 1]; at least one.
         seed: of the initial weights, who takes part and the batches.
 
@@ -55,7 +56,8 @@ class Recipe:
     lr: float = 0.1
     momentum: float = 0.9
     weight_decay: float = 1e-5
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Schedule = field(default_factory=Cosine)
+    augment: bool = False
     participation: float = 1.0
     seed: int = 0
 
@@ -63,14 +65,16 @@ class Recipe:
         for name in ("rounds", "local_epochs", "batch_size", "lr"):
             if not getattr(self, name) > 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"momentum must lie in [0, 1), not {self.momentum}")
+        if not self.weight_decay >= 0:
+            raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must lie in (0, 1], not {self.participation}")
 
     def lr_at(self, round_: int) -> float:
         """The learning rate of round t = 0..R−1."""
-        if self.schedule == "constant":
-            return self.lr
-        return self.lr / 2 * (1 + cos(pi * round_ / self.rounds))
+        return self.lr * self.schedule.factor(round_, self.rounds)
 
     def build(self, classes: int) -> Classifier:
         """The initial classifier: the same for everyone who has the recipe."""

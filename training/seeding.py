@@ -24,6 +24,8 @@ class Stream(IntEnum):
     PARTICIPATION = 1
     LOCAL_TRAINING = 2
     PARTITION = 3
+    CALIBRATION = 4
+    PERSONAL = 5
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

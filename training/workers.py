@@ -1,4 +1,4 @@
-"""Local training here, or over processes: either way a function from tasks to updates, in order.
+"""Local training here, over processes, or over `torchrun`'s: always a function from tasks to updates, in order.
 
 Every process runs torch on one thread: with more, processes fight over the cores, and the order in which
 floats are added, hence the last bits, would depend on the machine.
@@ -13,7 +13,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 import torch
+from torch import distributed
 
+from training.hardware import CPU, Hardware
 from training.local import LocalTrainer
 
 if TYPE_CHECKING:
@@ -28,23 +30,30 @@ if TYPE_CHECKING:
 
 @contextmanager
 def local_training(
-    recipe: Recipe, data: Dataset, partition: Partition, workers: int
+    recipe: Recipe, data: Dataset, partition: Partition, workers: int, hardware: Hardware = CPU
 ) -> Iterator[Callable[[Iterable[Task]], Iterator[Update]]]:
     """Within the block, a function that maps tasks to their updates, in the tasks' order.
 
-    With `workers` > 1, that many spawned processes each hold a copy of the data and a resident model.
+    With `workers` > 1, that many spawned processes each hold a copy of the data and a resident model. In a process of an
+    initialised `torch.distributed` group, every process trains its share of the tasks and receives everybody's updates, so
+    that all of them take the same next step.
 
     Raises:
-        ValueError: if there is not at least one worker.
+        ValueError: if there is not at least one worker, or several in each process of a group.
     """
-    if workers < 1:
-        raise ValueError(f"workers must be at least 1, not {workers}")
+    grouped = _processes() > 1
+    if workers < 1 or (grouped and workers > 1):
+        raise ValueError(
+            f"workers must be at least 1, not {workers}"
+            if workers < 1
+            else f"torchrun started {_processes()} processes already: leave workers at 1"
+        )
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         if workers == 1:
-            trainer = LocalTrainer(recipe, data, partition)
-            yield lambda tasks: map(trainer, tasks)
+            trainer = LocalTrainer(recipe, data, partition, hardware)
+            yield lambda tasks: _shared(trainer, list(tasks)) if grouped else map(trainer, tasks)
             return
         # Pickled by hand, tensors travel as bytes; multiprocessing's own way would share memory by file
         # descriptors, which run out in containers.
@@ -52,11 +61,31 @@ def local_training(
             workers,
             mp_context=multiprocessing.get_context("spawn"),
             initializer=_Resident.start,
-            initargs=(pickle.dumps((recipe, data, partition)),),
+            initargs=(pickle.dumps((recipe, data, partition, hardware)),),
         ) as pool:
             yield lambda tasks: map(pickle.loads, pool.map(_Resident.train, map(pickle.dumps, tasks)))
     finally:
         torch.set_num_threads(threads)
+
+
+def is_first() -> bool:
+    """Whether this process speaks for its `torch.distributed` group, or belongs to none."""
+    return _processes() == 1 or distributed.get_rank() == 0
+
+
+def _processes() -> int:
+    grouped = distributed.is_available() and distributed.is_initialized()
+    return distributed.get_world_size() if grouped else 1
+
+
+def _shared(trainer: LocalTrainer, tasks: list[Task]) -> Iterator[Update]:
+    """Each process of the group trains every n-th task; all of them get all updates."""
+    processes = _processes()
+    own = [trainer(task) for task in tasks[distributed.get_rank() :: processes]]
+    gathered: list[list[Update]] = [[] for _ in range(processes)]
+    distributed.all_gather_object(gathered, own)
+    # Not an all-reduce: its order of additions depends on the number of processes, and the last bits with it.
+    return (gathered[i % processes][i // processes] for i in range(len(tasks)))
 
 
 class _Resident:

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from calibration.privacy import compose
 from client_sdk import Identity
 from client_sdk.ledger import Account, account
 from client_sdk.store import Store
@@ -52,6 +53,7 @@ def as_values(seen: Account) -> dict[str, Any]:
                 "lineage": lineage.name,
                 "family": lineage.family,
                 "spent": lineage.name in seen.spent,
+                "mu": compose(mu for _, mu in lineage.charges),
                 "versions": [
                     {"version": version.tag.hex(), "rounds": [round_name(c) for c in version.contexts]}
                     for version in lineage.versions

@@ -3,8 +3,11 @@
 import typer
 
 from veilsum.commands import (
+    audit,
+    backup,
     calibrate,
     cohort,
+    db,
     demo,
     federation,
     helper,
@@ -12,9 +15,11 @@ from veilsum.commands import (
     join,
     ledger,
     privacy,
+    report,
     round_,
     serve,
     speak,
+    token,
     train,
     verify,
 )
@@ -28,10 +33,14 @@ app = typer.Typer(
 )
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
+app.add_typer(backup.app, name="backup")
+app.add_typer(db.app, name="db")
 app.add_typer(federation.app, name="federation")
 app.add_typer(identity.app, name="identity")
 app.add_typer(cohort.app, name="cohort")
 app.add_typer(round_.app, name="round")
+app.add_typer(token.app, name="token")
+app.add_typer(audit.app, name="audit")
 app.add_typer(privacy.app, name="privacy")
 app.command("join")(join.join)
 app.add_typer(helper.app, name="helper")
@@ -40,6 +49,7 @@ app.command("verify")(verify.verify)
 app.command("ledger")(ledger.ledger)
 app.command("calibrate")(calibrate.calibrate)
 app.command("train")(train.train)
+app.command("report")(report.report)
 
 
 def main() -> None:

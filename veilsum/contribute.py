@@ -1,47 +1,70 @@
 """A member's part from the command line: enrol, wait for a round, mask, upload, help to decrypt, verify."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from calibration import FFCStatistics
 from client_sdk import Identity, Member, Policy, Records, Result, Wanted
 from client_sdk.member import PATIENCE_S
+from client_sdk.offer import Statistics
 from client_sdk.progress import Progress, Step
 from client_sdk.store import Store
 from protocol.cost import upload_bytes
 from protocol.errors import Misuse
 from protocol.rest import RoundView
+from protocol.trust import TRUST
 from veilsum import names
+from veilsum.asking import promised
 from veilsum.console import clock, note
 from veilsum.features import checked_features, of_file
 from veilsum.rare import rare_classes
 from veilsum.remote import changes, naming, operator, trust
-from veilsum.trust import TRUST
 
 
-@dataclass(frozen=True)
-class Errand:
-    """What a member's command was asked to do; Misuse where an id or a key is none."""
+@dataclass(frozen=True, kw_only=True)
+class Contribution:
+    """What a command that brings data was asked to do, in either mode; Misuse where an id or a key is none."""
 
     folder: Path
     url: str
     admin_key: str
-    cohort: str
-    features: Path
     labels: Path | None
     lineage: str
     normalise: bool
-    round_id: str | None = None
     extractors: tuple[str, ...] = ()
     members_min: int = 3
-    accept_exceptions: bool = False
     changed_records_min: int | None = None
     publish_rare_classes: bool = True
-    transcript: bool = False
     ca: Path | None = None
+
+    @property
+    def policy(self) -> Policy:
+        """What whoever contributes insists on."""
+        given = self.changed_records_min
+        return Policy(
+            admin_key=names.admin_key(self.admin_key),
+            members_min=self.members_min,
+            extractors=frozenset(map(names.extractor_digest, self.extractors)) or None,
+            changed_records_min=Policy.changed_records_min if given is None else given,
+            publish_rare_classes=self.publish_rare_classes,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Errand(Contribution):
+    """What a member's command was asked to do."""
+
+    cohort: str
+    features: Path
+    round_id: str | None = None
+    accept_exceptions: bool = False
+    statistics: tuple[str, ...] = ()
+    sigma_min: float = 0.0
+    mu_max: float | None = None
+    mu_budget: float = Policy.mu_budget
+    transcript: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohort", names.cohort_id(self.cohort))
@@ -51,14 +74,13 @@ class Errand:
     @property
     def policy(self) -> Policy:
         """What the member insists on."""
-        given = self.changed_records_min
-        return Policy(
-            admin_key=names.admin_key(self.admin_key),
-            members_min=self.members_min,
-            extractors=frozenset(map(names.extractor_digest, self.extractors)) or None,
+        return replace(
+            super().policy,
             accept_exceptions=self.accept_exceptions,
-            changed_records_min=Policy.changed_records_min if given is None else given,
-            publish_rare_classes=self.publish_rare_classes,
+            statistics=frozenset({*Policy.statistics, *self.statistics}),
+            sigma_min=self.sigma_min,
+            mu_max=self.mu_max,
+            mu_budget=self.mu_budget,
         )
 
 
@@ -95,7 +117,7 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
     return result, summary(result, output)
 
 
-def _summarise(errand: Errand, records: Records, wanted: Wanted) -> FFCStatistics:
+def _summarise(errand: Errand, records: Records, wanted: Wanted) -> Statistics:
     """The statistics that a round's signed terms ask for; what is wrong with the records is said of their file."""
     with of_file(errand.features):
         return records(wanted)
@@ -119,8 +141,10 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
         "ridge": record.solution.ridge,
         "condition": record.solution.condition,
         "effective_dof": record.solution.dof,
-        "noise": f"{record.noise}: an exact sum, without differential privacy",
-        "weights": list(result.weights.shape),
+        "chosen_by": record.solution.chosen_by,
+        **promised(record.noise),
+        "weights": [] if result.weights_file is None else list(result.weights.shape),
+        "documents": [view.name for view in record.documents],
         "upload_bytes": upload_bytes(result.evidence.attempt, result.evidence.member)
         if result.counted
         else 0,

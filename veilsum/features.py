@@ -1,5 +1,6 @@
-"""Features and labels from files: .npz, .npy, .safetensors, .parquet. No torch needed."""
+"""Features and labels from files: .npz, .npy, .safetensors, .parquet, .csv. No torch needed."""
 
+import csv
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +32,8 @@ def read_features(path: Path, labels: Path | None = None) -> tuple[Features, Lab
     """Features (n, dim) and labels (n,), as they stand in the files.
 
     `.npz` and `.safetensors` hold arrays named `features` and `labels`. `.npy` holds the features and takes
-    the labels from a second `.npy`. `.parquet` has a column `label`; every other column is a feature.
+    the labels from a second `.npy`. `.parquet` and `.csv` have a column `label`; every other column is a feature, or, in
+    `.parquet`, the column `features` holds a list of numbers for each record.
 
     Raises:
         Misuse: a form that isn't read, a missing file, array or column, or an array that needs unpickling.
@@ -121,11 +123,45 @@ def _parquet(path: Path) -> _Found:
     except ImportError as error:
         raise Misuse("reading .parquet needs its extra: pip install 'veilsum[parquet]'") from error
     table = parquet.read_table(path)
-    columns = {name: table.column(name).to_numpy() for name in table.column_names}
+    columns = {name: _column(table.column(name)) for name in table.column_names}
+    if (
+        "features" in columns and columns["features"].ndim == 2
+    ):  # embeddings are mostly kept as one column of lists
+        labels = {"labels": columns["label"]} if "label" in columns else {}
+        return _Found({"features": columns["features"], **labels}, list(columns))
+    return _columns(path, columns)
+
+
+def _column(column: Any) -> Array:
+    """A column's values; of a column of lists of one length its rows."""
+    values: Array = column.to_numpy()
+    if values.dtype == object and len(values) and all(isinstance(each, np.ndarray) for each in values):
+        return np.stack(list(values))
+    return values
+
+
+def _csv(path: Path) -> _Found:
+    """A header line with a column `label`; every other column is a feature."""
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        header, *rows = csv.reader(file)
+    ragged = [number for number, row in enumerate(rows, 2) if len(row) != len(header)]
+    if ragged:
+        raise Misuse(f"{path}: line {ragged[0]} has not the {len(header)} columns of the first line")
+    values = dict(zip(header, map(np.array, zip(*rows, strict=True)), strict=True)) if rows else {}
+    if "label" in values:
+        values["label"] = values["label"].astype(np.int64)
+    return _columns(
+        path,
+        {name: each if name == "label" else each.astype(np.float64) for name, each in values.items()},
+    )
+
+
+def _columns(path: Path, columns: dict[str, Array]) -> _Found:
+    """Features in a column each, and the labels in theirs."""
     found = _Found({}, list(columns))
     if (labels := columns.pop("label", None)) is not None:
         found.arrays["labels"] = labels
-    strange = [name for name, values in columns.items() if values.dtype.kind not in "fiu"]
+    strange = [name for name, values in columns.items() if values.dtype.kind not in "fiu" or values.ndim != 1]
     if strange:
         raise Misuse(f"{path}: no numbers in column {', '.join(strange)}; a feature is a column of its own")
     if columns:
@@ -133,4 +169,4 @@ def _parquet(path: Path) -> _Found:
     return found
 
 
-_READERS = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors, ".parquet": _parquet}
+_READERS = {".npz": _npz, ".npy": _npy, ".safetensors": _safetensors, ".parquet": _parquet, ".csv": _csv}

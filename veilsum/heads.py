@@ -1,42 +1,29 @@
 """Closed-form heads from feature files: the work behind `veilsum calibrate`."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from safetensors.numpy import save
 
 from calibration import FFCStatistics, solve_ffc
-from calibration.rows import unit_rows
+from calibration.head_file import Calibrated
 from protocol.errors import Misuse
+from protocol.rest import HEAD
 from veilsum.contribute import Errand, run
 from veilsum.features import checked_features, of_file
 
-Floats = npt.NDArray[np.float64]
 
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """Scores z @ weights + bias for features z of length 1; a class without records, or withheld, is never answered."""
-
-    weights: Floats
-    bias: Floats | None
-    empty_classes: tuple[int, ...]
-
-    def accuracy(self, path: Path, *, normalise: bool, without: Sequence[int] = ()) -> float:
-        """Share of a file's records whose highest score is their label's; those of some classes left out, NaN if these are all."""
-        dim, classes = self.weights.shape
-        features, labels = checked_features(path, normalise=normalise, classes=classes)
-        if features.shape[1] != dim:
-            raise Misuse(f"{path}: features have shape {features.shape}, the head takes (n, {dim})")
-        scores = unit_rows(features)[0] @ self.weights + (0.0 if self.bias is None else self.bias)
-        scores[:, list(self.empty_classes)] = -np.inf  # zeros would beat every negative score
-        asked = ~np.isin(labels, list(without))
-        hits = (scores.argmax(axis=1) == labels)[asked]
-        return float(hits.mean()) if hits.size else float("nan")
+def accuracy(head: Calibrated, path: Path, *, normalise: bool, without: Sequence[int] = ()) -> float:
+    """Share of a file's records that the head calls what they are; those of some classes left out, NaN if these are all."""
+    features, labels = checked_features(path, normalise=normalise, classes=head.head.classes)
+    if features.shape[1] != head.head.dim:
+        raise Misuse(f"{path}: features have shape {features.shape}, the head takes (n, {head.head.dim})")
+    asked = ~np.isin(labels, list(without))
+    hits = (head.predict(features) == labels)[asked]
+    return float(hits.mean()) if hits.size else float("nan")
 
 
 def local(
@@ -63,7 +50,7 @@ def local(
         with of_file(path):
             statistics.update(features, y)
     solution = solve_ffc(statistics, ridges or None)
-    head = Head(solution.weights, solution.bias, solution.empty_classes)
+    head = Calibrated(solution)
     values: dict[str, Any] = {
         "records": solution.records,
         "classes": count,
@@ -76,8 +63,8 @@ def local(
         "saved": str(output),
     }
     if test is not None:
-        values["accuracy"] = head.accuracy(test, normalise=normalise)
-    _write(output, save(solution.tensors))
+        values["accuracy"] = accuracy(head, test, normalise=normalise)
+    _write(output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
     return values
 
 
@@ -87,15 +74,16 @@ def through_round(errand: Errand, *, output: Path, test: Path | None) -> dict[st
     if test is not None:
         checked_features(test, normalise=errand.normalise)  # not only once the round is over
     result, values = run(errand, errand.folder / "result")
-    head, rare = Head(result.weights, result.bias, result.unanswered), result.record.withheld
+    head, rare = result.calibrated, result.record.withheld
+    assert result.weights_file is not None
     _write(output, result.weights_file)
     values["head"] = str(output)
     values["never_answers"] = list(result.unanswered)
     if test is not None:
-        values["accuracy"] = head.accuracy(test, normalise=errand.normalise)
+        values["accuracy"] = accuracy(head, test, normalise=errand.normalise)
         if rare:
-            values["accuracy_without_withheld"] = head.accuracy(
-                test, normalise=errand.normalise, without=rare
+            values["accuracy_without_withheld"] = accuracy(
+                head, test, normalise=errand.normalise, without=rare
             )
     return values
 

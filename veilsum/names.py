@@ -25,6 +25,11 @@ def admin_key(text: str) -> str:
     return _hexadecimal(text, 64, "an admin's public key: get it from the admin")
 
 
+def coordinator_key(text: str) -> str:
+    """64 digits, lower case; Misuse for anything else."""
+    return _hexadecimal(text, 64, "a coordinator's public key: rosters name it")
+
+
 def extractor_digest(text: str) -> str:
     """64 digits, lower case; Misuse for anything else."""
     return _hexadecimal(text, 64, "an extractor's digest: the roster lists them")

@@ -12,6 +12,7 @@ from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
 from client_sdk.progress import Progress, Step
 from protocol.errors import Misuse
+from protocol.identity import SigningKey
 from protocol.rest import CohortView, RoundView
 from veilsum.console import note
 
@@ -24,9 +25,14 @@ View = TypeVar("View", CohortView, RoundView)
 
 @contextmanager
 def operator(
-    url: str, token: str | None = None, ca: Path | None = None, *, patience_s: float = PATIENCE_S
+    url: str,
+    token: str | None = None,
+    ca: Path | None = None,
+    *,
+    admin: SigningKey | None = None,
+    patience_s: float = PATIENCE_S,
 ) -> Iterator[Operator]:
-    """A client of the coordinator at `url`; retries are told on stderr."""
+    """A client of the coordinator at `url`, by an operator's token or the admin's key; retries are told on stderr."""
 
     def retries(event: Progress) -> None:
         if event.step is Step.RETRYING:
@@ -34,7 +40,9 @@ def operator(
 
     with (
         naming(url),
-        Operator(url, _token(token), progress=retries, patience_s=patience_s, verify=trust(ca)) as client,
+        Operator(
+            url, _token(token), admin=admin, progress=retries, patience_s=patience_s, verify=trust(ca)
+        ) as client,
     ):
         yield client
 

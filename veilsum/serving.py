@@ -1,7 +1,6 @@
 """The coordinator in this process: what `uvicorn service.app:app` starts, with errors that people can read."""
 
 import asyncio
-import copy
 import socket
 import ssl
 import sys
@@ -10,15 +9,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import structlog
 import uvicorn
-from uvicorn.config import LOGGING_CONFIG
 
 from protocol.errors import Misuse
-from service.access import load_key
 from service.app import create_app
+from service.keys import key_of
 from service.settings import Settings
 from service.storage.folder import FolderLock, make_folder
+from service.telemetry import logs
 
 GRACE_S = 5
 """Open long polls end at once; this is for what else is under way at SIGTERM."""
@@ -45,16 +43,17 @@ def run(
     _check_tls(certificate, key)
     # The app does the same at its start, but a server shows its errors as tracebacks.
     make_folder(settings.data_dir)
-    FolderLock(settings.data_dir).release()
-    public = load_key(settings.data_dir / "coordinator.key").public
-    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+    if settings.database_url is None:
+        FolderLock(settings.data_dir).release()
+    public = key_of(settings).public
+    # stdout is for the result
+    logs.configure(sys.stderr, quiet=quiet)
     with _listening(host, port) as listener:
         config = uvicorn.Config(
             create_app(settings),
             ssl_certfile=certificate,
             ssl_keyfile=key,
-            log_config=_log_config(),
-            log_level="warning" if quiet else "info",
+            log_config=None,
             timeout_graceful_shutdown=GRACE_S,
         )
         shown = f"[{host}]" if ":" in host else host
@@ -103,10 +102,3 @@ def _check_tls(certificate: Path | None, key: Path | None) -> None:
     except OSError as error:  # ssl.SSLError is one; it names no file
         files = f"--tls-cert {certificate}" + (f" with --tls-key {key}" if key else "")
         raise Misuse(f"{files} can't be used: {error}") from error
-
-
-def _log_config() -> dict[str, Any]:
-    """All logs on stderr: stdout is for the result."""
-    config = copy.deepcopy(LOGGING_CONFIG)
-    config["handlers"]["access"]["stream"] = "ext://sys.stderr"
-    return config

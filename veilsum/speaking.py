@@ -15,42 +15,20 @@ from protocol.helpers.helper import HelperPhase, Voted
 from protocol.helpers.helper.attempting import Attempting
 from protocol.messages.outcome import NO_REASON
 from protocol.rest import TermsView, round_name
+from protocol.trust import TRUST
 from veilsum import contribute, names
-from veilsum.contribute import teller
+from veilsum.asking import promised
+from veilsum.contribute import Contribution, teller
 from veilsum.features import checked_features, of_file
 from veilsum.remote import PATIENCE_S, naming, operator, trust
-from veilsum.trust import TRUST
 
 
-@dataclass(frozen=True)
-class Speech:
-    """What a client's command was asked to do; Misuse where an id or a key is none."""
+@dataclass(frozen=True, kw_only=True)
+class Speech(Contribution):
+    """What a client's command was asked to do."""
 
-    folder: Path
-    url: str
-    admin_key: str
     round_id: str
     features: Path | None
-    labels: Path | None
-    lineage: str
-    normalise: bool
-    extractors: tuple[str, ...] = ()
-    members_min: int = 3
-    changed_records_min: int | None = None
-    publish_rare_classes: bool = True
-    ca: Path | None = None
-
-    @property
-    def policy(self) -> Policy:
-        """What the client insists on."""
-        given = self.changed_records_min
-        return Policy(
-            admin_key=names.admin_key(self.admin_key),
-            members_min=self.members_min,
-            extractors=frozenset(map(names.extractor_digest, self.extractors)) or None,
-            changed_records_min=Policy.changed_records_min if given is None else given,
-            publish_rare_classes=self.publish_rare_classes,
-        )
 
 
 def _wanted(terms: TermsView) -> Wanted:
@@ -122,7 +100,7 @@ def summary(result: ClientResult, output: Path) -> dict[str, Any]:
         "ridge": record.solution.ridge,
         "condition": record.solution.condition,
         "effective_dof": record.solution.dof,
-        "noise": f"{record.noise}: an exact sum, without differential privacy",
+        **promised(record.noise),
         "weights": list(result.weights.shape),
         "saved": str(output),
     }

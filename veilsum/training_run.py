@@ -1,93 +1,170 @@
-"""Federated training up to the features that a round calibrates: the work behind `veilsum train`."""
+"""The work behind `veilsum train`: experiments under seeds, and what they leave in a folder."""
 
-import json
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from statistics import mean, stdev
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch import distributed
 
 from protocol.errors import Misuse
-from training import (
-    Classifier,
-    Dataset,
-    ExtractorConfig,
-    Partition,
-    RoundRecord,
-    dirichlet_partition,
-    extract_features,
-    fedavg,
-    load_digits_dataset,
-    save_checkpoint,
-    spherefed,
-    train,
-)
-from training.seeding import Stream, generator
+from training import Classifier, Dataset, Partition, RoundRecord, extract_features, save_checkpoint
+from training.experiments import Experiment, Finished, load_experiment, merged, parse_change, run
+from training.hardware import Hardware
+from training.results import Result, write_result
+from training.tracking import Tracker, trackers
+from training.workers import is_first
+from veilsum.training_service import through_service
 
 PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
-_METHODS = {"spherefed": spherefed, "fedavg": fedavg}
+Way = Literal["plain", "service", "both"]
 
 
 @dataclass(frozen=True)
 class Choices:
-    """What the command was asked for."""
+    """What the command was asked for.
 
-    method: str
-    members: int
-    alpha: float
-    rounds: int
-    local_epochs: int
-    participation: float
-    seed: int
-    workers: int
+    Attributes:
+        experiment: a shipped experiment's name, or a file's.
+        variant: one of its variants.
+        changes: `key=value`, laid over it.
+        seeds: one run each.
+        data: the data folder; VEILSUM_DATA's where None.
+        workers: processes that train members.
+        device: torch's name of one.
+        snapshot_every: rounds between two snapshots.
+        features: whether to write every member's features, as `veilsum join` reads them.
+        through: which way the sums of the last step go.
+        track: `tensorboard`, `mlflow`.
+    """
+
+    experiment: str
+    variant: str | None = None
+    changes: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = (0,)
+    data: Path | None = None
+    workers: int = 1
+    device: str = "cpu"
+    snapshot_every: int = 1
+    features: bool = False
+    through: Way = "plain"
+    track: tuple[str, ...] = ()
+    loaded: Experiment = field(init=False)
+
+    def __post_init__(self) -> None:
+        changes = merged(*map(parse_change, self.changes))
+        object.__setattr__(self, "loaded", load_experiment(self.experiment, self.variant, changes))
+        if self.through != "plain" and "ffc" not in self.loaded.calibrate:
+            raise Misuse("the service sums for FFC: add --set calibrate.ffc={}, or leave --through plain")
 
 
-def run(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Train, then write `extractor.safetensors`, `member-NN.npz`, `test.npz` and `training.json`; a summary."""
-    preset = _METHODS.get(choices.method)
-    if preset is None:
-        raise Misuse(f"--method {choices.method}: it is {' or '.join(_METHODS)}")
-    recipe = preset(
-        ExtractorConfig("cnn", (1, 8, 8), {"width": 16, "dim": 64}),
-        rounds=choices.rounds,
-        local_epochs=choices.local_epochs,
-        batch_size=32,
-        participation=choices.participation,
-        seed=choices.seed,
-    )
+def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict[str, Any]:
+    """One run a seed; a summary with means over them.
+
+    Every seed has a folder `seed-N` below the output: `run.safetensors`, from which an interrupted run goes on bit for bit,
+    `result.json` and `extractor.safetensors`, and with features `member-NN.npz` and `test.npz`.
+    """
+    try:
+        hardware = Hardware.named(choices.device)
+    except ValueError as error:
+        raise Misuse(f"--device: {error}") from error
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
-    data = load_digits_dataset()
-    if choices.members > len(data.train.y):
-        raise Misuse(f"--members {choices.members}: there are {len(data.train.y)} records to share")
-    partition = dirichlet_partition(
-        data.train.y.numpy(),
-        choices.members,
-        choices.alpha,
-        generator(choices.seed, Stream.PARTITION),
-        min_size=min(10, len(data.train.y) // choices.members),
-    )
+    with ExitStack() as stack:
+        if "RANK" in os.environ:  # torchrun's
+            distributed.init_process_group("gloo")
+            stack.callback(distributed.destroy_process_group)
+        results = [_one(choices, seed, output / f"seed-{seed}", hardware, tell) for seed in choices.seeds]
+    return _summary(choices.loaded, results, output)
 
-    def progress(record: RoundRecord) -> None:
-        tell(f"round {record.round} of {record.rounds}: accuracy {record.accuracy:.3f}")
 
-    trained = train(recipe, data, partition, progress=progress, workers=choices.workers)
-    digest = save_checkpoint(
-        trained.classifier, output / "extractor.safetensors", preprocessing=PREPROCESSING
-    )
-    write_members(output, trained.classifier, data.train, partition)
-    write_features(output / "test.npz", trained.classifier, data.test)
-    summary = {
-        **asdict(choices),
-        "accuracy": trained.history[-1].accuracy,
-        "extractor": digest.hex(),
-        "partition": partition.digest,
-        "records": [int(size) for size in partition.sizes],
+def _one(
+    choices: Choices, seed: int, folder: Path, hardware: Hardware, tell: Callable[[str], None]
+) -> Result:
+    folder.mkdir(exist_ok=True)
+    experiment = choices.loaded
+    title = f"{experiment.name} seed {seed}"
+    with trackers(choices.track if is_first() else (), folder, title) as tracked:
+        finished = run(
+            experiment,
+            seed,
+            folder=choices.data,
+            snapshot=folder / "run.safetensors",
+            snapshot_every=choices.snapshot_every,
+            workers=choices.workers,
+            hardware=hardware,
+            progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
+        )
+        if not is_first():
+            return finished.result
+        result = finished.result
+        if choices.through != "plain":
+            result = through_service(finished, choices.through, tell)
+        for tracker in tracked:
+            tracker.result(result)
+    _leave(finished, result, folder, features=choices.features)
+    return result
+
+
+@dataclass
+class _Progress:
+    title: str
+    tell: Callable[[str], None]
+    trackers: Sequence[Tracker]
+
+    def __call__(self, record: RoundRecord) -> None:
+        left = record.seconds * (record.rounds - record.round)
+        self.tell(
+            f"{self.title}: round {record.round} of {record.rounds}: accuracy {record.accuracy:.3f}, "
+            f"loss {record.local_loss:.3f}, about {left:.0f} s left"
+        )
+        for tracker in self.trackers:
+            tracker.round(record)
+
+
+def _leave(finished: Finished, result: Result, folder: Path, *, features: bool) -> None:
+    classifier, prepared = finished.trained.classifier, finished.prepared
+    preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
+    save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
+    if features:
+        write_members(folder, classifier, prepared.data.train, prepared.partition)
+        write_features(folder / "test.npz", classifier, prepared.data.test)
+    write_result(result, folder / "result.json")
+
+
+def _summary(experiment: Experiment, results: Sequence[Result], output: Path) -> dict[str, Any]:
+    summary: dict[str, Any] = {
+        "experiment": experiment.name,
+        "method": experiment.method,
+        "seeds": [result.seed for result in results],
+        **_spread("accuracy", [result.accuracy for result in results]),
+    }
+    for kind in experiment.calibrate:
+        found = [next(each for each in result.calibrations if each.kind == kind) for result in results]
+        summary |= _spread(f"after {kind}", [each.accuracy for each in found])
+        differences = [each.max_difference for each in found if each.max_difference is not None]
+        if differences:
+            summary["largest difference of a weight, masked from plain"] = max(differences)
+    for method in results[0].personal:
+        summary |= _spread(f"own records, {method}", [mean(result.personal[method]) for result in results])
+    if experiment.scale:
+        summary["smaller than the paper's"] = experiment.scale
+    if experiment.data.stands_in_for:
+        summary["stands in for"] = experiment.data.stands_in_for
+    return {
+        **summary,
+        "partitions": [result.deal.digest for result in results],
         "saved": str(output),
     }
-    (output / "training.json").write_text(json.dumps(summary, indent=2) + "\n")
-    return summary
+
+
+def _spread(name: str, shares: Sequence[float]) -> dict[str, float]:
+    deviation = {f"{name}, deviation": stdev(shares)} if len(shares) > 1 else {}
+    return {name: mean(shares), **deviation}
 
 
 def write_members(output: Path, classifier: Classifier, data: Dataset, partition: Partition) -> None:
@@ -104,3 +181,11 @@ def write_features(path: Path, classifier: Classifier, data: Dataset) -> None:
     features = extract_features(classifier, data.x).numpy()
     lengths = np.linalg.norm(features, axis=1, keepdims=True)
     np.savez(path, features=features / np.maximum(lengths, 1e-12), labels=data.y.numpy())
+
+
+def listing(available: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """A row for each shipped experiment."""
+    return [
+        {"experiment": name, "variants": list(variants), "method": load_experiment(name).method}
+        for name, variants in available.items()
+    ]

@@ -34,6 +34,7 @@ from calibration.privacy.solving import (
     solve_mean_ridge,
     solve_noisy,
 )
+from calibration.privacy.terms import NoiseTerms
 
 __all__ = [
     "Budget",
@@ -44,6 +45,7 @@ __all__ = [
     "Mechanism",
     "MemberNoise",
     "Neighbours",
+    "NoiseTerms",
     "NoisySolution",
     "Plan",
     "Share",

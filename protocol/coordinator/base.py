@@ -12,15 +12,14 @@ A phase is a value: `receive` and `expire` return the next one and leave it as i
 is not sent but asked for: `request_for(member)` says what one of them has to answer now.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
-from protocol.messages import Message, Past
+from protocol.errors import PeerFault
+from protocol.messages import Past
+from protocol.phases import AskingPhase, cancelled
 from protocol.shelf import Shelf
 
 
@@ -56,56 +55,16 @@ class Setting:
     shelf: Shelf
 
 
-@dataclass(frozen=True)
-class CoordinatorPhase(ABC):
-    """One phase of an attempt on the coordinator's side.
+@dataclass(frozen=True, repr=False)
+class CoordinatorPhase(AskingPhase["CoordinatorPhase"]):
+    """One phase of an attempt that members decrypt."""
 
-    Attributes:
-        setting: the attempt and its windows.
-        deadline_s: Unix time in seconds at which `expire` is due; None where the phase waits for nobody.
-    """
-
-    name: ClassVar[str]
-    late: ClassVar[tuple[type[Message], ...]] = ()
-    """Answers to an earlier phase's question: unread and without effect, since the threshold is met."""
     setting: Setting
-    deadline_s: float | None
 
     @property
     def attempt(self) -> Attempt:
         """Roster, manifest and opening."""
         return self.setting.attempt
-
-    def receive(self, message: Message, now_s: float) -> "CoordinatorPhase":
-        """The phase after a member's message; the same message again changes nothing.
-
-        Raises:
-            PeerFault: the message breaks a rule, or the phase does not take it.
-        """
-        if isinstance(message, self.late):
-            return self
-        handler = self.handlers().get(type(message))
-        if handler is None:
-            raise PeerFault(
-                Cause.WRONG_PHASE, f"the attempt is {self.name} and takes no {type(message).__name__.lower()}"
-            )
-        return handler(message, now_s)
-
-    def handlers(self) -> "dict[type[Message], Callable[[Any, float], CoordinatorPhase]]":
-        """What this phase takes, and the method that answers it."""
-        return {}
-
-    @abstractmethod
-    def request_for(self, member: str) -> Message | None:
-        """What `member` has to answer now, or None."""
-
-    def waiting_for(self) -> tuple[str, ...]:
-        """The members whose answers would move the attempt on."""
-        return ()
-
-    def expire(self, now_s: float) -> "CoordinatorPhase":
-        """The phase after `deadline_s` has passed."""
-        raise Misuse(f"an attempt that is {self.name} has no deadline to pass at {now_s}")
 
     def cancel(self, now_s: float, reason: str = "") -> "CoordinatorPhase":
         """The phase after the operator gave the attempt up; an ended one stays as it is."""
@@ -117,14 +76,6 @@ class CoordinatorPhase(ABC):
         """Refuse a message of another context, or of somebody who is no decryptor."""
         self.attempt.check_context(context, member)
         self.attempt.check_decryptor(member)
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.attempt.context.hex()[:16]}>"
-
-
-def cancelled(reason: str) -> PeerFault:
-    """The fault of an attempt that its operator gave up, in the operator's words."""
-    return PeerFault(Cause.CANCELLED, reason, ["operator"])
 
 
 def added(entries: dict[str, Any], member: str, message: Any, cause: Cause) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from protocol.attempt import group_floor
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, Setting, added, cancelled
+from protocol.coordinator.base import CoordinatorPhase, Setting, added
 from protocol.coordinator.revealing import Revealing
 from protocol.coordinator.voiding import Voiding
 from protocol.disputes import Dispute
@@ -23,6 +23,7 @@ from protocol.messages import (
     Vote,
     survivors_hash,
 )
+from protocol.phases import cancelled
 from protocol.shelf import Announced
 
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.coordinator.base import CoordinatorPhase, Setting, added, cancelled
+from protocol.coordinator.base import CoordinatorPhase, Setting, added
 from protocol.coordinator.ended import Failed, Recovered
 from protocol.disputes import Dispute
 from protocol.due import Due, Dues, commitments_due
@@ -28,6 +28,7 @@ from protocol.messages import (
     Vote,
     share_commitments,
 )
+from protocol.phases import cancelled
 from protocol.shamir import ShareError, recover_secrets
 from protocol.shelf import Announced
 

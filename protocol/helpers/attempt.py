@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from protocol.causes import Cause
+from protocol.chunked import Chunked
 from protocol.errors import PeerFault
 from protocol.helpers.messages import (
     HELPERS,
@@ -20,11 +21,10 @@ from protocol.helpers.messages import (
 )
 from protocol.keys import canonical, check_order
 from protocol.merkle import verify
-from protocol.messages.opening import NO_INDICATOR, Family
+from protocol.messages.opening import NO_INDICATOR, Family, Terms
 from protocol.messages.outcome import Survivor
 from protocol.messages.roster import Roster, cohort_id
 from protocol.parameters import HONEST_MIN
-from protocol.ring import Ring
 from protocol.tags import Tag, hash_fields
 
 SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-replicated_4"
@@ -66,7 +66,7 @@ def check_votes(roster: Roster, context: bytes, outcome: bytes, votes: tuple[Hel
 
 
 @dataclass(frozen=True, repr=False)
-class HelperAttempt:
+class HelperAttempt(Chunked):
     """One secure sum with helpers under fixed terms. Everything else about it follows from these two messages."""
 
     roster: Roster
@@ -110,19 +110,9 @@ class HelperAttempt:
         return self.opening.terms.family
 
     @property
-    def ring(self) -> Ring:
-        """The ring of the terms."""
-        return Ring(self.opening.terms.ring_bits)
-
-    @property
-    def chunks(self) -> int:
-        """Chunks in a vector."""
-        return -(-self.opening.terms.elements // self.opening.terms.chunk_elements)
-
-    def chunk_elements(self, index: int) -> int:
-        """Elements of chunk `index`: all alike but for a shorter last."""
-        terms = self.opening.terms
-        return min(terms.chunk_elements, terms.elements - index * terms.chunk_elements)
+    def terms(self) -> Terms:
+        """The opening's."""
+        return self.opening.terms
 
     @property
     def helper_keys(self) -> bytes:

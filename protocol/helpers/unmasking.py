@@ -11,6 +11,7 @@ from protocol.errors import Misuse, PeerFault
 from protocol.helpers.coordinator.ended import Recovered
 from protocol.helpers.messages import HELPERS
 from protocol.packing import PackingError, add_packed
+from protocol.ring import Words
 
 
 class HelperUnmasking:
@@ -37,23 +38,39 @@ class HelperUnmasking:
             Misuse: not exactly the survivors' chunks, or not four sums.
             PeerFault: chunk-mismatch where a chunk is not what was announced, or not packed as it should be.
         """
-        ring, elements = self._attempt.ring, self._attempt.chunk_elements(index)
-        if len(sums) != HELPERS:
-            raise Misuse(f"a chunk is unmasked by {HELPERS} sums, not {len(sums)}")
-        for source, data in zip(self._sources, sums, strict=True):
-            if hashlib.sha256(data).digest() != source.digests[index]:
-                raise PeerFault(
-                    Cause.CHUNK_MISMATCH, f"chunk {index} of the sum is not the one signed", source.holders
-                )
-        total = np.zeros(elements, ring.dtype)
+        total = np.zeros(self._attempt.chunk_elements(index), self._attempt.ring.dtype)
         seen = []
         for client, data in packed:
             self._add(total, data, index, (client,))
             seen.append(client)
         if sorted(seen) != sorted(self.survivors):
             raise Misuse("a sum takes one chunk of each survivor and no other")
-        masks = np.zeros(elements, ring.dtype)
+        return self.unmask(index, total, sums)
+
+    def unmask(self, index: int, total: Words, sums: Sequence[bytes]) -> npt.NDArray[np.int64]:
+        """Chunk `index` of the sum.
+
+        Args:
+            index: which chunk.
+            total: the survivors' chunks added up, of the ring's dtype; it is overwritten.
+            sums: this chunk of each seed's sum, from any holder that `Recovered.sources` names.
+
+        Returns:
+            int64, the chunk's elements in the ring's centred range.
+
+        Raises:
+            Misuse: not four sums.
+            PeerFault: chunk-mismatch where one of them is not what was announced, or not packed as it should be.
+        """
+        ring = self._attempt.ring
+        if len(sums) != HELPERS:
+            raise Misuse(f"a chunk is unmasked by {HELPERS} sums, not {len(sums)}")
+        masks = np.zeros(total.size, ring.dtype)
         for source, data in zip(self._sources, sums, strict=True):
+            if hashlib.sha256(data).digest() != source.digests[index]:
+                raise PeerFault(
+                    Cause.CHUNK_MISMATCH, f"chunk {index} of the sum is not the one signed", source.holders
+                )
             self._add(masks, data, index, source.holders)
         np.subtract(total, masks, out=total)
         return ring.lift(total)

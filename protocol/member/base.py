@@ -12,16 +12,11 @@ From Opened on, a void request is answered by a VOID vote, a request for a repor
 admin's Lost or the terms' latest end ends the attempt, whatever the phase.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
 from enum import IntEnum
 from typing import ClassVar, TypeAlias
 
-from protocol.causes import Cause
-from protocol.codec import Headed
-from protocol.errors import PeerFault
-from protocol.identity import SigningKey
 from protocol.messages.base import Message
+from protocol.phases import PartyPhase
 
 Step: TypeAlias = "tuple[MemberPhase, tuple[Message, ...]]"
 """The next phase, to be stored durably first, and the messages to send after that."""
@@ -40,38 +35,8 @@ class PhaseKind(IntEnum):
     REPORTED = 8
 
 
-class MemberPhase(Headed, ABC):
-    """One phase of a member: a value that is stored, and answers messages by a next phase and replies."""
+class MemberPhase(PartyPhase["MemberPhase"]):
+    """One phase of a member."""
 
     version: ClassVar[int] = 2
-
-    def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
-        """Answer a message from the coordinator.
-
-        Args:
-            message: what came.
-            key: the member's identity, which signs the replies.
-            now_s: Unix time in seconds.
-
-        Raises:
-            PeerFault: the message breaks a rule; the phase stays as it was.
-        """
-        handler = self.handlers().get(type(message))
-        if handler is None:
-            raise PeerFault(
-                Cause.WRONG_PHASE, f"a member that is {type(self).__name__} takes no {type(message).__name__}"
-            )
-        return handler(message, key, now_s)
-
-    def lapse(self, now_s: float) -> "MemberPhase":
-        """The phase once the terms' latest end has passed: without the keys of that round. Itself where none is due."""
-        del now_s
-        return self
-
-    def outbox(self) -> tuple[Message, ...]:
-        """What a restarted member sends again: the very bytes that this phase sent when it was entered."""
-        return ()
-
-    @abstractmethod
-    def handlers(self) -> "dict[type[Message], Callable[..., Step]]":
-        """What this phase takes, and the method that answers it."""
+    party: ClassVar[str] = "member"

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Iterable
 from dataclasses import replace
 
-from sqlalchemy import insert, select
+from sqlalchemy import select
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
@@ -87,6 +87,14 @@ class Desk:
             return await self.enrolling()
         return known
 
+    async def refresh(self) -> None:
+        """Take up the cards that other processes have stored."""
+        if self._database.shared:
+            async with self._lock:
+                self._enrolling = None
+                await self.enrolling()
+            self.watch.notify()
+
     async def receive(self, card: HelperCard, now_s: float) -> None:
         """Take a helper's card for the next attempt durably."""
         async with self._lock:
@@ -100,11 +108,9 @@ class Desk:
                 return
             async with self._database.transaction() as connection:
                 # Again where a card has expired, or an earlier commit was reported as failed.
-                await connection.execute(
-                    insert(helper_cards)
-                    .prefix_with("OR REPLACE")
-                    .values(cohort=card.cohort.hex(), member=card.member, body=card.to_bytes())
-                )
+                row = {"cohort": card.cohort.hex(), "member": card.member, "body": card.to_bytes()}
+                await self._database.put(connection, helper_cards, row)
+                await self._database.announce(connection, self.roster.federation.hex())
             self._enrolling = after
         self.watch.notify()
 

@@ -115,6 +115,10 @@ class Kept:
         """The phase after the operator gave the attempt up."""
         return self._moved(self.phase.cancel(now_s, reason))
 
+    def extend(self, deadline_s: float) -> "Kept":
+        """The phase with more time."""
+        return replace(self, phase=self.phase.extend(deadline_s))
+
     def _moved(self, after: CoordinatorPhase) -> "Kept":
         if after is self.phase:
             return self

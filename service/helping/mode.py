@@ -38,6 +38,7 @@ from protocol.helpers.messages import Ended as EndedAttempt
 from protocol.helpers.unmasking import HelperUnmasking
 from protocol.messages import Message, Survivor
 from protocol.rest import ModeName
+from protocol.ring import Words
 from service.ends import UNSIGNED
 from service.helping.kept import Kept
 from service.modes import AnyClosing, Collector, Mode, Phase, Reader, Summands
@@ -74,15 +75,19 @@ class HelpedSummands:
         """The link of the helpers' chain."""
         return self._recovered.certificate.ended.closing
 
-    def chunk(self, index: int, read: Reader) -> npt.NDArray[np.int64]:
-        """The survivors added up, less the four sums of their keystreams."""
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Each survivor."""
+        return self._unmasking.survivors
+
+    def unmask(self, index: int, total: Words, read: Reader) -> npt.NDArray[np.int64]:
+        """Less the four sums of their keystreams."""
         sums = []
         for seed, source in enumerate(self._recovered.sources):
             holder = self._kept.holder(seed, index, source.digests[index])
             assert holder is not None  # sums are taken whole
             sums.append(read(*holder))
-        packed = ((client, read(client, index)) for client in self._unmasking.survivors)
-        return self._unmasking.chunk(index, packed, sums)
+        return self._unmasking.unmask(index, total, sums)
 
     def particulars(self) -> Mapping[str, Any]:
         """How many clients there were, and the helper that two others contradict."""

@@ -1,11 +1,12 @@
 """A federation's rounds with mask helpers: opened, loaded again, and kept apart from those of the other mode."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 
-from sqlalchemy import Row, insert
+from sqlalchemy import Row
 
+from calibration import Layout
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.helpers.attempt import HelperAttempt, clients_of
@@ -16,12 +17,10 @@ from protocol.rest import HelperRoundRequest, ModeName, WindowsModel
 from service.federations import Federations
 from service.helping.desk import Desk
 from service.helping.mode import HelpersMode
-from service.keeper import Keeper
 from service.preflight import helper_terms_of
 from service.rounds import Round
-from service.storage.blobs import FileBlobs
+from service.storage.blobs import Blobs
 from service.storage.database import Database
-from service.storage.tables import rounds
 
 
 class Helping:
@@ -30,14 +29,14 @@ class Helping:
     Args:
         database: rows.
         blobs: chunks.
-        keeper: is woken by the rounds.
+        wake: called when one of their rounds has changed.
         federations: their rosters.
     """
 
     def __init__(
-        self, database: Database, blobs: FileBlobs, keeper: Keeper, federations: Federations
+        self, database: Database, blobs: Blobs, wake: Callable[[], None], federations: Federations
     ) -> None:
-        self._database, self._blobs, self._keeper, self._federations = database, blobs, keeper, federations
+        self._database, self._blobs, self._wake, self._federations = database, blobs, wake, federations
         self._desks: dict[str, Desk] = {}
 
     @property
@@ -61,10 +60,15 @@ class Helping:
             desk.watch.notify()
         return desk
 
-    async def open(
-        self, federation: str, request: HelperRoundRequest, key: SigningKey, now_s: float
-    ) -> Round:
-        """Sign and store the next attempt; PeerFault as `Desk.ready`, the preflight, and `HelperAttempt.check`."""
+    async def refresh(self, federation: str) -> None:
+        """Take up the cards that other processes have stored."""
+        if federation in self._desks:
+            await self._desks[federation].refresh()
+
+    async def prepare(
+        self, federation: str, request: HelperRoundRequest, layout: Layout, key: SigningKey, now_s: float
+    ) -> HelperAttempt:
+        """Sign the next attempt; PeerFault as `Desk.ready`, the preflight, and `HelperAttempt.check`."""
         desk = await self.desk(federation)
         enrolling = replace(
             await desk.ready(now_s + request.windows.upload_s),
@@ -72,24 +76,8 @@ class Helping:
             colluders=request.colluders,
             survivors_min=request.survivors_min,
         )
-        terms = helper_terms_of(request, desk.roster, len(clients_of(desk.roster)), now_s)
-        attempt = enrolling.attempt(terms, key, now_s)
-        round_ = self._round(desk, attempt, request.windows, now_s)
-        async with self._database.transaction() as connection:
-            await connection.execute(
-                insert(rounds).values(
-                    id=round_.id,
-                    federation=federation,
-                    cohort=attempt.manifest.cohort.hex(),
-                    sequence=attempt.manifest.counter,
-                    attempt=0,
-                    opening=attempt.opening.to_bytes(),
-                    windows=request.windows.model_dump_json(),
-                    opened_s=now_s,
-                )
-            )
-        desk.opened([round_])
-        return round_
+        terms = helper_terms_of(request, desk.roster, len(clients_of(desk.roster)), now_s, layout)
+        return enrolling.attempt(terms, key, now_s)
 
     async def load(self, row: Row[tuple[object, ...]], not_before_s: float, *, littered: bool) -> Round:
         """A stored attempt, as it was when the last process stopped."""
@@ -113,7 +101,7 @@ class Helping:
 
     def _changed(self, desk: Desk) -> None:
         desk.watch.notify()
-        self._keeper.wake()
+        self._wake()
 
 
 def is_with_helpers(opening: bytes) -> bool:

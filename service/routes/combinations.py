@@ -8,19 +8,20 @@ from fastapi import APIRouter, Path, Response
 from protocol import published, rest
 from protocol.causes import Cause
 from service import combining
+from service.access.guards import GuardedRoute
 from service.problems import declared
-from service.routes.common import Bearer, Here, Hex32Path, Operator, octets_out
+from service.routes.common import ANYBODY, ROUNDS, Here, Hex32Path, octets_out
 
-router = APIRouter(tags=["combinations"])
+router = APIRouter(tags=["combinations"], route_class=GuardedRoute)
 Combination = Annotated[str, Path(pattern=rest.ROUND_PATTERN)]
 
 
 @router.post(
     rest.COMBINATIONS,
+    dependencies=ROUNDS.dependencies,
     status_code=201,
-    dependencies=[Bearer, Operator],
     responses=declared(
-        Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.TERMS_REFUSED, Cause.SUM_CHECK_FAILED
+        *ROUNDS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.TERMS_REFUSED, Cause.SUM_CHECK_FAILED
     ),
 )
 async def combine(
@@ -30,7 +31,7 @@ async def combine(
     return await here.combine(federation, request)
 
 
-@router.get(rest.COMBINATION, responses=declared(Cause.NOT_FOUND))
+@router.get(rest.COMBINATION, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
 async def combination(combination: Combination, here: Here) -> published.CombinedRecord:
     """The signed record of a combination."""
     return await asyncio.to_thread(combining.stored_record, combination, here.blobs)
@@ -38,6 +39,7 @@ async def combination(combination: Combination, here: Here) -> published.Combine
 
 @router.get(
     rest.COMBINED_WEIGHTS,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
         **octets_out("tensors `weights` (l, C) and, with a bias, `bias` (C,)", rest.SAFETENSORS),

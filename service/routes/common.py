@@ -1,38 +1,39 @@
-"""What the routes share: the coordinator at hand, the operator's token, raw bodies, long-polls."""
+"""What the routes share: the coordinator at hand, callers, raw bodies, long-polls."""
 
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
-from fastapi.security import HTTPBearer
 
+from protocol.access import Scope
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import HEX32_PATTERN, MAX_WAIT_S, MEMBER_PATTERN, OCTETS, ROUND_PATTERN
-from service.access import check_token
+from service.access.callers import Caller
+from service.access.guards import AdminOrOperator, Anybody, Member, Operator, coordinator_of
 from service.coordinator import Coordinator
 from service.rounds import Round
 
-_bearer = HTTPBearer(auto_error=False, description="the operator's token")
+ANYBODY, MEMBER = Anybody(), Member()
+READ, ROUNDS, ADMIN = Operator(Scope.READ), Operator(Scope.ROUNDS), Operator(Scope.ADMIN)
+ROSTERS, CLOSING = AdminOrOperator(Scope.FEDERATIONS), AdminOrOperator(Scope.ROUNDS)
 
 
-def coordinator_of(request: Request) -> Coordinator:
-    """The app's coordinator."""
-    coordinator: Coordinator = request.app.state.coordinator
-    return coordinator
+def caller_of(request: Request) -> Caller:
+    """Whoever the route's guard has let in."""
+    caller: Caller = request.state.caller
+    return caller
 
 
-def is_operator(request: Request) -> bool:
-    """Whether the request carries the operator's token."""
-    try:
-        check_operator(request)
-    except PeerFault:
-        return False
-    return True
+def made_by(request: Request) -> list[str]:
+    """What the request makes, for the audit log: `name=id`."""
+    made: list[str] = request.state.made
+    return made
 
 
-def check_operator(request: Request) -> None:
-    """Refuse a request without the operator's token."""
-    check_token(request.app.state.token_hash, request.headers.get("authorization"))
+def digest_of_body(request: Request) -> bytes:
+    """The SHA-256 of a signed request's body."""
+    digest: bytes = request.state.digest
+    return digest
 
 
 async def octets(request: Request) -> bytes:
@@ -58,18 +59,19 @@ Here = Annotated[Coordinator, Depends(coordinator_of)]
 RoundPath = Annotated[str, Path(pattern=ROUND_PATTERN)]
 
 
-def round_of(round_id: RoundPath, here: Here) -> Round:
+async def round_of(round_id: RoundPath, here: Here) -> Round:
     """The path's round; PeerFault(not-found), and that before a stream has begun."""
-    return here.round(round_id)
+    return await here.round(round_id)
 
 
 TheRound = Annotated[Round, Depends(round_of)]
-Operator = Depends(check_operator)
-Bearer = Depends(_bearer)
-IsOperator = Annotated[bool, Depends(is_operator)]
+TheCaller = Annotated[Caller, Depends(caller_of)]
 Octets = Annotated[bytes, Depends(octets)]
+Made = Annotated[list[str], Depends(made_by)]
+BodyDigest = Annotated[bytes, Depends(digest_of_body)]
 Hex32Path = Annotated[str, Path(pattern=HEX32_PATTERN)]
 MemberPath = Annotated[str, Path(pattern=MEMBER_PATTERN)]
+NamePath = Annotated[str, Path(pattern=MEMBER_PATTERN)]
 IndexPath = Annotated[int, Path(ge=0, le=1 << 32)]
 After = Annotated[int, Query(ge=-1, le=1 << 53, description="answer as soon as the version is above this")]
 Wait = Annotated[float, Query(ge=0, le=MAX_WAIT_S, description="seconds to wait for that at the most")]

@@ -9,26 +9,32 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import KeyCard, Roster
 from protocol.tags import PROTOCOL_VERSION
+from service import spending
+from service.access.callers import Kind
+from service.access.guards import GuardedRoute
 from service.problems import DECODING, declared
 from service.routes.common import (
+    ANYBODY,
+    MEMBER,
+    ROSTERS,
+    ROUNDS,
     After,
-    Bearer,
     Here,
     Hex32Path,
-    IsOperator,
+    Made,
     MemberPath,
     Octets,
-    Operator,
+    TheCaller,
     Wait,
     octets_in,
     octets_out,
 )
 
-router = APIRouter(tags=["federations"])
+router = APIRouter(tags=["federations"], route_class=GuardedRoute)
 MAX_ROSTER_BYTES = 16 << 20
 
 
-@router.get(rest.COORDINATOR, responses=declared())
+@router.get(rest.COORDINATOR, dependencies=ANYBODY.dependencies, responses=declared())
 async def coordinator(here: Here) -> rest.CoordinatorView:
     """The coordinator's public key, which a roster must name."""
     return rest.CoordinatorView(public_key=here.key.public.hex(), protocol_version=PROTOCOL_VERSION)
@@ -36,13 +42,13 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
 
 @router.put(
     rest.ROSTER,
-    dependencies=[Bearer],
+    dependencies=ROSTERS.dependencies,
     max_body_size=MAX_ROSTER_BYTES,
     openapi_extra=octets_in("a Roster message"),
     responses={
         201: {"description": "stored", "model": rest.FederationView},
         **declared(
-            Cause.UNAUTHORISED,
+            *ROSTERS.causes,
             *DECODING,
             Cause.WRONG_FEDERATION,
             Cause.BAD_SIGNATURE,
@@ -52,23 +58,31 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
     },
 )
 async def put_roster(
-    federation: Hex32Path, body: Octets, here: Here, operator: IsOperator, response: Response
+    federation: Hex32Path, body: Octets, here: Here, caller: TheCaller, response: Response
 ) -> rest.FederationView:
-    """Create a federation by its first roster (operator), or replace the roster by a higher version of it."""
+    """Create a federation by its first roster (operator), or replace the roster by a higher version (admin, operator)."""
     roster = await asyncio.to_thread(Roster.from_bytes, body)
-    new = await here.federations.put_roster(federation, roster, operator=operator)
+    new = await here.federations.put_roster(federation, roster, operator=caller.kind is Kind.OPERATOR)
     response.status_code = 201 if new else 200
     return await here.federations.view(federation)
 
 
-@router.get(rest.FEDERATION, responses=declared(Cause.NOT_FOUND))
+@router.get(rest.FEDERATION, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
 async def federation(federation: Hex32Path, here: Here) -> rest.FederationView:
     """A federation's members, cohorts and rounds."""
     return await here.federations.view(federation)
 
 
+@router.get(rest.BUDGET, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
+async def budget(federation: Hex32Path, here: Here) -> rest.BudgetView:
+    """What the federation's noisy rounds have spent of its privacy budget."""
+    await here.federations.roster(federation)
+    return spending.view(here.rounds.values(), federation, here.mu_budget)
+
+
 @router.get(
     rest.ROSTER,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={**octets_out("the newest Roster message"), **declared(Cause.NOT_FOUND)},
 )
@@ -80,6 +94,7 @@ async def roster(federation: Hex32Path, here: Here) -> Response:
 
 @router.get(
     rest.LEDGER,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={**octets_out("the Ledger message"), **declared(Cause.NOT_FOUND)},
 )
@@ -92,29 +107,34 @@ async def ledger(federation: Hex32Path, here: Here) -> Response:
 
 @router.post(
     rest.COHORTS,
+    dependencies=ROUNDS.dependencies,
     status_code=201,
-    dependencies=[Bearer, Operator],
-    responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.COHORT_TOO_SMALL),
+    responses=declared(*ROUNDS.causes, Cause.NOT_FOUND, Cause.COHORT_TOO_SMALL),
 )
-async def open_cohort(federation: Hex32Path, request: rest.CohortRequest, here: Here) -> rest.CohortView:
+async def open_cohort(
+    federation: Hex32Path, request: rest.CohortRequest, here: Here, made: Made
+) -> rest.CohortView:
     """Open enrolment for a cohort (operator)."""
-    return (await here.open_cohort(federation, request)).view()
+    view = (await here.open_cohort(federation, request)).view()
+    made.append(f"cohort={view.cohort}")
+    return view
 
 
-@router.get(rest.COHORT, responses=declared(Cause.NOT_FOUND))
+@router.get(rest.COHORT, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
 async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.CohortView:
     """A cohort as it stands; with `after` and `wait_s`, as soon as it changes."""
-    found = here.cohort(cohort)
+    found = await here.cohort(cohort)
     await here.changed(found.watch, after, wait_s)
     return found.view()
 
 
 @router.put(
     rest.CARD,
+    dependencies=MEMBER.dependencies,
     max_body_size=4096,
     openapi_extra=octets_in("a KeyCard message"),
     responses=declared(
-        Cause.NOT_FOUND,
+        *MEMBER.causes,
         Cause.WRONG_PHASE,
         Cause.CARD_CONFLICT,
         *DECODING,
@@ -127,7 +147,8 @@ async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait 
 )
 async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: Here) -> rest.CohortView:
     """A member enrols by its signed card; the last card forms the cohort."""
-    found, card = here.cohort(cohort), KeyCard.from_bytes(body)
+    card = KeyCard.from_bytes(body)
+    found = await here.cohort(cohort)
     if card.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the card")
     await found.receive(card, here.now())
@@ -135,34 +156,36 @@ async def put_card(cohort: Hex32Path, member: MemberPath, body: Octets, here: He
 
 
 @router.post(
-    rest.CLOSE, dependencies=[Bearer, Operator], responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND)
+    rest.CLOSE, dependencies=ROUNDS.dependencies, responses=declared(*ROUNDS.causes, Cause.NOT_FOUND)
 )
 async def close(cohort: Hex32Path, here: Here) -> rest.CohortView:
     """End enrolment now, with the cards that came (operator)."""
-    found = here.cohort(cohort)
+    found = await here.cohort(cohort)
     await found.close()
     return found.view()
 
 
 @router.get(
     rest.MANIFEST,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={**octets_out("the Manifest message"), **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE)},
 )
 async def manifest(cohort: Hex32Path, here: Here) -> Response:
     """The cohort's members and numbers, once it is formed."""
-    return Response(here.cohort(cohort).formed().to_bytes(), media_type=rest.OCTETS)
+    return Response((await here.cohort(cohort)).formed().to_bytes(), media_type=rest.OCTETS)
 
 
 @router.get(
     rest.CARDS,
+    dependencies=MEMBER.dependencies,
     response_class=Response,
     responses={
         **octets_out("the Cards message"),
-        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER),
+        **declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER),
     },
 )
 async def cards(cohort: Hex32Path, member: MemberPath, here: Here) -> Response:
     """The manifest with the cards that a member needs: all of them in a cohort of up to 200."""
-    found = await asyncio.to_thread(here.cohort(cohort).cards_for, member)
+    found = await asyncio.to_thread((await here.cohort(cohort)).cards_for, member)
     return Response(found.to_bytes(), media_type=rest.OCTETS)

@@ -8,30 +8,37 @@ from protocol import rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.helpers.messages import HelperCard
+from service.access.guards import GuardedRoute
 from service.problems import DECODING, declared
 from service.routes.common import (
+    ANYBODY,
+    MEMBER,
+    ROUNDS,
     After,
-    Bearer,
     Here,
     Hex32Path,
+    Made,
     MemberPath,
     Octets,
-    Operator,
     Wait,
     octets_in,
     octets_out,
 )
 
-router = APIRouter(tags=["helpers"])
+router = APIRouter(tags=["helpers"], route_class=GuardedRoute)
 PositionPath = Annotated[int, Path(ge=0, le=1 << 32)]
 
 
-@router.get(rest.HELPERS, responses=declared(Cause.NOT_FOUND, Cause.WEAK_PARAMETERS))
+@router.get(
+    rest.HELPERS,
+    dependencies=ANYBODY.dependencies,
+    responses=declared(Cause.NOT_FOUND, Cause.WEAK_PARAMETERS),
+)
 async def helpers(
     federation: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> rest.HelpersView:
     """Where a federation's mask helpers stand; with `after` and `wait_s`, as soon as that changes."""
-    desk = await here.helping.desk(federation)
+    desk = await here.desk(federation)
     await desk.view(here.now())
     await here.changed(desk.watch, after, wait_s)
     return await desk.view(here.now())
@@ -39,10 +46,11 @@ async def helpers(
 
 @router.put(
     rest.HELPER_CARD,
+    dependencies=MEMBER.dependencies,
     max_body_size=4096,
     openapi_extra=octets_in("a HelperCard message"),
     responses=declared(
-        Cause.NOT_FOUND,
+        *MEMBER.causes,
         Cause.WRONG_PHASE,
         Cause.CARD_CONFLICT,
         *DECODING,
@@ -56,7 +64,8 @@ async def helpers(
 )
 async def put_card(federation: Hex32Path, member: MemberPath, body: Octets, here: Here) -> rest.HelpersView:
     """A helper's signed card for the next attempt; the same again changes nothing."""
-    desk, card = await here.helping.desk(federation), HelperCard.from_bytes(body)
+    card = HelperCard.from_bytes(body)
+    desk = await here.desk(federation)
     if card.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another helper than the card")
     await desk.receive(card, here.now())
@@ -65,10 +74,10 @@ async def put_card(federation: Hex32Path, member: MemberPath, body: Octets, here
 
 @router.post(
     rest.HELPER_ROUNDS,
+    dependencies=ROUNDS.dependencies,
     status_code=201,
-    dependencies=[Bearer, Operator],
     responses=declared(
-        Cause.UNAUTHORISED,
+        *ROUNDS.causes,
         Cause.NOT_FOUND,
         Cause.CONFLICT,
         Cause.WEAK_PARAMETERS,
@@ -79,13 +88,18 @@ async def put_card(federation: Hex32Path, member: MemberPath, body: Octets, here
         Cause.DUPLICATE,
     ),
 )
-async def open_round(federation: Hex32Path, request: rest.HelperRoundRequest, here: Here) -> rest.RoundView:
+async def open_round(
+    federation: Hex32Path, request: rest.HelperRoundRequest, here: Here, made: Made
+) -> rest.RoundView:
     """Open the federation's next attempt with mask helpers (operator), once three helpers or four have sent their cards."""
-    return (await here.open_helper_round(federation, request)).view()
+    view = (await here.open_helper_round(federation, request)).view()
+    made.append(f"round_id={view.round}")
+    return view
 
 
 @router.get(
     rest.HELPER_CLOSING,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
         **octets_out("the HelperCertificate, or the admin's HelperLost"),
@@ -94,5 +108,5 @@ async def open_round(federation: Hex32Path, request: rest.HelperRoundRequest, he
 )
 async def closing(federation: Hex32Path, position: PositionPath, here: Here) -> Response:
     """How an attempt of the federation has ended, by its place among them, for helpers who have missed it."""
-    desk = await here.helping.desk(federation)
+    desk = await here.desk(federation)
     return Response(desk.closing(position).to_bytes(), media_type=rest.OCTETS)

@@ -1,46 +1,54 @@
 """Rounds: opening, uploads, answers, results."""
 
 import asyncio
-import base64
-import hashlib
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Any, cast
 
-from fastapi import APIRouter, Header, Response
-from fastapi.responses import FileResponse
+from fastapi import APIRouter, Response
+from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
 from protocol import published, rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from service import counting, solving
-from service.problems import DECODING, declared
+from service.access.guards import GuardedRoute
+from service.asked import SUMS, WEIGHTS, material_of
+from service.problems import DECODING, declared, not_found
 from service.rounds import Round
 from service.routes.common import (
+    ANYBODY,
+    CLOSING,
+    MEMBER,
+    READ,
+    ROUNDS,
     After,
-    Bearer,
+    BodyDigest,
     Here,
     Hex32Path,
     IndexPath,
+    Made,
     MemberPath,
+    NamePath,
     Octets,
-    Operator,
+    TheCaller,
     TheRound,
     Wait,
     octets_in,
     octets_out,
 )
+from service.telemetry.metrics import UPLOAD_BYTES
 
-router = APIRouter(tags=["rounds"])
+router = APIRouter(tags=["rounds"], route_class=GuardedRoute)
 MAX_CHUNK_BYTES = 32 << 20
 
 
 @router.post(
     rest.ROUNDS,
+    dependencies=ROUNDS.dependencies,
     status_code=201,
-    dependencies=[Bearer, Operator],
     responses=declared(
-        Cause.UNAUTHORISED,
+        *ROUNDS.causes,
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
         Cause.CONFLICT,
@@ -52,19 +60,26 @@ MAX_CHUNK_BYTES = 32 << 20
         Cause.BAD_SIGNATURE,
     ),
 )
-async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -> rest.RoundView:
+async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, made: Made) -> rest.RoundView:
     """Open the next round of a formed cohort, or the next attempt of a voided one (operator)."""
-    return (await here.open_round(cohort, request)).view()
+    view = (await here.open_round(cohort, request)).view()
+    made.append(f"round_id={view.round}")
+    return view
 
 
-@router.get(rest.ROUND, responses=declared(Cause.NOT_FOUND))
+@router.get(rest.ROUND, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
 async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.RoundView:
     """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
     await here.changed(found.watch, after, wait_s)
     return found.view()
 
 
-@router.get(rest.ROUND_EVENTS, response_class=EventSourceResponse, responses=declared(Cause.NOT_FOUND))
+@router.get(
+    rest.ROUND_EVENTS,
+    dependencies=ANYBODY.dependencies,
+    response_class=EventSourceResponse,
+    responses=declared(Cause.NOT_FOUND),
+)
 async def events(found: TheRound, here: Here) -> AsyncIterator[ServerSentEvent]:
     """The round's view at every change, as server-sent events, until it ends."""
     version = -1
@@ -79,6 +94,7 @@ async def events(found: TheRound, here: Here) -> AsyncIterator[ServerSentEvent]:
 
 @router.get(
     rest.OPENING,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={**octets_out("the signed Opening message"), **declared(Cause.NOT_FOUND)},
 )
@@ -89,13 +105,14 @@ async def opening(found: TheRound) -> Response:
 
 @router.get(
     rest.REQUEST,
+    dependencies=MEMBER.dependencies,
     response_class=Response,
     responses={
         **octets_out("the message that the member has to answer now"),
         204: {
             "description": "nothing to answer yet; wait again with `after` from the veilsum-version header"
         },
-        **declared(Cause.NOT_FOUND, Cause.UNKNOWN_MEMBER),
+        **declared(*MEMBER.causes, Cause.UNKNOWN_MEMBER),
     },
 )
 async def request_for(
@@ -111,14 +128,32 @@ async def request_for(
     return Response(message, headers=headers, media_type=rest.OCTETS)
 
 
+@router.get(
+    rest.MATERIAL,
+    dependencies=MEMBER.dependencies,
+    response_class=Response,
+    responses={
+        **octets_out("arrays that the question of the round rests on", rest.SAFETENSORS),
+        **declared(*MEMBER.causes, Cause.NOT_FOUND),
+    },
+)
+async def material(found: TheRound, here: Here) -> Response:
+    """What members need beside the opening, such as the head that they judge; its digest stands in the signed layout."""
+    content = await asyncio.to_thread(material_of, found.attempt.opening.terms, here.blobs)
+    if content is None:
+        raise not_found("material: the round's question rests on nothing")
+    return Response(content, media_type=rest.SAFETENSORS)
+
+
 @router.put(
     rest.UPLOAD,
+    dependencies=MEMBER.dependencies,
     max_body_size=rest.MAX_MESSAGE_BYTES,
     openapi_extra=octets_in(
         "an Upload message; with helpers a client's HelperUpload, or a helper's HelperSums"
     ),
     responses=declared(
-        Cause.NOT_FOUND,
+        *MEMBER.causes,
         Cause.WRONG_PHASE,
         Cause.WRONG_CONTEXT,
         Cause.UPLOAD_CONFLICT,
@@ -140,7 +175,11 @@ async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here
     return found.upload_view(member)
 
 
-@router.get(rest.UPLOAD, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CHUNK_UNKNOWN))
+@router.get(
+    rest.UPLOAD,
+    dependencies=MEMBER.dependencies,
+    responses=declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.CHUNK_UNKNOWN),
+)
 async def upload_view(found: TheRound, member: MemberPath) -> rest.UploadView:
     """Which chunks of an announced upload are still to come."""
     return found.upload_view(member)
@@ -148,9 +187,10 @@ async def upload_view(found: TheRound, member: MemberPath) -> rest.UploadView:
 
 @router.put(
     rest.CHUNK,
+    dependencies=MEMBER.dependencies,
     max_body_size=MAX_CHUNK_BYTES,
     openapi_extra=octets_in("the packed chunk"),
-    responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CHUNK_MISMATCH, Cause.CHUNK_UNKNOWN),
+    responses=declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.CHUNK_MISMATCH, Cause.CHUNK_UNKNOWN),
 )
 async def put_chunk(
     found: TheRound,
@@ -158,26 +198,23 @@ async def put_chunk(
     index: IndexPath,
     body: Octets,
     here: Here,
-    content_digest: Annotated[str, Header(description="RFC 9530: sha-256=:BASE64:")],
+    digest: BodyDigest,
 ) -> rest.UploadView:
     """Send a chunk that was announced, in any order; the same again changes nothing."""
-    digest = await asyncio.to_thread(lambda: hashlib.sha256(body).digest())
-    if digest != _sha256_of(content_digest):
-        raise PeerFault(
-            Cause.CHUNK_MISMATCH, f"chunk {index} arrived with another digest than it was sent with"
-        )
     await found.store_chunk(member, index, digest, body, here.now())
+    UPLOAD_BYTES.inc(len(body))
     return found.upload_view(member)
 
 
 @router.post(
     rest.ANSWERS,
+    dependencies=MEMBER.dependencies,
     max_body_size=rest.MAX_MESSAGE_BYTES,
     openapi_extra=octets_in(
         "a Receipt, Vote, Refusal, Reveal or Report message; with helpers a HelperReceipt, HelperVote or HelperRefusal"
     ),
     responses=declared(
-        Cause.NOT_FOUND,
+        *MEMBER.causes,
         Cause.WRONG_PHASE,
         Cause.WRONG_CONTEXT,
         Cause.CONFLICT,
@@ -190,12 +227,19 @@ async def put_chunk(
         Cause.SHARE_INVALID,
     ),
 )
-async def answer(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
+async def answer(found: TheRound, body: Octets, here: Here, caller: TheCaller) -> rest.RoundView:
     """A member's signed answer to what it was asked. The same again changes nothing."""
     message = await asyncio.to_thread(found.mode.parse, body)
     if not isinstance(message, found.mode.answers):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
+        )
+    sender: str = cast("Any", message).member  # every answer names its own
+    if sender != caller.name:
+        raise PeerFault(
+            Cause.FORBIDDEN,
+            f"this is {sender}'s answer, and {caller.name} has sent it",
+            [caller.name],
         )
     await found.receive(message, here.now())
     return found.view()
@@ -203,8 +247,8 @@ async def answer(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
 
 @router.post(
     rest.CANCEL,
-    dependencies=[Bearer, Operator],
-    responses=declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    dependencies=ROUNDS.dependencies,
+    responses=declared(*ROUNDS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
 )
 async def cancel(found: TheRound, request: rest.CancelRequest, here: Here) -> rest.RoundView:
     """Give a round up (operator): its decryptors are asked to sign VOID."""
@@ -212,8 +256,22 @@ async def cancel(found: TheRound, request: rest.CancelRequest, here: Here) -> re
     return found.view()
 
 
+@router.post(
+    rest.EXTEND,
+    dependencies=ROUNDS.dependencies,
+    responses=declared(
+        *ROUNDS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.CONFLICT, Cause.TERMS_REFUSED
+    ),
+)
+async def extend(found: TheRound, request: rest.ExtendRequest, here: Here) -> rest.RoundView:
+    """Give the phase that a round is in more time (operator)."""
+    await found.extend(here.now(), request.deadline_s)
+    return found.view()
+
+
 @router.get(
     rest.REPORTS,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
         **octets_out("a Lost message with the reports so far; its signature, still to be made, is zero"),
@@ -227,9 +285,11 @@ async def reports(found: TheRound) -> Response:
 
 @router.post(
     rest.LOST,
+    dependencies=CLOSING.dependencies,
     max_body_size=rest.MAX_MESSAGE_BYTES,
     openapi_extra=octets_in("a Lost message; with helpers a HelperLost"),
     responses=declared(
+        *CLOSING.causes,
         Cause.NOT_FOUND,
         Cause.WRONG_PHASE,
         Cause.WRONG_CONTEXT,
@@ -247,6 +307,7 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
 
 @router.get(
     rest.CLOSING,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
         **octets_out("the Certificate, or the admin's Lost"),
@@ -255,11 +316,12 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
 )
 async def closing(context: Hex32Path, here: Here) -> Response:
     """How the attempt of a context was closed, for members who still have to hear of it."""
-    return Response(here.closed(context).end().to_bytes(), media_type=rest.OCTETS)
+    return Response((await here.closed(context)).end().to_bytes(), media_type=rest.OCTETS)
 
 
 @router.get(
     rest.TRANSCRIPT,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
         **octets_out("the round's signed transcript (protocol §11)", rest.TRANSCRIPT_JSON),
@@ -273,7 +335,9 @@ async def transcript(found: TheRound) -> Response:
     return Response(content, headers=headers, media_type=rest.TRANSCRIPT_JSON)
 
 
-@router.get(rest.RESULT, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE))
+@router.get(
+    rest.RESULT, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE)
+)
 async def result(found: TheRound, response: Response) -> published.ResultRecord:
     """The signed record of a finished round; where it names a transcript, its `link` header leads there."""
     record = found.result()
@@ -285,6 +349,7 @@ async def result(found: TheRound, response: Response) -> published.ResultRecord:
 
 @router.get(
     rest.WEIGHTS,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
         **octets_out("tensors `weights` (l, C) and, with a bias, `bias` (C,)", rest.SAFETENSORS),
@@ -293,11 +358,12 @@ async def result(found: TheRound, response: Response) -> published.ResultRecord:
 )
 async def weights(found: TheRound) -> Response:
     """The head's weights, float64, as safetensors."""
-    return await _document(found, solving.WEIGHTS)
+    return await _document(found, WEIGHTS)
 
 
 @router.get(
     rest.EVICTIONS,
+    dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
         **octets_out("the Evictions message: a proof for each survivor that the sum is without"),
@@ -311,54 +377,50 @@ async def evictions(found: TheRound) -> Response:
 
 @router.get(
     rest.DISCLOSURE,
-    response_class=FileResponse,
+    dependencies=MEMBER.dependencies,
+    response_class=StreamingResponse,
     responses={
         **octets_out("the Disclosure message: the survivors' chunks and seeds of an indicator round"),
-        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER, Cause.BAD_SIGNATURE),
+        **declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.UNKNOWN_MEMBER),
     },
 )
 async def disclosure(
     found: TheRound,
     member: MemberPath,
-    veilsum_signature: Annotated[
-        str,
-        Header(
-            description="the member's Ed25519 signature over H(disclosure, context, member)",
-            pattern=r"^[0-9a-f]{128}$",
-        ),
-    ],
-) -> FileResponse:
+) -> StreamingResponse:
     """What an indicator round was made of, for its members to count; until a result rests on it."""
-    counting.check_asker(found, member, veilsum_signature)
-    path = await asyncio.to_thread(found.document_path, counting.DISCLOSURE)
-    return FileResponse(path, media_type=rest.OCTETS)
+    counting.check_asker(found, member)
+    size, pieces = await asyncio.to_thread(found.read_document, counting.DISCLOSURE)
+    return StreamingResponse(pieces, media_type=rest.OCTETS, headers={"content-length": str(size)})
 
 
 @router.get(
     rest.SUMS,
+    dependencies=READ.dependencies,
     response_class=Response,
-    dependencies=[Bearer, Operator],
     responses={
         **octets_out("tensor `sum`, int64, in the terms' layout and lattice", rest.SAFETENSORS),
-        **declared(Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.WRONG_PHASE),
+        **declared(*READ.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
 async def sums(found: TheRound) -> Response:
     """The sum itself, as safetensors (operator)."""
-    return await _document(found, solving.SUMS)
+    return await _document(found, SUMS)
+
+
+@router.get(
+    rest.DOCUMENT,
+    dependencies=MEMBER.dependencies,
+    response_class=Response,
+    responses={
+        **octets_out("arrays, and in the metadata what they do not say", rest.SAFETENSORS),
+        **declared(*MEMBER.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
+    },
+)
+async def document(found: TheRound, name: NamePath) -> Response:
+    """What a round publishes beside its head, by the name that its record gives it."""
+    return await _document(found, solving.document_name(name))
 
 
 async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> Response:
     return Response(await asyncio.to_thread(found.document, name), media_type=kind)
-
-
-def _sha256_of(header: str) -> bytes:
-    """The digest in a Content-Digest header; PeerFault(malformed-request) where there is none."""
-    for item in header.split(","):
-        name, _, value = item.strip().partition("=")
-        if name == "sha-256" and len(value) > 2 and value[0] == value[-1] == ":":
-            try:
-                return base64.b64decode(value[1:-1], validate=True)
-            except ValueError:
-                break
-    raise PeerFault(Cause.MALFORMED_REQUEST, "content-digest must hold sha-256=:BASE64: (RFC 9530)")

@@ -1,17 +1,55 @@
-"""Large bytes in files: on disk, folder entries included, before `put` returns."""
+"""Large bytes: the interface, and its files on disk, whose folder entries are durable too before `put` returns."""
 
 import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO, Protocol
 
 from protocol.errors import Misuse
 from service.storage.folder import fsync_folder, make_folder, write_durably
 
 _PART = re.compile(r"[0-9A-Za-z-]{1,128}")
+PIECE_BYTES = 1 << 20
+"""Of what `read` gives at a time."""
+
+
+class Blobs(Protocol):
+    """Immutable blobs, named by short paths of our own making such as `round/member/3`. Each call blocks: make it in a thread.
+
+    Every one raises OSError where storage fails.
+    """
+
+    def put(self, name: str, data: bytes) -> None:
+        """Store a blob whole or not at all, and durably."""
+        ...
+
+    def get(self, name: str) -> bytes:
+        """The blob's bytes; FileNotFoundError if it was never stored."""
+        ...
+
+    def read(self, name: str) -> tuple[int, Iterator[bytes]]:
+        """The blob's length and its bytes, piece by piece; FileNotFoundError if it was never stored."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove a blob, or every blob under a folder; nothing happens if there is none."""
+        ...
+
+    def names(self, folder: str) -> tuple[str, ...]:
+        """What lies directly under a folder."""
+        ...
+
+
+def checked(name: str) -> str:
+    """The name itself; Misuse where it is none of a blob."""
+    if not all(_PART.fullmatch(part) for part in name.split("/")):
+        raise Misuse(f"{name!r} is not the name of a blob")
+    return name
 
 
 class FileBlobs:
-    """Immutable blobs under a folder, named by short paths of our own making such as `round/member/3`."""
+    """Blobs in files under a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -32,6 +70,11 @@ class FileBlobs:
         """The blob's bytes; FileNotFoundError if it was never stored."""
         return self.path(name).read_bytes()
 
+    def read(self, name: str) -> tuple[int, Iterator[bytes]]:
+        """The blob's length and its bytes, piece by piece; FileNotFoundError if it was never stored."""
+        path = self.path(name)
+        return path.stat().st_size, _pieces(path.open("rb"))
+
     def delete(self, name: str) -> None:
         """Remove a blob, or every blob under a folder; nothing happens if there is none."""
         path = self.path(name)
@@ -47,7 +90,10 @@ class FileBlobs:
 
     def path(self, name: str) -> Path:
         """Where a blob or a folder of them lies, whether it was stored or not."""
-        parts = name.split("/")
-        if not all(_PART.fullmatch(part) for part in parts):
-            raise Misuse(f"{name!r} is not the name of a blob")
-        return self._folder.joinpath(*parts)
+        return self._folder.joinpath(*checked(name).split("/"))
+
+
+def _pieces(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while piece := file.read(PIECE_BYTES):
+            yield piece

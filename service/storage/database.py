@@ -1,57 +1,56 @@
-"""The database: SQLite in the data folder, every commit on disk before it returns."""
+"""The database as everybody else sees it: transactions that are durable, and deleted rows that are gone."""
 
-import asyncio
-import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, ClassVar
 
-from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy import ColumnElement, Table
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from service.storage.tables import metadata
-
-PRAGMAS = {
-    "journal_mode": "wal",
-    "synchronous": "FULL",
-    "foreign_keys": "ON",
-    "busy_timeout": "10000",
-    # An ended round's events hold shares: zeroed where they stood, not only unlinked. The rows are few.
-    "secure_delete": "ON",
-}
+from service.storage import migrating
+from service.telemetry.metrics import timed
 
 
-class Database:
-    """Transactions over one SQLite file (WAL, synchronous=FULL); one process, one writer at a time."""
+class Database(ABC):
+    """Committed means on disk. What differs from one make to another is in `dialects`.
 
-    def __init__(self, path: Path) -> None:
-        # Its owner's alone, whatever the folder's mode; SQLite gives its journals the same.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
-        path.chmod(0o600)
-        # An error's text goes to the log: without the parameters, which are messages and shares.
-        self._engine = create_async_engine(f"sqlite+aiosqlite:///{path}", hide_parameters=True)
-        event.listen(self._engine.sync_engine, "connect", _configure)
-        self._writer = asyncio.Lock()
+    Attributes:
+        shared: whether other processes may write to it at the same time.
+    """
+
+    shared: ClassVar[bool]
+    _engine: AsyncEngine
 
     async def start(self) -> None:
-        """Create what is missing, and forget what the last process could not."""
-        async with self.transaction() as connection:
-            await connection.run_sync(metadata.create_all)
+        """Bring its tables to this release's, and forget what the last process could not.
+
+        Raises:
+            Misuse: its tables are a newer release's, or no release's.
+        """
+        await self.migrate(migrating.upgrade)
         await self.forget()
 
     async def stop(self) -> None:
         """Close every connection."""
         await self._engine.dispose()
 
+    async def migrate(self, change: migrating.Change) -> None:
+        """Change the tables, whole or not at all, while nobody else does."""
+        async with self.transaction() as connection:
+            await self.alone(connection, "migration")
+            await connection.run_sync(change)
+
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """Committed, and fsynced, when the block ends without an exception; else rolled back.
+        """Committed, and fsynced, when the block ends without an exception; else rolled back."""
+        with timed("transaction"):
+            async with self._transaction() as connection:
+                yield connection
 
-        Writers queue here and not in SQLite, which would have them poll; what one reads before it writes holds.
-        """
-        async with self._writer, self._engine.begin() as connection:
-            yield connection
+    @abstractmethod
+    def _transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        """As `transaction`, which measures it."""
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
@@ -59,20 +58,35 @@ class Database:
         async with self._engine.connect() as connection:
             yield connection
 
+    @abstractmethod
+    async def alone(self, connection: AsyncConnection, what: str) -> None:
+        """Until the transaction ends nobody else is alone with the same thing."""
+
+    @abstractmethod
+    async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+        """Insert a row; False, and nothing changes, where one stands under its primary key or a unique one."""
+
+    @abstractmethod
+    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
+        """Insert a row, or replace the one that stands under its primary key."""
+
+    @abstractmethod
+    async def announce(self, connection: AsyncConnection, topic: str) -> None:
+        """Tell every process, once this transaction is committed, that something changed."""
+
+    @abstractmethod
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        """Until cancelled, hear what others announce; OSError where the connection is lost: refresh all, and listen again."""
+
+    @property
+    @abstractmethod
+    def clock(self) -> ColumnElement[float]:
+        """The database's own time, Unix seconds: all processes agree on it."""
+
+    @abstractmethod
     async def forget(self) -> None:
-        """Empty the write-ahead log, which still holds the rows that were deleted.
+        """Let nothing stay in the database's files of the rows that were deleted.
 
         Raises:
             OSError: a reader was in the way; try again.
         """
-        async with self._writer, self._engine.connect() as connection:
-            busy, *_ = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).one()
-        if busy:
-            raise OSError("the write-ahead log is in use")
-
-
-def _configure(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    for name, value in PRAGMAS.items():
-        cursor.execute(f"PRAGMA {name}={value}")
-    cursor.close()

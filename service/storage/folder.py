@@ -23,7 +23,7 @@ class FolderLock:
             os.close(self._descriptor)
             raise Misuse(
                 f"another coordinator (process {holder}) runs on {folder.absolute()}: stop it, or give this one "
-                "another folder by VEILSUM_DATA_DIR; run one worker"
+                "another folder by VEILSUM_DATA_DIR; SQLite takes one worker, several need VEILSUM_DATABASE_URL"
             ) from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)

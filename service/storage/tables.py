@@ -1,8 +1,14 @@
-"""The database's tables. A live round is its events in order; everything else about it is derived."""
+"""The database's tables. A live round is its events in order; everything else about it is derived.
+
+Until version 1.0 there is one migration. Who changes a table here makes it anew: `python -m service.storage.migrations`.
+"""
 
 from sqlalchemy import (
+    BigInteger,
+    Boolean,
     Column,
     Float,
+    Index,
     Integer,
     LargeBinary,
     MetaData,
@@ -15,7 +21,25 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-tokens = Table("tokens", metadata, Column("sha256", String(64), primary_key=True))
+# One row: whose database this is.
+coordinator = Table(
+    "coordinator",
+    metadata,
+    Column("number", Integer, primary_key=True),
+    Column("public_key", String(64), nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", String(8), primary_key=True),
+    Column("sha256", String(64), nullable=False, unique=True),
+    Column("name", String(64), nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("created_s", Float, nullable=False),
+    Column("expires_s", Float),
+    Column("revoked_s", Float),
+)
 
 rosters = Table(
     "rosters",
@@ -37,6 +61,8 @@ cohorts = Table(
     Column("deadline_s", Float, nullable=False),
     Column("manifest", LargeBinary),
     Column("fault", Text),
+    # Grows with every card and with the end of enrolment: who has not seen the last of them changes nothing.
+    Column("changes", Integer, nullable=False),
     UniqueConstraint("federation", "counter"),
 )
 
@@ -78,6 +104,15 @@ rounds = Table(
     UniqueConstraint("cohort", "sequence", "attempt"),
 )
 
+# One round after the other: what a set may be signed for depends on everything that was opened before.
+Index(
+    "one_live_round",
+    rounds.c.federation,
+    unique=True,
+    sqlite_where=rounds.c.final.is_(None),
+    postgresql_where=rounds.c.final.is_(None),
+)
+
 events = Table(
     "events",
     metadata,
@@ -89,6 +124,18 @@ events = Table(
     PrimaryKeyConstraint("round", "number"),
 )
 
+# A live round's sum by ranges of chunks, masked and then not; the numbers are in the blob that each row names.
+sums = Table(
+    "sums",
+    metadata,
+    Column("round", String(16), nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("blob", String(32), nullable=False),
+    Column("members", Text, nullable=False),
+    Column("done", Boolean, nullable=False),
+    PrimaryKeyConstraint("round", "part"),
+)
+
 links = Table(
     "links",
     metadata,
@@ -97,4 +144,59 @@ links = Table(
     Column("body", LargeBinary, nullable=False),
     Column("past", LargeBinary, nullable=False),
     PrimaryKeyConstraint("federation", "position"),
+)
+
+# Rounds to be opened at a time. `begun_s` is set, once, before the round is opened.
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", String(16), primary_key=True),
+    Column("cohort", String(64), nullable=False, index=True),
+    Column("at_s", Float, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("begun_s", Float),
+    Column("round", String(16)),
+    Column("fault", Text),
+)
+
+# Work that one process does at a time. Who holds one finds its own fence in it; a later holder has raised it.
+leases = Table(
+    "leases",
+    metadata,
+    Column("key", String(80), primary_key=True),
+    Column("holder", String(32), nullable=False),
+    Column("until_s", Float, nullable=False),
+    Column("fence", Integer, nullable=False),
+)
+
+# Appended to, never changed.
+audit = Table(
+    "audit",
+    metadata,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("who", Text, nullable=False),
+    Column("action", Text, nullable=False),
+    Column("on", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("head", String(64), nullable=False),
+)
+
+# One row: where the log ends, so that an end cut off is missed.
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, nullable=False),
+    Column("head", String(64), nullable=False),
+)
+
+# Of signed requests, until they have expired; what is older goes with the next ones.
+nonces = Table(
+    "nonces",
+    metadata,
+    Column("signer", String(140), nullable=False),
+    Column("nonce", String(64), nullable=False),
+    Column("expires_s", Float, nullable=False, index=True),
+    PrimaryKeyConstraint("signer", "nonce"),
 )

@@ -61,6 +61,8 @@ def test_most_causes_of_the_protocol_are_met() -> None:
     local = {
         Cause.EVICTION_INVALID, Cause.POLICY_REFUSED, Cause.CANCELLED, Cause.SUM_CHECK_FAILED, Cause.HELPER_DISAGREEMENT,
         Cause.RESULT_MISMATCH, Cause.MALFORMED_REQUEST, Cause.UNAUTHORISED, Cause.NOT_FOUND, Cause.UNAVAILABLE,
+        Cause.REQUEST_UNSIGNED, Cause.REQUEST_FORGED, Cause.REQUEST_REPLAYED, Cause.CLOCK_SKEW, Cause.DIGEST_MISMATCH,
+        Cause.FORBIDDEN, Cause.AUDIT_BROKEN,
     }  # fmt: skip
     assert set(Cause) - {attack.cause for attack in ATTACKS} <= local
 

@@ -119,13 +119,22 @@ def test_a_coordinator_that_holds_no_long_poll_is_not_hammered(
     assert federation.clock.pauses == [1.0, 1.0, 1.0]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "match"),
+    [
+        ((8,), "has none for the 6 elements from 8"),
+        ((8, 5), r"has \(5,\)"),
+        ((8, 6, 1), "goes on after the 14"),
+    ],
+)
 def test_statistics_whose_vector_is_not_their_layouts_are_misuse(
-    federation: Federation, monkeypatch: pytest.MonkeyPatch
+    federation: Federation, monkeypatch: pytest.MonkeyPatch, sizes: tuple[int, ...], match: str
 ) -> None:
     round_id = federation.coordinator.open_round(federation.enrol())
     statistics = federation.statistics("member-0")
-    monkeypatch.setattr(statistics, "vector", lambda _lattice: np.zeros(13, np.int64))
-    with pytest.raises(Misuse, match="layout says otherwise"):
+    pieces = [np.zeros(size, np.int64) for size in sizes]
+    monkeypatch.setattr(statistics, "pieces", lambda _lattice, _elements: iter(pieces))
+    with pytest.raises(Misuse, match=match):
         federation.alone(federation.member("member-0").contribute(round_id, statistics, "main"))
 
 

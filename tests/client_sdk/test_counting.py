@@ -412,7 +412,10 @@ def attempt_of(counting: Counting, **changes: Any) -> Attempt:
 
 def test_what_a_round_wants_follows_from_its_terms(counting: Counting) -> None:
     attempt = attempt_of(counting)
-    assert Wanted.of(attempt) == Wanted(CLASSES, DIM)
+    wanted = Wanted.of(attempt)
+    assert replace(wanted, question=None) == Wanted(CLASSES, DIM)
+    assert wanted.question is not None
+    assert wanted.question.name == "ffc"
     terms = replace(
         attempt.opening.terms, lattice="features", lattice_bits=12, indicator=b"i" * 32, withheld=(1,)
     )
@@ -439,14 +442,14 @@ def test_an_indicator_can_be_offered_as_it_is_and_other_statistics_cannot(counti
     ready = Supply.of(own.indicator(), "main", b"k" * 32).offer(attempt)
     assert isinstance(plain.statistics, ClassIndicator)
     assert (plain.lineage, plain.records) == (ready.lineage, ready.records)
-    assert plain.statistics.holds.tolist() == ready.statistics.vector(None).tolist() == [1, 1]
+    assert plain.statistics.holds.tolist() == next(ready.statistics.pieces(None, 2)).tolist() == [1, 1]
 
     class Strange:
         layout, bias, lattice, records, statistic, withheld = own.layout, False, None, 1, "strange", ()
         records_digest, record_digests = own.records_digest, own.record_digests
 
-        def vector(self, lattice: SumsLattice) -> Any:
-            return own.vector(lattice)
+        def pieces(self, lattice: SumsLattice, elements: int) -> Any:
+            return own.pieces(lattice, elements)
 
     with pytest.raises(Misuse, match="these statistics cannot say"):
         Supply.of(Strange(), "main", b"k" * 32).offer(attempt)

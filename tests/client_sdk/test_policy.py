@@ -123,7 +123,8 @@ def refusal(
         ({}, {"extractors": set()}, "extractors", EXTRACTOR.hex()),
         ({}, {"records_max": 2999}, "records_max", "3000"),
         ({}, {"lifetime_max_s": 3600}, "lifetime_max_s", "86400 s"),
-        ({"noise": b"gauss"}, {}, "noise", "5 bytes"),
+        ({}, {"sigma_min": 1.0}, "sigma_min", "0"),
+        ({}, {"mu_max": 1.0}, "mu_max", "an exact sum"),
         ({}, {"members_min": 4}, "members_min", "3"),
     ],
 )
@@ -147,7 +148,6 @@ def statistics(dim: int = 3, classes: int = 2, **settings: Any) -> FFCStatistics
         ({"bias": True}, statistics(), "statistic"),
         ({}, statistics(dim=4), "layout"),
         ({}, statistics(classes=5), "layout"),
-        ({"elements": 15}, statistics(), "elements"),
         ({}, statistics(lattice=FEATURES), "lattice"),
         ({"lattice": "features", "lattice_bits": 12}, statistics(), "lattice"),
         ({"lattice": "features", "lattice_bits": 12}, statistics(lattice=FeaturesLattice(11)), "lattice"),
@@ -164,6 +164,7 @@ def test_terms_that_do_not_fit_the_statistics_are_refused_by_name(
 @pytest.mark.parametrize(
     ("terms", "match"),
     [
+        ({"elements": 15}, "15 elements, of which the layout has 14"),
         ({"lattice_bits": 60}, "1 to 52 bits"),
         ({"records_max": 2999}, "members may hold 3000 records"),
         ({"ring_bits": 32}, "it takes 44 bits"),

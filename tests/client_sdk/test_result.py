@@ -147,9 +147,10 @@ def test_a_record_that_the_coordinator_did_not_sign_is_refused(
     [
         ({"weights": np.zeros((3, 3))}, "terms ask for"),
         ({"weights": np.zeros((3, 2)), "bias": np.zeros(2)}, "terms ask for"),
-        ({"other": np.zeros((3, 2))}, "terms ask for"),
+        ({"other": np.zeros((3, 2))}, "holds no head: other"),
+        ({"weights": np.zeros((0, 2))}, "a head has weights"),
         ({"weights": np.full((3, 2), np.nan)}, "not finite float64"),
-        ({"weights": np.zeros((3, 2), np.float32)}, "not finite float64"),
+        ({"weights": np.zeros((3, 2), np.float32)}, "a head has float64"),
         (b"no safetensors", "no safetensors file"),
         (tensor("BF16", [1], 2), "no safetensors file"),
         (tensor("F64", [0, 1 << 62], 0), "no safetensors file"),
@@ -261,7 +262,7 @@ def test_terms_of_another_kind_of_statistic_have_no_weights(done: tuple[Federati
     federation, result = done
     terms = replace(result.evidence.opening.terms, layout=b"{}")
     evidence = reopened(result.evidence, federation.coordinator_key, terms=terms)
-    with pytest.raises(PeerFault, match="not one of classifier statistics"):
+    with pytest.raises(PeerFault, match="a layout has the keys"):
         replace(result, evidence=evidence)._check_tensors()
 
 

@@ -43,7 +43,7 @@ def exchange(
                 clock.sleep(effect.seconds)
                 effect = flow.send(None)
             else:
-                assert effect is REQUEST
+                assert effect == REQUEST
                 clock.now_s += slow_s
                 effect = flow.send(next(supply))
     except StopIteration as end:
@@ -62,6 +62,14 @@ def test_backoff_doubles_to_its_limit(failure: Response | Unreached) -> None:
     assert len(events) == 9
     assert events[0].step is Step.RETRYING
     assert "try 2 in 0.5 s" in events[0].detail
+
+
+def test_a_request_that_a_proxy_sent_twice_is_signed_anew() -> None:
+    replayed, other = (refusal(PeerFault(cause)) for cause in (Cause.REQUEST_REPLAYED, Cause.CONFLICT))
+    answer, pauses, _ = exchange([replayed, OK])
+    assert (answer, pauses) == (OK, [0.5])
+    with pytest.raises(PeerFault, match="conflict"):
+        exchange([other, OK])
 
 
 def test_jitter_halves_at_most() -> None:

@@ -14,8 +14,12 @@ import pytest
 
 from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreached, together
 from client_sdk.errors import Misuse, PeerFault, Unreachable
+from client_sdk.signing import Signer
+from client_sdk.surroundings import Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, _tls
 from protocol.causes import Cause
+from protocol.identity import SigningKey
+from protocol.request_signature import RequestSignature, Target, content_digest
 
 URL = "https://sum.example.org/base"
 Handler = Callable[[httpx.Request], httpx.Response]
@@ -71,6 +75,27 @@ def test_a_request_arrives_as_it_was_meant(run: Runner) -> None:
     assert (seen[0].content, seen[0].headers["content-type"]) == (b"body", "a/b")
     assert seen[0].extensions["timeout"]["read"] > 20.0
     assert seen[0].extensions["timeout"]["connect"] == 10.0
+
+
+def test_a_request_is_signed_as_it_goes_out_and_anew_each_time(run: Runner) -> None:
+    key, seen = SigningKey(bytes(32)), list[httpx.Request]()
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(200)
+
+    signer = Signer("ann", key, Surroundings(now_s=lambda: 1000.0))
+    assert repr(signer) == "<Signer ann>"
+    for request in [Request("PUT", "/v1/é", b"body", {}, {"a": "b c"}, signer=signer)] * 2:
+        assert run(one(request), handler).status == 200
+    nonces = set()
+    for sent in seen:
+        signature = RequestSignature.parse(sent.headers["signature-input"], sent.headers["signature"])
+        target = Target("PUT", "sum.example.org", "/base/v1/%C3%A9", sent.url.query.decode())
+        signature.verify(key.public, target, content_digest(b"body"))
+        signature.check_time(1000.0, 0.0)
+        nonces.add(signature.nonce)
+    assert len(nonces) == 2
 
 
 def test_other_effects(run: Runner) -> None:

@@ -159,7 +159,7 @@ def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
     if after != phase_of(stage.after):
         for what in forgeries(stage, message):
             tally.violation(f"{stage.name}: accepted {what}", data, key=f"{stage.name}: {what}")
-    load = {MemberPhase: load_phase, HelperPhase: load_helper}
+    load: dict[type[Any], Any] = {MemberPhase: load_phase, HelperPhase: load_helper}
     if any(isinstance(after, form) and load[form](after.to_bytes()) != after for form in load):
         tally.violation(f"{stage.name}: a phase that storage changes", data)
     return result

@@ -29,6 +29,13 @@ def without_a_card(message: Cards) -> Cards:
     return replace(message, shown=message.shown[1:])
 
 
+def in_part(message: Cards) -> Cards:
+    """As a member of a large cohort is shown them: every card is bound, and not all are there."""
+    tree = cards_tree(each.card for each in message.shown)
+    shown = tuple(replace(each, path=tuple(tree.path(place))) for place, each in enumerate(message.shown))
+    return replace(message, shown=shown[1:])
+
+
 def with_other_key(federation: Federation, **keys: bytes) -> Callable[[Cards], Cards]:
     """member-0's card with another key, under a root that binds it."""
 
@@ -63,6 +70,7 @@ BEGINNINGS: dict[str, tuple[int, Callable[[Federation, Any], Message], Cause]] =
         Cause.WEAK_PARAMETERS,
     ),
     "a card left out": (1, lambda _, m: without_a_card(m), Cause.MANIFEST_MISMATCH),
+    "a card left out, the others by their paths": (1, lambda _, m: in_part(m), Cause.MANIFEST_MISMATCH),
     "a card its member did not sign": (
         1,
         lambda f, m: replace(m, shown=(Shown(again(m.shown[0].card, f.admin), ()), *m.shown[1:])),

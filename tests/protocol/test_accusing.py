@@ -113,6 +113,32 @@ def test_a_dealer_that_signs_two_uploads_frames_no_decryptor() -> None:
     assert framing(federation, framed) == {(COORDINATOR, "share-invalid")}
 
 
+def test_a_header_that_its_dealer_did_not_sign_is_no_evidence() -> None:
+    """The certificate names what was signed, not the signature."""
+    federation = bad()
+    held = evidence(federation)
+    unsigned = replace(held, header=replace(held.header, signature=bytes(64)))
+    assert framing(federation, unsigned) == {(COORDINATOR, "bad-signature")}
+
+
+def test_a_reveal_that_its_decryptor_did_not_sign_is_none_and_accuses_nobody() -> None:
+    federation = bad()
+    held = evidence(federation)
+    forged = replace(held, reveal=replace(held.reveal, signature=bytes(64)))
+    assert framing(federation, forged) == {(COORDINATOR, "bad-signature")}
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, RevealSummary, "member-2")
+        reveal = parse(entries[at])
+        assert isinstance(reveal, RevealSummary)
+        entries[at] = again(reveal, federation.coordinator, outcome=bytes(32)).to_bytes()
+
+    assert named(doctored(federation, edit)) == {
+        (COORDINATOR, "bad-signature"),
+        (("member-1",), "share-invalid"),
+    }
+
+
 def again_header(federation: Federation, held: BadRun, dealer: str, root: bytes) -> Any:
     values = {name: getattr(held.header, name) for name, _ in held.header.codecs() if name != "signature"}
     return UploadHeader.make(federation.keys[dealer], **{**values, "commitment_root": root})

@@ -1,6 +1,5 @@
 """Whom the indicator round proved false it has not counted: the main round goes on without that dealer alone (protocol §9)."""
 
-import hashlib
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,6 @@ import pytest
 from protocol.causes import Cause
 from protocol.coordinator import Recovered, Voided
 from protocol.messages import Terms
-from protocol.recount import disclosure_request
 from protocol.simulator import Federation, Vector, untampered
 from tests.protocol.forging import false_dealers, other_secrets
 from tests.protocol.transcripts import verdict
@@ -76,14 +74,3 @@ def test_nobody_who_was_counted_can_be_named_evicted(evicted: tuple[str, ...]) -
     }
     assert refused == set(federation.ids)
     assert federation.spool == {}
-
-
-def test_a_member_asks_for_the_disclosure_of_one_round_in_its_own_name() -> None:
-    asked = (
-        b"veilsum/2/disclosure\0"
-        + (32).to_bytes(8, "little")
-        + bytes(32)
-        + (3).to_bytes(8, "little")
-        + b"ann"
-    )
-    assert disclosure_request(bytes(32), "ann") == hashlib.sha256(asked).digest()

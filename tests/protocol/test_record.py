@@ -16,7 +16,7 @@ KEY = SigningKey(b"\xc0" * 32)
 SOLUTION = SolutionView(
     ridge=0.5,
     grid=(0.25, 0.5),
-    gcv=(1.5, None),
+    errors=(1.5, None),
     dof=2.0,
     condition=10.0,
     residual=1e-9,
@@ -52,7 +52,7 @@ def test_the_digest_is_over_sorted_json_without_the_signature() -> None:
     preimage = b"veilsum/2/result\0" + len(text).to_bytes(8, "little") + text
     assert record_digest(RECORD) == hashlib.sha256(preimage).digest()
     assert record_digest(sign_record(RECORD, KEY)) == record_digest(RECORD)
-    assert record_digest(RECORD).hex() == "efa6dfa1aa0011344caf4bbe616f8f9ed89a2c88d85c4db4d51e085ba6f146b9"
+    assert record_digest(RECORD).hex() == "33554f4141ee928827f49ee489b62f9e2f5d5514f25c45d945b80bc2847db8db"
 
 
 def test_the_page_has_every_field_of_both_records() -> None:

@@ -11,9 +11,12 @@ from protocol.coordinator import Voided
 from protocol.errors import PeerFault
 from protocol.messages import (
     Certificate,
+    Evictions,
     Freeze,
+    Lost,
     Opening,
     Receipt,
+    Refusal,
     Report,
     Survivor,
     Upload,
@@ -27,7 +30,7 @@ from protocol.replay import replay
 from protocol.simulator import After, Federation
 from protocol.transcript import Transcript
 from tests.protocol.doctoring import BEGINNINGS, DOCTORED, change, drop_entry
-from tests.protocol.forging import again, lost
+from tests.protocol.forging import again, false_dealers, lost, other_secrets
 from tests.protocol.transcripts import (
     Entries,
     doctored,
@@ -254,6 +257,62 @@ def test_a_second_certificate_names_the_coordinator_and_who_signed_both() -> Non
     found = doctored(federation, edit)
     assert (COORDINATOR, "survivors-invalid") in named(found)
     assert (("member-1",), "already-voted") in named(found)
+
+
+def test_a_report_that_its_decryptor_did_not_sign_names_the_coordinator() -> None:
+    federation = played(**ABANDONED)
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, Report, "member-2")
+        report = parse(entries[at])
+        assert isinstance(report, Report)
+        entries[at] = again(report, federation.coordinator, sets=()).to_bytes()
+
+    assert named(doctored(federation, edit)) == {(COORDINATOR, "bad-signature")}
+
+
+def test_a_refusal_that_its_decryptor_did_not_sign_names_the_coordinator() -> None:
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        replace(message, headers=message.headers[2:])
+        if isinstance(message, Freeze) and sender == "coordinator>member-0"
+        else message
+    )
+    federation.run_round(terms=federation.terms(8))
+
+    def edit(entries: Entries) -> None:
+        at = find(entries, Refusal, "member-0")
+        refusal = parse(entries[at])
+        assert isinstance(refusal, Refusal)
+        entries[at] = again(refusal, federation.coordinator, cause="ledger-refused").to_bytes()
+
+    found = doctored(federation, edit)
+    assert named(found) == {(COORDINATOR, "bad-signature")}
+    assert found.refusals == ()
+
+
+def test_a_report_that_stands_in_the_lost_alone_is_held_against_its_vote() -> None:
+    federation = played(**ABANDONED)
+    told = parse(federation.transcript.entries[-1])
+    assert isinstance(told, Lost)
+    own = {report.member: report.sets for report in told.reports}
+    closed = lost(
+        federation,
+        {member: sets[0].survivors if sets else () for member, sets in own.items()} | {"member-2": ()},
+    )
+
+    def edit(entries: Entries) -> None:
+        entries[:] = [entry for entry in entries if not isinstance(parse(entry), Report)]
+        entries[-1] = closed.to_bytes()
+
+    assert named(doctored(federation, edit)) == {(("member-2",), "already-voted")}
+
+
+def test_evictions_of_another_context_name_the_coordinator() -> None:
+    federation = Federation(5)
+    false_dealers(federation, {"member-3": lambda attempt: other_secrets(attempt, 0)})
+    federation.run_round(terms=federation.terms(8))
+    assert (COORDINATOR, "wrong-context") in named(doctored(federation, change(Evictions, context=bytes(32))))
 
 
 def test_a_lost_that_is_not_valid_names_the_coordinator() -> None:

@@ -17,10 +17,23 @@ FIELDS: dict[str, tuple[Any, str]] = {
 
 def test_paths_are_different_and_versioned() -> None:
     assert len(set(PATHS.values())) == len(PATHS)
-    assert all(path.startswith("/v1/") for name, path in PATHS.items() if name != "HEALTH")
+    unversioned = {name for name, path in PATHS.items() if not path.startswith("/v1/")}
+    assert unversioned == {"HEALTH", "READY", "METRICS", "PROBLEM_BASE"}
     placeholders = {f for path in PATHS.values() for _, f, _, _ in string.Formatter().parse(path) if f}
     assert placeholders == {
-        *("federation", "cohort", "member", "round_id", "index", "context", "combination", "position"),
+        *(
+            "federation",
+            "cohort",
+            "member",
+            "round_id",
+            "index",
+            "context",
+            "combination",
+            "position",
+            "name",
+            "schedule",
+            "token",
+        ),
     }
 
 
@@ -78,7 +91,7 @@ def test_an_indicator_round_has_no_features_and_every_other_has() -> None:
         {},
         {"statistic": "ffc"},
         {"statistic": "indicator", "dim": 4},
-        {"statistic": "ccvr", "dim": 4},
+        {"statistic": "Not A Name", "dim": 4},
     ):
         with pytest.raises(ValidationError):
             RoundRequest.model_validate({**good, **bad})

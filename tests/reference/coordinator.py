@@ -7,16 +7,41 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.reference import rules
-from tests.reference.reference import Party, agree, family, outcome, survivor
-from tests.reference.wire import H, M, Refused, demand, encode, root, sign, tree
+from tests.reference.reference import Party, agree, family, secrets, sizes, survivor
+from tests.reference.wire import H, M, Refused, demand, encode, outcome, pieces, recover, root, sign, tree
+
+
+def matching(edges: Any, ranked: list[str]) -> set[str]:
+    """Both ends of disjoint edges: each member with the first of its neighbours that is left."""
+    taken = set[str]()
+    for member in ranked:
+        free = [each for each in ranked if {member, each} in edges and not taken & {member, each}]
+        taken |= {member, free[0]} if free else set()
+    return taken
+
+
+def least_cover(edges: Any, ranked: list[str]) -> set[str]:
+    """The first of the smallest; where that takes too many branchings, a matching (§4.5, rules 2 to 4)."""
+    best, branches, branchings = set(ranked), [set[str]()], 0
+    while branches:
+        gone = branches.pop()
+        left = {edge for edge in edges if not edge & gone}
+        near = {each: set().union(*(edge for edge in left if each in edge)) - {each} for each in ranked}
+        if lone := [each for each in ranked if len(near[each]) == 1]:
+            branches.append(gone | near[lone[0]])
+        elif not left:
+            best = min(best, gone, key=len)
+        elif len(gone) + len(matching(left, ranked)) // 2 < len(best):
+            branchings += 1
+            hub = max(ranked, key=lambda each: len(near[each]))
+            branches += [gone | near[hub], gone | {hub}]
+    return best if branchings * len(edges) <= 10**6 else matching(edges, ranked)
 
 
 class Coordinator(Party):
     """The coordinator of one cohort; `links` and `history` are the federation's."""
 
-    def on_keycard(self, said: Any) -> None:
-        """§4.2."""
+    def on_keycard(self, said: Any) -> None:  # §4.2
         demand(said.expires >= self.now + 86_400, "card-expired")
         cards = vars(self).setdefault("cards", {})
         demand(cards.get(said.member, said) == said, "card-conflict")
@@ -25,12 +50,11 @@ class Coordinator(Party):
         agree(X25519PrivateKey.generate(), said.box_key)
         cards[said.member] = said
 
-    def gather(self, a: int, h_min: int, loss: int, caps: Any) -> bytes:
-        """The Cards of those who came."""
+    def gather(self, a: int, h_min: int, loss: int, caps: Any) -> bytes:  # the Cards of those who came
         names, cards = tuple(sorted(self.cards)), [self.cards[name] for name in sorted(self.cards)]
         known = (self.cohort, self.roster_hash, self.counter, names, root(map(encode, cards)))
         m = M.Manifest(*known, a, 0, h_min, 0, 0, 0, 0, loss, (), tuple(caps))
-        self.settle(M.Manifest(*known, *rules.sizes(self.roster, m), m.caps))
+        self.settle(M.Manifest(*known, *sizes(self.roster, m), m.caps))
         return encode(M.Cards(self.m, tuple(M.Shown(card, ()) for card in cards)))
 
     def open(self, terms: Any, exceptions: Any = ()) -> bytes:
@@ -39,8 +63,7 @@ class Coordinator(Party):
         vars(self).update(shares=defaultdict(dict))  # dealer and index → holder → share
         return encode(self.opening)
 
-    def on_upload(self, said: Any) -> None:
-        """§4.4."""
+    def on_upload(self, said: Any) -> None:  # §4.4
         header, digests, commits, rows, boxes = said
         member, size = header.member, 1 + self.m.k
         self.verify(header)
@@ -58,8 +81,7 @@ class Coordinator(Party):
     def whole(self) -> list[str]:
         return [v for v in sorted(self.uploads) if self.chunks.keys() >= {*self.uploads[v].chunk_digests}]
 
-    def leaves(self, dealer: str) -> tuple[bytes, ...]:
-        """Of its commitment root."""
+    def leaves(self, dealer: str) -> tuple[bytes, ...]:  # of its commitment root
         return (b"".join(self.uploads[dealer].secret_commitments), *self.uploads[dealer].share_rows)
 
     def deliver(self, decryptor: str) -> bytes:
@@ -89,20 +111,22 @@ class Coordinator(Party):
             lone = [dealer for dealer, decryptor in complaints if {dealer, decryptor} in part]
             ranked = sorted(frozenset().union(*part), key=lambda each: H("priority", self.context, each))
             alone = len(part) == len(lone) == 1 and not part & conflicts
-            gone |= {*lone} if alone else rules.least_cover(part, ranked)
+            gone |= {*lone} if alone else least_cover(part, ranked)
         return gone
 
-    def freeze(self) -> bytes:
-        """A Freeze, or the VoidRequest that says why there is none (§4.5)."""
+    def freeze(self) -> bytes:  # A Freeze, or the VoidRequest that says why there is none (§4.5)
         whole, receipts, t = self.whole(), self.receipts, self.m.t
-        seen = {(v, w): each for v in whole for w, each in zip(self.secrets(v), self.uploads[v][2], strict=True) if w}
+        seen = {
+            (v, w): each for v in whole for w, each in zip(secrets(self.m, v), self.uploads[v][2], strict=True) if w
+        }
         conflicts = {frozenset(pair) for pair, each in seen.items() if seen.get(pair[::-1], each) != each}
         complaints = {(v, d) for d, each in receipts.items() for v in each.complaints}
         dropped = self.dropped(conflicts, complaints)
         clean = {v: sum(v in each.dealers or v == d for d, each in receipts.items()) for v in whole}
         staying = [survivor(self.uploads[v].header) for v in whole if v not in dropped and clean[v] >= t]
+        main, gone = any(self.terms.indicator), self.terms.evicted
         counted = [each[:3] for at, _, sets in self.history if at == self.terms.indicator for each in sets[0].survivors]
-        staying = [each for each in staying if each[:3] in counted or not any(self.terms.indicator)]
+        staying = [each for each in staying if not main or (each[:3] in counted and each.member not in gone)]
         try:
             demand(len(whole) >= self.m.n_min, "survivors-too-few")
             demand(len(receipts) >= t, "quorum-lost")
@@ -115,8 +139,7 @@ class Coordinator(Party):
         headers = tuple(self.uploads[each.member].header for each in self.survivors)
         return encode(M.Freeze(self.context, headers, self.history))
 
-    def _allowed(self, survivors: Any) -> Any:
-        """Without those whom the ledger lets this sum expose alone (§4.5)."""
+    def _allowed(self, survivors: Any) -> Any:  # without those whom the ledger lets this sum expose alone (§4.5)
         try:
             self.check_ledger(survivors, self.history)
         except Refused as refused:
@@ -137,35 +160,33 @@ class Coordinator(Party):
         vars(self).update(links=(*self.links, self.link(*past[1:])), history=(*self.history, past), next=place)
         return encode(M.Certificate(self.context, survivors, reason, votes))
 
-    def on_reveal(self, said: Any) -> None:
-        """§4.7."""
+    def on_reveal(self, said: Any) -> None:  # §4.7
         d, owed = said.member, self.owed(self.survivors, self.evicted)
         held = [v for v in owed if v == d or v in self.receipts[d].dealers]
         demand(said.outcome == outcome(self.context, "none", self.survivors), "reveal-misshapen", d)
         lengths = [36 * len(owed[v]) for v in held]
         demand((said.evicted, [*map(len, said.runs)]) == (self.evicted, lengths), "reveal-misshapen", d)
         for v, run in zip(held, said.runs, strict=True):
-            row = rules.pieces(self.leaves(v)[self.places[d]], 16)
-            for i, share in zip(owed[v], rules.pieces(run, 36), strict=True):
+            row = pieces(self.leaves(v)[self.places[d]], 16)
+            for i, share in zip(owed[v], pieces(run, 36), strict=True):
                 demand(self.commit_share(v, d, i, share) == row[i], "share-invalid", d)
                 self.shares[v, i][d] = share
 
-    def result(self) -> bytes | list[int]:
-        """The sum, or the Evictions that must come first (§4.7, §4.8)."""
+    def result(self) -> bytes | list[int]:  # the sum, or the Evictions that must come first (§4.7, §4.8)
         proofs, total, entries = dict(self.proofs), [0] * self.terms.elements, []
         for v, indices in self.owed(self.survivors, self.evicted).items():
             (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.leaves(v), dict[int, bytes]()
             for i in indices:
                 shares = dict(sorted([*self.shares[v, i].items()][: self.m.t]))
                 demand(len(shares) == self.m.t, "quorum-lost")
-                seeds[i] = rules.recover({self.places[d]: share for d, share in shares.items()})
+                seeds[i] = recover({self.places[d]: share for d, share in shares.items()})
                 if v not in proofs and not (seeds[i] and self.commit(v, i, seeds[i]) == commits[i]):
                     held = [(d, share, self.places[d]) for d, share in shares.items()]
                     holders = tuple(M.Holder(d, share, leaves[x], tree(leaves, x)[1]) for d, share, x in held)
                     proofs[v] = M.Proof(header, leaves[0], tree(leaves)[1], i, holders)
             if v not in proofs:
                 chunks = tuple(self.chunks[each] for each in digests)
-                self.unmask(total, v, b"".join(chunks), seeds)
+                self.unmask(total, v, chunks, seeds)
                 shown = tuple(M.Seed(*each) for each in seeds.items())
                 entries += [M.Disclosed(header, leaves[0], tree(leaves)[1], digests, chunks, shown)]
         if len(proofs) == len(self.evicted):
@@ -179,7 +200,6 @@ class Coordinator(Party):
         demand(family(self.terms) == "indicator", "wrong-phase")
         return encode(M.Disclosure(self.context, self.entries))
 
-    def seal(self, entries: Any) -> Any:
-        """The signature of a transcript (§11)."""
+    def seal(self, entries: Any) -> Any:  # the signature of a transcript (§11)
         head = reduce(partial(H, "transcript"), entries, bytes(32))
         return self.key.sign(H("transcript", self.context, head))

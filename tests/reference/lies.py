@@ -12,7 +12,7 @@ import numpy as np
 
 from protocol import sealing
 from protocol.attempt import Attempt
-from tests.reference import reference, rules
+from tests.reference import reference, wire
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,8 @@ def lying(lie: Lie | None, attempt: Attempt, twin: reference.Member) -> Iterator
 
 
 FORGED: dict[str, tuple[Any, str, Any, str]] = {
-    "dealing": (sealing, "share_secrets", rules, "split"),
-    "range": (sealing, "share_secrets", rules, "split"),
+    "dealing": (sealing, "share_secrets", wire, "split"),
+    "range": (sealing, "share_secrets", wire, "split"),
     "row": (sealing, "commit_row", None, "commit_share"),
     "edge": (sealing, "edge_commitment", None, "commit"),
 }
@@ -98,5 +98,5 @@ def flipped(data: bytes) -> bytes:
 
 def beyond(share: bytes) -> bytes:
     """A share whose top limb, and so the secret's, is larger by 2^20: no 32-byte secret."""
-    top = (int.from_bytes(share[32:], "little") + 2**20) % rules.P
+    top = (int.from_bytes(share[32:], "little") + 2**20) % wire.P
     return share[:32] + top.to_bytes(4, "little")

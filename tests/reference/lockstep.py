@@ -39,7 +39,7 @@ from protocol.messages import (
     Vote,
 )
 from protocol.simulator import Federation, Outcome, SeededRandom
-from tests.reference import coordinator, reference, rules
+from tests.reference import coordinator, reference, wire
 from tests.reference.lies import Lie, lying
 from tests.reference.wire import Refused, decode
 
@@ -78,9 +78,9 @@ def player(data: bytes) -> Callable[[int], bytes]:
 
 def coefficients(data: bytes, t: int, secrets: int) -> Iterator[int]:
     """What `share_secrets` drew, secret by secret and limb by limb; it draws by powers, and again where a word is p."""
-    words = [word & rules.P for (word,) in struct.iter_unpack("<I", data)]
+    words = [word & wire.P for (word,) in struct.iter_unpack("<I", data)]
     drawn, again = words[: 9 * (t - 1) * secrets], iter(words[9 * (t - 1) * secrets :])
-    while rejected := [place for place, word in enumerate(drawn) if word == rules.P]:
+    while rejected := [place for place, word in enumerate(drawn) if word == wire.P]:
         for place in rejected:
             drawn[place] = next(again)
     for column in range(9 * secrets):
@@ -204,8 +204,8 @@ class Lockstep(Federation):
         phase, twin = self.phases[member], self.twins[member]
         ready = phase if isinstance(phase, Ready) else phase.ready if isinstance(phase, Attempting | Closed) else None
         if ready and ready.sequence == twin.step:
-            assert {pair.peer: bytes(pair.key) for pair in ready.masks} == twin.mask
-            assert {pair.peer: bytes(pair.key) for pair in ready.boxes} == twin.box
+            assert {pair.peer: bytes(pair.key) for pair in ready.masks} == twin.mask_keys
+            assert {pair.peer: bytes(pair.key) for pair in ready.boxes} == twin.box_keys
         if isinstance(phase, Attempting):
             assert phase.attempt.context == twin.context
 

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from protocol.attempt import group_floor
+from protocol.coordinator import Recovered
 from protocol.messages import Terms
 from protocol.simulator import After
 from tests.reference import reference, wire
@@ -94,7 +95,10 @@ def under_an_indicator(federation: Lockstep, rng: random.Random, terms: Terms) -
     federation.disclose()
     floor = group_floor(federation.manifest) + margin
     rare = tuple(c for c in range(classes) if (outcome.total[c] < floor) == (rng.random() < 0.98))
-    return replace(terms, indicator=federation.phase.attempt.context, margin=margin, withheld=rare)
+    phase = federation.phase
+    assert isinstance(phase, Recovered)
+    indicator, evicted = phase.attempt.context, phase.evicted
+    return replace(terms, indicator=indicator, margin=margin, withheld=rare, evicted=evicted)
 
 
 @pytest.mark.parametrize("batch", range(BATCHES))
@@ -122,6 +126,6 @@ def test_an_indicator_round_is_recounted_alike(seed: int) -> None:
     assert federation.compared["Evictions"] == seed % 2
     assert {twin.counted[0] for twin in federation.twins.values()} == {federation.phase.attempt.context}
     assert [len(twin.counted[1]) for twin in federation.twins.values()] == [7 - seed % 2] * 7
-    if seed % 2 == 0:
-        federation.run_round(terms=terms)
-        assert federation.ends["Recovered"] == 2
+    federation.run_round(terms=terms)
+    assert federation.ends["Recovered"] == 2
+    assert {each.member for each in federation.twin.survivors} == {*federation.ids} - {*terms.evicted}

@@ -15,7 +15,7 @@ from protocol.identity import SigningKey
 from protocol.member import Enrolled
 from protocol.messages import Message, Opening, Roster, parse
 from protocol.simulator import After, Federation, SeededRandom
-from tests.reference import coordinator, reference, rules
+from tests.reference import coordinator, reference, wire
 from tests.reference.lockstep import private
 from tests.reference.wire import Refused, decode
 
@@ -78,8 +78,8 @@ class Mixed(Federation):
 
 def uniform(draw: Any) -> Any:
     """Numbers below p."""
-    words = iter(lambda: int.from_bytes(draw(4), "little") & rules.P, None)
-    return (word for word in words if word != rules.P).__next__
+    words = iter(lambda: int.from_bytes(draw(4), "little") & wire.P, None)
+    return (word for word in words if word != wire.P).__next__
 
 
 @pytest.mark.parametrize("seed", range(4))

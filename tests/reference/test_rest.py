@@ -28,7 +28,7 @@ from protocol.messages import Entry, Roster
 from protocol.rest import CohortRequest, RoundRequest
 from service.app import create_app
 from service.settings import Settings
-from tests.reference import reference, rules
+from tests.reference import reference, wire
 
 DIM, CLASSES, EXTRACTOR = 3, 2, bytes(32)
 OCTETS = {"content-type": rest.OCTETS}
@@ -47,14 +47,47 @@ def address(tmp_path: Path) -> Iterator[str]:
     thread.join(10)
 
 
+class Signature(httpx.Auth):
+    """Signs by nothing but docs/access.md."""
+
+    requires_request_body = True
+
+    def __init__(self, name: str, key: Ed25519PrivateKey) -> None:
+        self.name, self.key = name, key
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:  # type: ignore[override]  # nothing is sent into it
+        path, _, query = request.url.raw_path.decode().partition("?")
+        lines = {
+            "@method": request.method,
+            "@authority": request.headers["host"],
+            "@path": path,
+            "@query": f"?{query}",
+        }
+        if request.method in {"PUT", "POST"}:
+            digest = base64.b64encode(sha256(request.content).digest()).decode()
+            request.headers["content-digest"] = lines["content-digest"] = f"sha-256=:{digest}:"
+        covered = " ".join(f'"{name}"' for name in lines)
+        now = int(time.time())
+        signed = (
+            f'({covered});created={now};expires={now + 60};nonce="{os.urandom(16).hex()}"'
+            f';keyid="{self.name}";alg="ed25519";tag="veilsum-request-1"'
+        )
+        lines["@signature-params"] = signed
+        base = "\n".join(f'"{name}": {value}' for name, value in lines.items())
+        signature = base64.b64encode(self.key.sign(base.encode("ascii"))).decode()
+        request.headers["signature-input"] = f"s={signed}"
+        request.headers["signature"] = f"s=:{signature}:"
+        yield request
+
+
 class Stranger:
-    """Speaks to the coordinator by nothing but the page, the paths and httpx."""
+    """Speaks to the coordinator by nothing but the pages, the paths and httpx."""
 
     def __init__(self, http: httpx.Client, member: reference.Member) -> None:
         self.http, self.member = http, member
 
-    def send(self, method: str, path: str, body: bytes, **headers: str) -> Any:
-        answer = self.http.request(method, path, content=body, headers={**OCTETS, **headers})
+    def send(self, method: str, path: str, body: bytes) -> Any:
+        answer = self.http.request(method, path, content=body, headers=OCTETS)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
@@ -85,14 +118,12 @@ class Stranger:
         vector = statistics.vector(sums_lattice(self.member.terms))
         below_p = random.SystemRandom().randrange
         announced, chunks = self.member.upload(
-            [int(value) for value in vector], lineage, bytes(8), os.urandom, lambda: below_p(rules.P)
+            [int(value) for value in vector], lineage, bytes(8), os.urandom, lambda: below_p(wire.P)
         )
         place = {"round_id": round_id, "member": self.member.name}
         missing = self.send("PUT", rest.UPLOAD.format(**place), announced)["missing"]
         for index in missing:
-            digest = base64.b64encode(sha256(chunks[index]).digest()).decode()
-            path = rest.CHUNK.format(**place, index=index)
-            self.send("PUT", path, chunks[index], **{rest.DIGEST_HEADER: f"sha-256=:{digest}:"})
+            self.send("PUT", rest.CHUNK.format(**place, index=index), chunks[index])
 
 
 def sums_lattice(terms: Any) -> SumsLattice:
@@ -117,7 +148,7 @@ def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path
     with (
         Operator(address, "token") as operator,
         ThreadPoolExecutor(5) as pool,
-        httpx.Client(base_url=address) as http,
+        httpx.Client(base_url=address, auth=Signature("cy", me)) as http,
     ):
         roster = Roster.make(
             admin,

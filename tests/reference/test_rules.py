@@ -13,7 +13,7 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Manifest, Roster, parse
 from protocol.simulator import After, Federation
-from tests.reference import rules
+from tests.reference import reference
 from tests.reference.coordinator import Coordinator
 from tests.reference.wire import KINDS, PAGE, H, M, Refused, decode, encode
 
@@ -72,14 +72,14 @@ def test_sizes_committee_and_ring(n: int) -> None:
             assert fault.cause is Cause.COHORT_TOO_SMALL  # noqa: PT017 - some are meant to be
             continue
         m = decode(manifest.to_bytes(), "Manifest")
-        assert m[5:-1] == rules.sizes(decode(roster.to_bytes(), "Roster"), m)
+        assert m[5:-1] == reference.sizes(decode(roster.to_bytes(), "Roster"), m)
         graph = cohort_graph(manifest)
         for member in rng.sample(m.members, min(len(m.members), 5)):
-            assert graph.neighbours(member) == rules.neighbours(m, member)
+            assert graph.neighbours(member) == reference.secrets(m, member)[1:]
         for lost in (0, 1, n // 12, n // 8, n // 4):
-            dropped = rules.ring(m)[:lost] if seed % 2 else rng.sample(m.members, lost)
+            dropped = reference.by_draw("ring", m)[:lost] if seed % 2 else rng.sample(m.members, lost)
             held = not graph.window_excess(dropped, m.D_max)
-            assert held == rules.windows_hold(m, [each for each in m.members if each not in dropped])
+            assert held == reference.windows_hold(m, [each for each in m.members if each not in dropped])
 
 
 def test_the_pages_table_of_sizes() -> None:
@@ -93,7 +93,7 @@ def test_the_pages_table_of_sizes() -> None:
         members = tuple(f"m{number:05}" for number in range(int(n)))
         roster = M.Roster(1, b"", b"", members, tuple(nominees), (), (), (), 0, b"")
         m = M.Manifest(bytes(32), b"", 0, members, bytes(32), int(a), 0, 3, 0, 0, 0, 0, 100, (), ())
-        found = rules.sizes(roster, m)
+        found = reference.sizes(roster, m)
         stated = (int(a_d), int(t), int(k), int(d_max), int(size))
         assert (found[1], found[4], found[5], found[6], len(found[8])) == stated
 
@@ -166,3 +166,14 @@ def test_what_is_refused_as_bytes_is_refused_alike() -> None:
         # Beyond the encoding; either side may look at it sooner.
         assert ours == theirs or theirs in BEYOND, (ours, theirs, data.hex())
     assert refusals > 1000
+
+
+@pytest.mark.parametrize("named", [{"withheld": (1,)}, {"evicted": ("member-1",)}])
+def test_without_an_indicator_terms_leave_nothing_out(named: dict[str, object]) -> None:
+    federation = Federation(5)
+    sound = federation.opening(federation.terms(9)).to_bytes()
+    terms = decode(sound, "Opening").terms
+    data = encode(decode(sound, "Opening")._replace(terms=terms._replace(**named)))
+    for read in (parse, lambda each: decode(each, "Opening")):
+        with pytest.raises((PeerFault, Refused), match=r"terms-refused|without an indicator"):
+            read(data)

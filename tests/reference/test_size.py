@@ -4,7 +4,7 @@ import ast
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MEMBER = ("wire", "rules", "reference")
+MEMBER = ("wire", "reference")
 """What a member needs."""
 ALL = (*MEMBER, "coordinator")
 
@@ -24,9 +24,16 @@ def code(module: str) -> int:
     return sum(bool(line.strip()) and not line.strip().startswith("#") and at not in described for at, line in lines)
 
 
+def lines(modules: tuple[str, ...]) -> int:
+    """All of them, blank ones too."""
+    return sum(len((HERE / f"{name}.py").read_text("utf-8").splitlines()) for name in modules)
+
+
 def test_it_is_small() -> None:
-    assert sum(map(code, MEMBER)) <= 580
-    assert sum(map(code, ALL)) <= 730
+    assert sum(map(code, MEMBER)) <= 540
+    assert sum(map(code, ALL)) <= 710
+    assert lines(MEMBER) <= 680
+    assert lines(ALL) <= 885
     assert all(len(line) <= 120 for name in ALL for line in (HERE / f"{name}.py").read_text("utf-8").splitlines())
 
 

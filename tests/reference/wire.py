@@ -1,4 +1,4 @@
-"""The bytes of the secure sum, version 2: hashes and trees (§2), the encoding (§3), signatures.
+"""The bytes of the secure sum, version 2: hashes and trees (§2), encoding, signatures (§3), masks (§6), shares (§10).
 
 A second implementation, written from docs/protocol.md alone; sections are that page's, and its tables of messages and
 structs are the codec's. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
@@ -7,22 +7,27 @@ structs are the codec's. A message or struct is a named tuple in `M`, an id a `s
 import re
 import struct
 from collections import namedtuple
+from contextlib import suppress
 from hashlib import sha256
 from io import BytesIO
+from operator import add, mul
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+P = 2**31 - 1
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
 ROW, FIELD = r"(?m)^\| (?:(\d+) \| )?([A-Z]\w+) \| (.+) \|$", r"^(.*?) ?((?:list≤\S+ )?\S+?)(?: \(.*)?$"
 TYPE = r"([A-Za-z]+)(\d*)(?:≤(\d+))?(?: (\S+?))?(↑?)$"  # bits or bytes, limit, items, whether they ascend
 M = SimpleNamespace()
-KINDS: dict[str, int] = {}
-TYPES: dict[str, list[str]] = {}  # message or struct → types of its fields
-SIGNERS: dict[str, tuple[str, str]] = {}  # message or header → who signs it, and the tag
+KINDS, TYPES = dict[str, int](), dict[str, list[str]]()  # message → kind; message or struct → types of its fields
+SIGNERS = dict[str, tuple[str, str]]()  # message or header → who signs it, and the tag
 for _kind, _name, _row in re.findall(ROW, re.sub(r"(?<=\d),(?=\d)", "", PAGE).replace("2^20", "1048576")):
     _row = re.sub(r"signature( B64)? \(", "signature B64 (", _row).replace(" (the fields of", "")
     _fields = [re.findall(FIELD, each)[0] for each in _row.split(" · ")]
@@ -46,8 +51,7 @@ def u(bits: int, value: int) -> bytes:
     return value.to_bytes(bits // 8, "little")
 
 
-def raw(part: Any) -> bytes:
-    """An id's bytes, or the fields of a message or struct without a header."""
+def raw(part: Any) -> bytes:  # an id's bytes, or the fields of a message or struct without a header
     if isinstance(part, tuple):
         return b"".join(map(_write, TYPES[type(part).__name__], part))
     return part.encode() if isinstance(part, str) else bytes(part)
@@ -64,16 +68,16 @@ def H(tag: str, *parts: Any) -> bytes:  # noqa: N802 - the page's name
 def tree(leaves: Any, index: int = 0) -> tuple[bytes, tuple[bytes, ...]]:
     """The Merkle root over the leaves, and the path of one."""
     level, siblings = [H("merkle-leaf", leaf) for leaf in leaves or [b""]], list[bytes]()
-    count = len(level)
-    while len(level) > 1:
+    count = u(64, len(level))
+    while level[1:]:
         siblings += level[index ^ 1 : (index ^ 1) + 1]
-        pairs = [level[i : i + 2] for i in range(0, len(level), 2)]
-        level, index = [H("merkle-node", *pair) if pair[1:] else pair[0] for pair in pairs], index // 2
-    return H("merkle-root", u(64, count), level[0]), tuple(siblings)
+        pairs, index = (level[i : i + 2] for i in range(0, len(level), 2)), index // 2
+        level = [H("merkle-node", *pair) if pair[1:] else pair[0] for pair in pairs]
+    return H("merkle-root", count, level[0]), tuple(siblings)
 
 
 def root(leaves: Any) -> bytes:
-    return tree(leaves)[0]
+    return tree([*leaves])[0]
 
 
 def climb(leaf: bytes, index: int, count: int, siblings: Any) -> bytes:
@@ -112,24 +116,10 @@ def _read(data: BytesIO, kind: str) -> Any:
     return value
 
 
-def ascend(values: Any) -> bool:
-    """Whether ids, or what members said, stand in order and once."""
+def ascend(values: Any) -> bool:  # whether ids, or what members said, stand in order and once
     inner = [getattr(each, "header", getattr(each, "card", each)) for each in values]
     names = [getattr(each, "member", each) for each in inner]
     return names == sorted(set(names))
-
-
-def _computable(terms: Any) -> bool:
-    chunks = -(-terms.elements // max(terms.chunk_elements, 1))
-    sizes = 8 <= terms.ring_bits <= 64 and 0 < terms.chunk_elements <= 2**22 and 0 < chunks <= 2**20
-    alone = not terms.withheld or any(terms.indicator)
-    classes = terms.statistic != "indicator" or terms.elements <= 65_536
-    return sizes and terms.chunk_elements % 8 == 0 and min(terms.ridges, default=1) > 0 and alone and classes
-
-
-def _fits(past: Any) -> bool:
-    hashes = [H("survivors", past.context, *each.survivors) for each in past.sets]
-    return ascend(hashes) if past.reason == "lost" else len(hashes) == (past.reason == "none")
 
 
 READERS: dict[str, Any] = {
@@ -148,17 +138,31 @@ DOMAINS: dict[str, Any] = {
     "Link": lambda link: link.family in {"exact", "noisy", "indicator"},
     "VoidRequest": lambda request: request.reason not in {"none", "lost"},
     "SurvivorSet": lambda opened: opened.survivors,
-    "Past": _fits,
-    "Terms": _computable,
+    "Past": lambda past: (
+        ascend([outcome(past.context, "none", each.survivors) for each in past.sets])
+        if past.reason == "lost"
+        else len(past.sets) == (past.reason == "none")
+    ),
+    "Terms": lambda terms: all(
+        (
+            8 <= terms.ring_bits <= 64 and 0 < terms.chunk_elements <= 2**22 and terms.chunk_elements % 8 == 0,
+            0 < terms.elements <= 2**20 * terms.chunk_elements and min(terms.ridges, default=1) > 0,
+            terms.statistic != "indicator" or terms.elements <= 65_536,
+            any(terms.indicator) or not terms.withheld + terms.evicted,
+        )
+    ),
 }
+
+
+def outcome(context: bytes, reason: str, survivors: Any = ()) -> bytes:
+    return H("survivors", context, *survivors) if reason == "none" else H("void", context, reason)
 
 
 def encode(message: Any) -> bytes:
     return bytes((2, KINDS[type(message).__name__])) + raw(message)
 
 
-def decode(message: bytes, *expected: str) -> Any:
-    """One of the messages expected."""
+def decode(message: bytes, *expected: str) -> Any:  # one of the messages expected
     data, names = BytesIO(message), {KINDS[name]: name for name in expected}
     version, kind = _read(data, "u8"), _read(data, "u8")
     demand(version == 2, "unknown-version")
@@ -182,14 +186,50 @@ def sign(key: Ed25519PrivateKey, name: str, *values: Any) -> Any:
 
 
 def signed(key: bytes, message: Any) -> bool:
-    q, y = (
-        2**255 - 19,
-        int.from_bytes(key, "little") % 2**255,
-    )  # Edwards25519's field, and the point's coordinate
-    if (y**3 - y) % q == 0 or (-121665 * y**4 + 121666 * (2 * y**2 - 1)) % q == 0:
-        return False  # its order divides 8
-    try:
+    """Whether a key signed this; no key of small order (their points lie on these y of the curve) signs anything."""
+    q, y = 2**255 - 19, int.from_bytes(key, "little") % 2**255
+    with suppress(InvalidSignature, ValueError):
         Ed25519PublicKey.from_public_bytes(key).verify(message.signature, _signable(message))
-    except (InvalidSignature, ValueError):
-        return False
-    return True
+        return (y**3 - y) * (121666 * (2 * y**2 - 1) - 121665 * y**4) % q != 0
+    return False
+
+
+def hkdf(secret: bytes, salt: bytes, tag: str, *parts: Any) -> bytes:
+    return HKDF(SHA256(), 32, salt, info(tag, *parts)).derive(secret)
+
+
+def mask(total: list[int], bits: int, sign: int, seed: bytes) -> None:  # adds `sign·G(seed)`
+    size, code = (4, "I") if bits <= 32 else (8, "Q")
+    stream = Cipher(algorithms.AES(seed), modes.CTR(bytes(16))).encryptor().update(bytes(size * len(total)))
+    total[:] = map(add, total, (sign * word for (word,) in struct.iter_unpack(f"<{code}", stream)))
+
+
+def pieces(data: bytes, size: int) -> list[bytes]:
+    return [data[i : i + size] for i in range(0, len(data), size)]
+
+
+def pack(values: list[int], bits: int) -> bytes:
+    whole: int = sum(value % 2**bits << i * bits for i, value in enumerate(values))
+    return whole.to_bytes((len(values) * bits + 7) // 8, "little")
+
+
+def unpack(data: bytes, count: int, bits: int) -> list[int]:
+    whole = int.from_bytes(data, "little")
+    return [(whole >> i * bits) % 2**bits for i in range(count)]
+
+
+def split(secret: bytes, t: int, count: int, uniform: Any) -> list[bytes]:
+    """The shares of 32 bytes at x = 1 … count; `uniform` draws below p."""
+    curves = [[limb, *(uniform() for _ in range(t - 1))] for limb in unpack(secret, 9, 30)]
+    powers = ([pow(x, i, P) for i in range(t)] for x in range(1, count + 1))
+    return [struct.pack("<9I", *(sum(map(mul, curve, power)) % P for curve in curves)) for power in powers]
+
+
+def recover(shares: dict[int, bytes]) -> bytes:  # empty if a limb is out of range
+    limbs = [0] * 9
+    for x, share in shares.items():
+        weight = 1
+        for z in shares.keys() - {x}:
+            weight = weight * z * pow(z - x, -1, P) % P
+        limbs = [(limb + weight * word) % P for limb, word in zip(limbs, unpack(share, 9, 32), strict=True)]
+    return pack(limbs, 30)[:32] if max(limbs) < 2**30 and limbs[8] < 2**16 else b""

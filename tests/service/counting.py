@@ -10,8 +10,6 @@ import numpy.typing as npt
 from calibration import FeaturesLattice, FFCStatistics, lattice_from
 from protocol.member import Closed
 from protocol.messages import Disclosure, Evictions, Family, Roster, Terms
-from protocol.recount import disclosure_request
-from protocol.rest import SIGNATURE_HEADER
 from tests.service.driver import Party, Server
 
 HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
@@ -63,10 +61,8 @@ class Counting(Party):
         self, server: Server, round_id: str, member: str, by: str | None = None
     ) -> httpx.Response:
         """The disclosure, as `member` asks for it; signed by somebody else where `by` says so."""
-        context = server.coordinator.rounds[round_id].attempt.context
-        signature = self.keys[by or member].sign(disclosure_request(context, member))
-        headers = {SIGNATURE_HEADER: signature.hex()}
-        return await server.anonymous().get(f"/v1/rounds/{round_id}/disclosure/{member}", headers=headers)
+        client = server.signing(by or member, self.keys[by or member])
+        return await client.get(f"/v1/rounds/{round_id}/disclosure/{member}")
 
     async def recount(self, server: Server, round_id: str) -> None:
         """Every member that heard of the end counts for itself."""

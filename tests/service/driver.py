@@ -1,9 +1,7 @@
 """A coordinator on a folder, and a federation of raw protocol phases that may stop after any request."""
 
 import asyncio
-import base64
 import copy
-import functools
 import hashlib
 import json
 import shutil
@@ -46,55 +44,16 @@ from protocol.tags import PROTOCOL_VERSION
 from service.app import create_app
 from service.coordinator import Coordinator
 from service.settings import Settings
+from tests.service.declared import client_of
+from tests.service.servers import Servers
+from tests.service.signing import KEYS, Everybody, Signing
 
 TOKEN = "the operator's own token"
 OCTETS = {"content-type": rest.OCTETS}
-ASGI = Callable[..., Awaitable[None]]
 Acknowledged = Callable[[str], Awaitable[None]]
 
-OBSERVED: set[tuple[str, str, int, str]] = set()
-"""Every problem that the suite has seen: method, route, status, cause."""
-
-
-@functools.cache
-def declared_paths() -> dict[str, Any]:
-    """Every app's API document is the same, and takes a while."""
-    paths: dict[str, Any] = create_app(Settings()).openapi()["paths"]
-    return paths
-
-
-class Checking:
-    """The app, with every answer held against what its route declares."""
-
-    def __init__(self, app: Any) -> None:
-        self.app = app
-        self.declared = declared_paths()
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        status, kind, body = 0, "", b""
-
-        async def sent(message: Any) -> None:
-            nonlocal status, kind, body
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                kind = dict(message["headers"]).get(b"content-type", b"").decode()
-            elif message["type"] == "http.response.body":
-                body += message.get("body", b"")
-            await send(message)
-
-        await self.app(scope, receive, sent)
-        route = getattr(scope.get("route"), "path", "")
-        if status >= 400:
-            assert kind == rest.PROBLEM, f"{scope['method']} {scope['path']}: {status} {kind}"
-            problem = rest.Problem.model_validate_json(body)
-            assert problem.status == status
-            assert problem.type == rest.PROBLEM_BASE + problem.cause
-            if route in self.declared and status != 405:
-                responses = self.declared[route][scope["method"].lower()]["responses"]
-                assert str(status) in responses, f"{scope['method']} {route} does not declare {status}"
-                causes = responses[str(status)]["description"].split(", ")
-                assert problem.cause in causes, f"{scope['method']} {route} does not declare {problem.cause}"
-                OBSERVED.add((scope["method"], route, status, problem.cause))
+SERVERS: Servers | None = None
+"""Where coordinators keep what they are told; None for SQLite and files in their folder. Set by the fixture `stores`."""
 
 
 class Clock:
@@ -121,7 +80,12 @@ class Server:
         return found
 
     def anonymous(self) -> httpx.AsyncClient:
+        """Somebody with neither token nor key."""
         return client_of(self.app, {})
+
+    def signing(self, who: str = "", key: SigningKey | None = None) -> httpx.AsyncClient:
+        """A client that signs as this one; without a name, as whoever the request is from."""
+        return client_of(self.app, {}, Signing(self.clock, who, key))
 
     async def view(self, round_id: str) -> dict[str, Any]:
         answer = await self.client.get(f"/v1/rounds/{round_id}")
@@ -159,19 +123,15 @@ class Server:
             await asyncio.sleep(0.01)
 
 
-def client_of(app: Any, headers: Mapping[str, str]) -> httpx.AsyncClient:
-    transport = httpx.ASGITransport(Checking(app))
-    return httpx.AsyncClient(transport=transport, base_url="http://coordinator", headers=headers)
-
-
 @asynccontextmanager
 async def running(folder: Path, clock: Clock | None = None, **settings: Any) -> AsyncIterator[Server]:
-    values = {"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **settings}
+    own = await SERVERS.settings(folder) if SERVERS is not None else {}
+    values = {"data_dir": folder, "operator_token": TOKEN, "resume_grace_s": 0.0, **own, **settings}
     clock = clock or Clock()
     app = create_app(Settings(**values), clock)
     async with (
         app.router.lifespan_context(app),
-        client_of(app, {"authorization": f"Bearer {TOKEN}"}) as client,
+        client_of(app, {}, Everybody(clock, TOKEN)) as client,
     ):
         yield Server(folder, app, client, clock)
 
@@ -179,11 +139,6 @@ async def running(folder: Path, clock: Clock | None = None, **settings: Any) -> 
 def snapshot(folder: Path, into: Path) -> Path:
     """The folder as a crash at this moment would leave it."""
     return Path(shutil.copytree(folder, into))
-
-
-def digest_header(data: bytes) -> dict[str, str]:
-    digest = base64.b64encode(hashlib.sha256(data).digest()).decode()
-    return {**OCTETS, rest.DIGEST_HEADER: f"sha-256=:{digest}:"}
 
 
 async def _nothing(_label: str) -> None:
@@ -219,6 +174,7 @@ class Party:
     def __post_init__(self) -> None:
         self.admin = SigningKey(self.admin_seed)
         self.keys = {m: SigningKey(hashlib.sha256(m.encode()).digest()) for m in self.ids}
+        KEYS.update(self.keys)
         self.random = SeededRandom(self.seed)
 
     def copy(self) -> "Party":
@@ -508,9 +464,7 @@ class Party:
             return True
         for index in known.json()["missing"]:
             data = self.chunks[member][index]
-            sent = await server.client.put(
-                f"{where}/chunks/{index}", content=data, headers=digest_header(data)
-            )
+            sent = await server.client.put(f"{where}/chunks/{index}", content=data, headers=OCTETS)
             assert sent.status_code == 200, sent.text
             await self.on_ack(f"chunk {index} of {member}")
         return True

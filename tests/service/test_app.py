@@ -17,6 +17,7 @@ import pytest
 from service import shutdown
 from service.shutdown import on_stop_signal
 from tests.service.driver import TOKEN, Party
+from tests.service.signing import Everybody
 
 
 class Process:
@@ -29,7 +30,7 @@ class Process:
             self.port = free.getsockname()[1]
         self.client = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}",
-            headers={"authorization": f"Bearer {TOKEN}"},
+            auth=Everybody(time.time, TOKEN),
             timeout=30,
             trust_env=False,
         )

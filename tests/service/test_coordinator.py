@@ -13,7 +13,7 @@ from protocol.errors import Misuse
 from protocol.simulator import After
 from service import solving
 from service.rounds import Round
-from tests.service.driver import OCTETS, Party, Server, digest_header, running
+from tests.service.driver import OCTETS, Party, Server, running
 
 
 async def test_thirty_members_upload_side_by_side(server: Server) -> None:
@@ -29,7 +29,7 @@ async def test_thirty_members_upload_side_by_side(server: Server) -> None:
         answer = await server.client.put(where, content=party.upload_of(member), headers=OCTETS)
         assert answer.status_code == 200, answer.text
         lanes = [
-            server.client.put(f"{where}/chunks/{i}", content=data, headers=digest_header(data))
+            server.client.put(f"{where}/chunks/{i}", content=data, headers=OCTETS)
             for i, data in enumerate(party.chunks[member])
         ]
         assert {sent.status_code for sent in await asyncio.gather(*lanes)} == {200}
@@ -60,7 +60,7 @@ async def test_a_full_disk_acknowledges_nothing_and_the_round_goes_on(
     ):
         with monkeypatch.context() as patched:
             patched.setattr(target, name, failure)
-            refused = await server.client.put(f"{where}/chunks/0", content=data, headers=digest_header(data))
+            refused = await server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS)
             assert (refused.status_code, refused.json()["cause"]) == (503, "unavailable")
             assert refused.headers["retry-after"] == "5"
         assert 0 in (await server.client.get(where)).json()["missing"]
@@ -83,10 +83,10 @@ async def test_a_deadline_that_storage_failed_is_passed_later(
         await formed.serve(server, round_id, member)
     append, failures = server.coordinator.rounds[round_id]._journal.append, itertools.count()
 
-    async def twice_full(event: Any) -> None:
+    async def twice_full(event: Any) -> bool:
         if next(failures) < 2:
             raise OSError(28, "No space left on device")
-        await append(event)
+        return bool(await append(event))
 
     monkeypatch.setattr(server.coordinator.rounds[round_id]._journal, "append", twice_full)
     await server.pass_time(await server.view(round_id))
@@ -171,7 +171,7 @@ async def test_a_deadline_falls_into_a_request_under_way(
     with monkeypatch.context() as patched:
         patched.setattr(server.coordinator.blobs, "put", slow)
         data = formed.chunks["m-5"][0]
-        late = await server.client.put(f"{where}/chunks/0", content=data, headers=digest_header(data))
+        late = await server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS)
     assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
     view = await formed.play(server, round_id)
     assert (view["state"], view["survivors"]) == ("done", list(formed.ids[:5]))

@@ -271,7 +271,7 @@ async def test_a_member_gets_the_cards_that_it_needs(server: Server, party: Part
     assert (early.status_code, early.json()["cause"]) == (409, "wrong-phase")
     await party.enrol(server)
     stranger = await server.client.get(f"/v1/cohorts/{party.cohort}/manifest/m-9")
-    assert (stranger.status_code, stranger.json()["cause"]) == (422, "unknown-member")
+    assert (stranger.status_code, stranger.json()["cause"]) == (401, "request-unsigned")
 
 
 async def test_a_context_that_only_begins_like_a_rounds_is_not_found(server: Server, formed: Party) -> None:

@@ -14,7 +14,7 @@ from protocol.messages import Reveal, Upload
 from protocol.simulator import After
 from service.journal import Event
 from service.storage.tables import events
-from tests.service.driver import OCTETS, TOKEN, Party, Server, digest_header, running
+from tests.service.driver import OCTETS, TOKEN, Party, Server, running
 
 
 def anywhere(folder: Path, needle: bytes) -> list[str]:
@@ -27,17 +27,18 @@ async def secrets_of(
     """Play the round; bytes of each secret that passed through the coordinator."""
     found: dict[str, bytes] = {}
     round_ = server.coordinator.rounds[round_id]
-    submit = round_._submit
+    take = round_._take
 
-    async def watching(event: Event) -> None:
+    async def watching(event: Event) -> bool:
         if event.kind == "message" and event.body[1] == Reveal.kind:
             found["share"] = bytes(Reveal.from_bytes(event.body).runs[0][:36])
-        await submit(event)
+        taken = await take(event)
         if isinstance(round_.phase, Recovered):
             found["seed"] = bytes(next(iter(round_.phase.self_seeds.values())))
             found["edge seed"] = bytes(next(iter(round_.phase.edge_seeds.values()), b"-" * 32))
+        return taken
 
-    monkeypatch.setattr(round_, "_submit", watching)
+    monkeypatch.setattr(round_, "_take", watching)
     await party.play_until(server, round_id, "checking")
     found["chunk"] = party.chunks["m-0"][0]
     found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)
@@ -85,9 +86,7 @@ async def test_a_chunk_that_comes_as_the_round_ends_is_cleared_too(
 
     monkeypatch.setattr(blobs, "put", slow)
     data = formed.chunks["m-0"][0]
-    sending = asyncio.create_task(
-        server.client.put(f"{where}/chunks/0", content=data, headers=digest_header(data))
-    )
+    sending = asyncio.create_task(server.client.put(f"{where}/chunks/0", content=data, headers=OCTETS))
     await asyncio.sleep(0.05)
     await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "stop"})
     opening = server.coordinator.rounds[round_id].attempt.opening

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from service import solving
 from service.storage.tables import events
 from tests.service.driver import Clock, Party, Server, running, snapshot
 
-Saved = tuple[str, Path, Party, dict[str, Any]]
+Saved = tuple[str, Path, Party, dict[str, Any], float]
 
 
 async def see(server: Server, party: Party) -> dict[str, Any]:
@@ -45,7 +46,7 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
                 seen = await see(server, party)
                 copied = snapshot(server.folder, tmp_path / f"crash-{len(saved)}")
                 if seen == await see(server, party):
-                    saved.append((label, copied, party.copy(), seen))
+                    saved.append((label, copied, party.copy(), seen, time.time()))
 
         party.on_ack = on_ack
         round_id = ""
@@ -55,14 +56,22 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
         assert view["state"] == "done"
         await server.tidy(round_id)
         saved.append(
-            ("the end", snapshot(server.folder, tmp_path / "end"), party.copy(), await see(server, party))
+            (
+                "the end",
+                snapshot(server.folder, tmp_path / "end"),
+                party.copy(),
+                await see(server, party),
+                time.time(),
+            )
         )
     labels = [label for label, *_ in saved]
     for kind in ("roster", "cohort", "card", "round", "announcement", "chunk", "Receipt", "Vote", "Reveal"):
         assert any(label.startswith(kind) for label in labels), (kind, labels)
     finished: set[str] = set()
-    for number, (label, folder, then, seen) in enumerate(saved):
-        async with running(folder) as again:
+    for number, (label, folder, then, seen, at_s) in enumerate(saved):
+        clock = Clock()
+        clock.ahead_s = at_s - time.time()  # however long this test takes, no deadline passes
+        async with running(folder, clock) as again:
             assert await see(again, then) == seen, label
             # From the first of each kind, and from every sixth.
             if label.split()[0] not in finished or number % 6 == 0:

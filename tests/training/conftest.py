@@ -6,11 +6,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from training.algorithms import Round, Site, State
 from training.data import Dataset, Split
 from training.federated import train
+from training.heads import Classifier
 from training.models import ARCHITECTURES, Extractor, ExtractorConfig
 from training.partition import Partition
 from training.recipe import Recipe
+from training.schedules import Constant
 
 Quadratic: TypeAlias = Callable[..., list[float]]
 
@@ -43,7 +46,7 @@ def quadratic(monkeypatch: pytest.MonkeyPatch) -> Quadratic:
             "model": ExtractorConfig("identity", (1, 1, 1)),
             "head": zero_head,
             "loss": half_square,
-            "schedule": "constant",
+            "schedule": Constant(),
             "batch_size": len(y),
             "momentum": 0.0,
             "weight_decay": 0.0,
@@ -56,3 +59,27 @@ def quadratic(monkeypatch: pytest.MonkeyPatch) -> Quadratic:
         return results
 
     return run
+
+
+def linear_model(weight: Tensor | None = None, classes: int = 2) -> Classifier:
+    """Two features that are a linear map of two inputs, the identity by default, under a head that is one."""
+    layer, head = nn.Linear(2, 2, bias=False), nn.Linear(2, classes, bias=False)
+    layer.load_state_dict({"weight": torch.eye(2) if weight is None else weight})
+    head.load_state_dict({"weight": torch.eye(classes, 2)})
+    return Classifier(Extractor(layer, 2), head, normalise=False)
+
+
+EXTRACTOR = "extractor.layers.weight"
+
+
+def site_of(model: Classifier, x: Tensor, y: Tensor, **changes: Any) -> Site:
+    """A member that holds these records and has just received the model."""
+    values: dict[str, Any] = {
+        "received": {name: tensor.clone() for name, tensor in model.shared_weights().items()},
+        "broadcast": State(),
+        "memory": State(),
+        "label_counts": torch.bincount(y, minlength=model.head.out_features),
+        "round": Round(0, 0.1, members=2),
+    }
+    records = Dataset(x, y, model.head.out_features, "records")
+    return Site(model=model, records=records, **values | changes)

@@ -8,7 +8,7 @@ from safetensors.torch import load_file, save_file
 from training.checkpoint import CheckpointError, load_checkpoint, save_checkpoint
 from training.digest import extractor_digest
 from training.evaluate import with_head
-from training.heads import Classifier, FixedHead, LearnedHead
+from training.heads import Classifier, FixedHead, LearnedHead, NormalisedHead
 from training.models import ExtractorConfig
 from training.recipe import fedavg, spherefed
 
@@ -21,8 +21,13 @@ def calibrated() -> Classifier:
 
 @pytest.mark.parametrize(
     ("classifier", "head"),
-    [(fedavg(CNN).build(10), LearnedHead), (spherefed(CNN).build(10), FixedHead), (calibrated(), FixedHead)],
-    ids=["learned", "orthonormal", "calibrated"],
+    [
+        (fedavg(CNN).build(10), LearnedHead),
+        (fedavg(CNN, head=NormalisedHead).build(10), NormalisedHead),
+        (spherefed(CNN).build(10), FixedHead),
+        (calibrated(), FixedHead),
+    ],
+    ids=["learned", "normalised", "orthonormal", "calibrated"],
 )
 def test_a_loaded_classifier_is_the_same_function(tmp_path: Path, classifier: Classifier, head: type) -> None:
     path = tmp_path / "model.safetensors"

@@ -8,10 +8,12 @@ from torch.nn import functional
 
 from training.algorithms import Algorithm, ControlVariates, FedAvg, Proximal
 from training.data import Dataset, Split, load_digits_dataset
-from training.federated import RoundRecord, Trained, train
+from training.federated import Trained, train
 from training.models import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
 from training.recipe import Recipe, fedavg, spherefed
+from training.resume import RoundRecord
+from training.schedules import Cosine
 
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 32, "dim": 16})
 DIGITS = load_digits_dataset()
@@ -32,7 +34,7 @@ def test_fedavg_on_quadratics_solved_by_hand(quadratic: Callable[..., list[float
 
 def test_the_rate_falls_by_the_round(quadratic: Callable[..., list[float]]) -> None:
     # One member at target 4: η = ½ from 0 gives 2, then, in round 1 of 2, η = ¼ gives 2.5.
-    assert quadratic([4], [2], rounds=2, lr=0.5, local_epochs=1, schedule="cosine")[1] == pytest.approx(2.5)
+    assert quadratic([4], [2], rounds=2, lr=0.5, local_epochs=1, schedule=Cosine())[1] == pytest.approx(2.5)
 
 
 def test_momentum_starts_each_round_at_rest(quadratic: Callable[..., list[float]]) -> None:

@@ -1,6 +1,6 @@
 import torch
 
-from training.losses import cross_entropy, mean_squared_error
+from training.losses import cross_entropy, mean_squared_error, positive_hinge
 
 
 def test_mean_squared_error_on_a_worked_matrix() -> None:
@@ -19,3 +19,9 @@ def test_cross_entropy_of_even_logits_is_log_classes() -> None:
     torch.testing.assert_close(
         cross_entropy(torch.zeros(5, 10), torch.arange(5)), torch.log(torch.tensor(10.0))
     )
+
+
+def test_positives_alone_count_in_fedaws() -> None:
+    # Cosines 0.5 and 0.95 to their own classes: 0.4² and nothing, whatever the others are.
+    logits = torch.tensor([[0.5, 0.99, -1.0], [0.2, 0.7, 0.95]])
+    torch.testing.assert_close(positive_hinge(logits, torch.tensor([0, 2])), torch.tensor(0.08))

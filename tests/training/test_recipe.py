@@ -9,6 +9,7 @@ from training.heads import FixedHead, LearnedHead
 from training.losses import cross_entropy, mean_squared_error
 from training.models import ExtractorConfig
 from training.recipe import Recipe, fedavg, spherefed
+from training.schedules import Constant
 
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"dim": 16})
 
@@ -22,7 +23,7 @@ def test_the_cosine_falls_once_a_round_and_never_to_zero() -> None:
 
 
 def test_a_constant_rate_stays() -> None:
-    recipe = Recipe(model=MLP, rounds=4, lr=0.8, schedule="constant")
+    recipe = Recipe(model=MLP, rounds=4, lr=0.8, schedule=Constant())
     assert {recipe.lr_at(t) for t in range(4)} == {0.8}
 
 
@@ -71,5 +72,5 @@ def test_a_description_is_json_and_holds_every_choice() -> None:
     assert described["head"] == "orthonormal_head"
     assert described["loss"] == "mean_squared_error"
     assert described["model"]["options"] == {"dim": 16}
-    assert described["algorithm"]["terms"] == [{"kind": "Proximal", "mu": 0.1}]
+    assert described["algorithm"]["terms"] == [{"kind": "Proximal", "mu": 0.1, "over": "all"}]
     assert described["seed"] == 7

@@ -25,11 +25,6 @@ OTHERWISE = {
     "survivors after VOID was signed": "wrong-phase",
     "disclosure of a round that is none of the indicator": "disclosure-invalid",
     "an opening in the place of the certificate": "wrong-sequence",
-    # It reads the page so: what is nested is refused for the page's cause of its place.
-    "an exception that the coordinator signed": "exception-refused",
-    "an exception that names the victim since": "exception-refused",
-    "a certificate with a vote that its decryptor did not sign": "certificate-invalid",
-    "a certificate with a vote of a member that holds no shares": "certificate-invalid",
     # It checks attempts and rosters when it hears them, and decodes them before.
     "a ninth attempt": "bad-signature",
     **dict.fromkeys(

@@ -25,11 +25,18 @@ def columns(**more: Any) -> dict[str, Any]:
     return {**{f"f{i}": Z[:, i] for i in range(3)}, **more}
 
 
+def write_csv(path: Path) -> None:
+    """As a spreadsheet writes it: with a byte order mark, and the label somewhere."""
+    rows = (f"{a},{y},{b},{c}\n" for (a, b, c), y in zip(Z, Y, strict=True))
+    path.write_text("\ufefff0,label,f1,f2\n" + "".join(rows), "utf-8")
+
+
 FORMS: dict[str, Write] = {
     "npz": lambda p: np.savez(p, features=Z, labels=Y, ids=np.array([object()])),
     "safetensors": lambda p: save_file({"features": Z, "labels": Y, "other": Y}, p),
     "parquet": lambda p: write_parquet(p, columns(label=Y)),
     "npy": lambda p: np.save(p, Z),
+    "csv": write_csv,
 }
 
 
@@ -50,6 +57,18 @@ def test_features_alone_take_labels_from_an_npy(tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", features=Z)
     np.save(tmp_path / "y.npy", Y)
     assert read_features(tmp_path / "x.npz", tmp_path / "y.npy")[1].shape == (3,)
+
+
+def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    for values in (pa.array(Z.tolist()), pa.FixedSizeListArray.from_arrays(Z.ravel(), 3)):
+        write_parquet(path, {"id": ["a", "b", "c"], "features": values, "label": Y})
+        features, y = read_features(path)
+        np.testing.assert_array_equal(features, Z)
+        np.testing.assert_array_equal(y, Y)
+    write_parquet(path, {"features": values})
+    with pytest.raises(Misuse, match="has no labels: it holds features"):
+        read_features(path)
 
 
 def raw(content: bytes) -> Write:
@@ -77,7 +96,7 @@ def truncated(path: Path) -> None:
 
 
 BAD: dict[str, tuple[str, Write, str]] = {
-    "no such form": ("csv", raw(b"1,2"), "is not one of .npz, .npy, .safetensors, .parquet"),
+    "no such form": ("txt", raw(b"1,2"), "is not one of .npz, .npy, .safetensors, .parquet, .csv"),
     "a folder": ("npz", Path.mkdir, "does not exist, or is not a file"),
     "npz without labels": ("npz", npz(features=Z, y=Y), "has no labels: it holds features, y"),
     "npz without features": ("npz", npz(labels=Y), "has no features: it holds labels"),
@@ -115,6 +134,16 @@ BAD: dict[str, tuple[str, Write, str]] = {
         lambda p: write_parquet(p, columns(label=[0, None, 1])),
         "labels are float64",
     ),
+    "parquet of lists of several lengths": (
+        "parquet",
+        lambda p: write_parquet(p, {"features": [[1.0], [1.0, 2.0], [1.0]], "label": Y}),
+        "all input arrays must have the same shape",
+    ),
+    "csv of nothing": ("csv", raw(b""), "is not a readable .csv"),
+    "csv of a header": ("csv", raw(b"a,label\n"), "has no features and no labels"),
+    "csv that is ragged": ("csv", raw(b"a,label\n1.0,1\n1.0\n"), "line 3 has not the 2 columns of the first"),
+    "csv of text": ("csv", raw(b"a,label\none,1\n"), "could not convert string to float"),
+    "csv with labels in words": ("csv", raw(b"a,label\n1.0,cat\n"), "is not a readable .csv"),
     "one row": ("npz", npz(features=Z[0], labels=Y), "features have shape (3,), not (n, dim)"),
     "a number": ("npz", npz(features=np.float32(1), labels=Y), "features have shape (), not (n, dim)"),
     "no columns": ("npz", npz(features=Z[:, :0], labels=Y), "features have shape (3, 0)"),

@@ -11,12 +11,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from calibration import Head
+from calibration.head_file import Calibrated
 from client_sdk import Identity, Member, Policy
 from protocol.errors import PeerFault
 from protocol.published import RareView
 from protocol.rest import HEAD, RoundRequest
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Cli, Consortium, uploaded
-from veilsum.heads import Head
+from veilsum.heads import accuracy
 from veilsum.opening import open_in_turn
 from veilsum.rare import PUBLISHED, rare_classes
 from veilsum.remote import changes, operator
@@ -59,7 +61,11 @@ def test_one_command_each_counts_and_withholds(consortium: Make, remote: Cli) ->
     assert third.values["accuracy"] <= 2 / 3 < third.values["accuracy_without_withheld"]
     assert not load_file(head)["weights"][:, 2].any()
     assert load_file(head)["weights"].shape == (DIM, CLASSES)
-    assert metadata(head) == {"classes_without_records": [2], "withheld": [2]}
+    assert metadata(head) == {
+        "classes_without_records": [2],
+        "withheld": [2],
+        "form": {"kind": "linear"},
+    }
     indicator, main = remote.json(*remote.at("cohort", "status", c.cohort))["rounds"]
     counts = remote(*remote.at("round", "status", indicator))
     assert "class 0: 3, class 1: 3, class 2: 2\n" in counts.out
@@ -188,6 +194,6 @@ def test_in_words() -> None:
 def test_no_accuracy_without_records(tmp_path: Path) -> None:
     path = tmp_path / "x.npz"
     np.savez(path, features=np.eye(2), labels=np.array([1, 1]))
-    head = Head(np.eye(2), None, (1,))
-    assert head.accuracy(path, normalise=False) == 0
-    assert np.isnan(head.accuracy(path, normalise=False, without=(1,)))
+    head = Calibrated(Head(np.eye(2), None, (1,)))
+    assert accuracy(head, path, normalise=False) == 0
+    assert np.isnan(accuracy(head, path, normalise=False, without=(1,)))

@@ -45,7 +45,8 @@ def free_port() -> int:
 
 def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(remote, "PATIENCE_S", 0.05)
-    monkeypatch.setattr(remote.operator.__wrapped__, "__kwdefaults__", {"patience_s": 0.05})  # type: ignore[attr-defined]  # contextmanager keeps it
+    plain = remote.operator.__wrapped__  # type: ignore[attr-defined]  # contextmanager keeps it
+    monkeypatch.setattr(plain, "__kwdefaults__", {**plain.__kwdefaults__, "patience_s": 0.05})
     address = f"http://127.0.0.1:{free_port()}"
     said = cli("cohort", "status", COHORT, "--url", address)
     assert said.err.startswith(f"No answer from {address}: ConnectError: ")

@@ -2,29 +2,84 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from tests.veilsum.cli import Cli
+from training.results import read_result
 
-QUICK = ("--rounds", 1, "--local-epochs", 1, "--members", 3)
+QUICK = ("--set", "training.rounds=1", "--set", "training.local_epochs=1", "--set", "calibrate.rff.size=32")
+SMALLER = (*QUICK, "--set", "data.train_records=300", "--set", 'model={architecture = "mlp"}')
 
 
-def test_features_for_a_round(cli: Cli) -> None:
-    outcome = cli("train", *QUICK, "--output", "made/t", "--json")
+def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
+    outcome = cli("train", "digits-spherefed", *SMALLER, "--features", "--output", "made/t", "--json")
     assert outcome.code == 0
-    assert outcome.err.startswith("round 1 of 1: accuracy 0.")
-    folder = Path("made/t")
-    assert json.loads((folder / "training.json").read_text()) == outcome.values
-    assert sum(outcome.values["records"]) == 1347
-    assert len(outcome.values["extractor"]) == 64
-    with np.load(folder / "member-2.npz") as data:
-        assert data["features"].shape == (outcome.values["records"][2], 64)
-    parts = [folder / f"member-{index}.npz" for index in range(3)]
-    said = cli.json("calibrate", *parts, "--test", folder / "test.npz")
-    assert said["accuracy"] > outcome.values["accuracy"]
+    assert outcome.err.startswith("digits-spherefed seed 0: round 1 of 1: accuracy 0.")
+    folder = Path("made/t/seed-0")
+    result = read_result(folder / "result.json")
+    assert outcome.values["accuracy"] == result.accuracy
+    assert outcome.values["after ffc"] == result.after("ffc")
+    assert outcome.values["partitions"] == [result.deal.digest]
+    with np.load(folder / "member-02.npz") as data:
+        assert data["features"].shape == (sum(result.deal.label_counts[2]), 64)
+    said = cli.json(
+        "calibrate", *(folder / f"member-{k:02}.npz" for k in range(12)), "--test", folder / "test.npz"
+    )
+    assert said["accuracy"] == pytest.approx(result.after("ffc"), abs=0.01)
+
+
+def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
+    wanted = ("train", "digits-fedavg", *SMALLER, "--seed", 1, "--seed", 2, "--json")
+    values = cli(*wanted).values
+    accuracies = [read_result(Path(f"runs/train/seed-{seed}/result.json")).accuracy for seed in (1, 2)]
+    assert values["seeds"] == [1, 2]
+    assert values["accuracy"] == pytest.approx(np.mean(accuracies))
+    assert values["accuracy, deviation"] == pytest.approx(np.std(accuracies, ddof=1))
+    again = cli(*wanted)
+    assert (again.values, again.err) == (values, "")  # there was nothing left to train
+
+
+def test_the_last_step_through_the_service(cli: Cli) -> None:
+    outcome = cli("train", *SMALLER, "--through", "both", "--json")
+    assert outcome.code == 0, outcome.error
+    assert "12 members enrolled at a coordinator" in outcome.err
+    assert outcome.values["largest difference of a weight, masked from plain"] < 1e-5
+    masked, *others = read_result(Path("runs/train/seed-0/result.json")).calibrations
+    assert (masked.kind, masked.way, masked.options["members"]) == ("ffc", "masked", 12)
+    assert ("ffc", "plain") in {(each.kind, each.way) for each in others}
+    few = ("--set", 'deal={name = "iid", members = 3}')
+    assert (
+        "takes 5 to 100 members here, not 3"
+        in cli("train", *SMALLER, *few, "--through", "service", "--output", "few").error
+    )
+
+
+def test_the_experiments_that_there_are(cli: Cli) -> None:
+    listed = {row["experiment"]: row for row in cli.json("train", "--list")["experiments"]}
+    assert listed["digits-fedavg"]["method"] == "FedAvg"
+    assert "small" in listed["ccvr-moon"]["variants"]
+    assert "ccvr-moon" in cli("train", "--list").out
 
 
 def test_what_cannot_be_trained(cli: Cli) -> None:
-    assert cli("train", "--method", "x").error == "--method x: it is spherefed or fedavg"
-    assert "there are 1347 records to share" in cli("train", "--members", 2000).error
+    assert "no experiment is called 'x'" in cli("train", "x").error
+    assert "no variant 'x'" in cli("train", "ccvr-moon", "--variant", "x").error
+    assert (
+        "1347 records can't give 2000" in cli("train", "--set", 'deal={name = "iid", members = 2000}').error
+    )
     Path("file").touch()
-    assert "file" in cli("train", *QUICK, "--output", "file").error
+    assert "file" in cli("train", *SMALLER, "--output", "file").error
+    assert "no tracker is called 'x'" in cli("train", *SMALLER, "--track", "x").error
+    assert "device 'x' can't be used" in cli("train", *SMALLER, "--device", "x").error
+    no_ffc = ("--through", "service", "--set", 'extends="x"')
+    assert "there is no 'extends'" in cli("train", "digits-fedavg", *no_ffc).error
+    own = Path("own.toml")
+    own.write_text(
+        'method = "mine"\nmodel = { architecture = "mlp" }\ndeal = { name = "iid", members = 5 }\n'
+    )
+    assert "the service sums for FFC" in cli("train", own, "--through", "service").error
+    lower = (*SMALLER, "--output", "made")
+    assert cli("train", *lower, "--json").code == 0
+    assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
+    assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
+    assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")

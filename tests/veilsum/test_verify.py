@@ -246,7 +246,7 @@ def test_a_header_that_is_another_is_not_counted(cli: Cli) -> None:
 GARBAGE = {
     "empty": b"",
     "binary": bytes(range(256)),
-    "another document": b'{"format": "veilsum-result/2"}',
+    "another document": b'{"format": "veilsum-result/3"}',
     "deep": b"[" * 100_000,
     "no entries": b'{"veilsum-transcript": 2, "entries": [], "signature": ""}',
     "another version": b'{"veilsum-transcript": 1, "entries": [], "signature": ""}',

@@ -8,24 +8,22 @@ needs:
 =====================  ==============================================  ====================================
 method                 terms                                           aggregation
 =====================  ==============================================  ====================================
-FedAvg                 none                                            mean by records
-FedProx, clsprox       penalty ½μ‖θ − θ^t‖², over all or the head      any
-MOON, FedMMD           penalty on z against the received and the       any
-                       remembered model's features
-FedUV                  penalty on logits and z                         any
-FedRS                  logits of absent classes scaled                 any
-GMV                    features z + αμ_y; sends class sums of z;       any
-                       reduces them to μ
-SCAFFOLD               penalty ⟨c − c_k, θ⟩, whose gradient is the     uniform mean
-                       correction; remembers c_k; sends Δc_k
-FedDyn                 penalty ½α‖θ − θ^t‖² − ⟨h_k, θ⟩; remembers h_k  uniform mean − h/α, h in its state
-FedNova, FedOpt        none                                            by `Update.steps`; moments in its state
-FedAwS                 none (a loss of positives only)                 any, then a step that spreads the head
+FedAvg                 none                                            `FedAvg`, the mean by records
+FedProx, clsprox       `Proximal`, over all or the head                any
+MOON, FedMMD           `ModelContrastive`, `FeatureDiscrepancy`        any
+FedUV                  `ClassVariance`, `Uniformity`                   any
+FedRS                  `RestrictedSoftmax`                             any
+GMV                    `GlobalMemory`                                  any
+SCAFFOLD               `ControlVariates`                               the uniform mean
+FedDyn                 `DynamicPenalty`                                `DynamicCorrection`
+FedNova                none                                            `FedNova`
+FedOpt, FedAvgM        none                                            `ServerOptimiser` over any other
+FedAwS                 none (a loss of positives only)                 `Spreading` over any other
+LG-FedAvg, FedPer      `Personal` extractor, or head                   any
+FedRep                 `Personal` head, `HeadFirst`                    any
 =====================  ==============================================  ====================================
 
-BABU, Freeze, ETF and clsnorm are heads. The personal layers of LG-FedAvg and FedRep are a term that remembers
-them when it finishes and puts them back when it begins (FedRep then fits them to the site's records and
-freezes them for the steps that follow). Everything that travels or is kept is a `State`, tensors by name, so
+BABU, Freeze, ETF and clsnorm are heads (`training.heads`). Everything that travels or is kept is a `State`, tensors by name, so
 it can cross a process or a disk.
 """
 
@@ -34,10 +32,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
+import torch
 from torch import Tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from torch.nn import Parameter
 
     from training.data import Dataset
     from training.heads import Classifier
@@ -47,11 +48,28 @@ State: TypeAlias = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Round:
-    """What everybody knows about a round: its index from 0, its learning rate, the federation's size."""
+    """What everybody knows about a round.
+
+    Attributes:
+        index: from 0.
+        lr: η of the members' SGD.
+        members: K of the whole federation, not of the participants alone.
+        momentum: ρ of the members' SGD, which starts each round at rest.
+    """
 
     index: int
     lr: float
     members: int
+    momentum: float = 0.0
+
+    def gradient_mass(self, steps: int) -> float:
+        """‖a‖₁ of `steps` local steps: θ^t − θ = η Σ a_s g_s for SGD with momentum (Wang et al. 2020, §4.2).
+
+        a_s = (1 − ρ^(τ−s))/(1 − ρ) for the s-th gradient of τ, from 0, so the sum is (τ − ρ(1 − ρ^τ)/(1 − ρ))/(1 − ρ),
+        which is τ without momentum.
+        """
+        rho = self.momentum
+        return (steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho)
 
 
 class Batch(NamedTuple):
@@ -99,6 +117,11 @@ class Term:
 
     def begin(self, site: Site) -> None:
         """Before the first step, with the received weights in the model: it may be changed in place."""
+
+    def trains(self, name: str, epoch: int) -> bool:
+        """Whether the weights of this name are trained in a local epoch, from 0."""
+        del name, epoch
+        return True
 
     def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
         """The features, of shape (n, l), that the head sees in training."""
@@ -150,8 +173,8 @@ class Update:
 class Aggregation(Protocol):
     """How the server makes the next global weights."""
 
-    def start(self, weights: State) -> State:
-        """What the server keeps between rounds, from the initial weights."""
+    def start(self, model: Classifier) -> State:
+        """What the server keeps between rounds, from the initial model."""
 
     def combine(
         self, weights: State, updates: Sequence[Update], state: State, round_: Round
@@ -165,3 +188,17 @@ class Algorithm:
 
     aggregation: Aggregation
     terms: tuple[Term, ...] = ()
+
+    def plus(self, *terms: Term) -> Algorithm:
+        """The same with further terms."""
+        return Algorithm(self.aggregation, (*self.terms, *terms))
+
+
+def trained(model: Classifier) -> dict[str, Parameter]:
+    """The model's parameters that training changes, by name: no fixed head, no buffers."""
+    return {name: p for name, p in model.named_parameters() if p.requires_grad}
+
+
+def zeros(model: Classifier) -> State:
+    """Zeros shaped as the trained parameters."""
+    return {name: torch.zeros_like(p, requires_grad=False) for name, p in trained(model).items()}

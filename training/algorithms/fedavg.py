@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from training.algorithms.base import Round, State, Update
+    from training.heads import Classifier
 
 
 def weighted_mean(states: Sequence[State], weights: Sequence[float]) -> State:
@@ -38,9 +39,9 @@ class FedAvg:
 
     uniform: bool = False
 
-    def start(self, weights: State) -> State:
+    def start(self, model: Classifier) -> State:
         """No state: the mean has no memory."""
-        del weights
+        del model
         return {}
 
     def combine(

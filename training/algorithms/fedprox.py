@@ -1,11 +1,11 @@
-"""FedProx (Li et al. 2020)."""
+"""FedProx (Li et al. 2020) and clsprox (Luo et al. 2021, §3.3)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from training.algorithms.base import Term
+from training.algorithms.base import Term, trained
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,12 +19,15 @@ class Proximal(Term):
 
     Attributes:
         mu: μ ≥ 0.
+        over: all weights, or the head's alone, which is clsprox.
     """
 
     mu: float
+    over: Literal["all", "head"] = "all"
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """½μ‖θ − θ^t‖², whatever the batch."""
         del batch
-        trained = ((name, p) for name, p in site.model.named_parameters() if p.requires_grad)
-        return 0.5 * self.mu * sum((p - site.received[name]).square().sum() for name, p in trained)
+        prefix = "" if self.over == "all" else "head."
+        held = ((name, p) for name, p in trained(site.model).items() if name.startswith(prefix))
+        return 0.5 * self.mu * sum((p - site.received[name]).square().sum() for name, p in held)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from training.algorithms.base import Term
+from training.algorithms.base import Term, trained, zeros
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from torch import Tensor
-    from torch.nn import Parameter
 
     from training.algorithms.base import Batch, Round, Site, State
     from training.heads import Classifier
@@ -26,25 +25,29 @@ class ControlVariates(Term):
     The correction c − c_k is the gradient of the linear penalty ⟨c − c_k, θ⟩. After K steps of size η
     the member sets c_k ← c_k − c + (θ^t − θ)/(Kη), the mean gradient along its way, and sends Δc_k; the
     server sets c ← c + 1/N · Σ Δc_k. The paper averages the weights uniformly (`FedAvg(uniform=True)`)
-    and steps by plain SGD: with momentum, (θ^t − θ)/(Kη) is no longer that mean.
+    and steps by plain SGD. With momentum ‖a‖₁ (`Round.gradient_mass`) takes the place of K: (θ^t − θ)/(η‖a‖₁)
+    is the weighted mean of the gradients that were stepped along, where dividing by K would make c_k up to
+    1/(1 − ρ) times too long.
     """
 
     def start(self, model: Classifier) -> State:
         """The server's c = 0, shaped as the trained weights."""
-        return {name: torch.zeros_like(p) for name, p in _trained(model).items()}
+        return zeros(model)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """⟨c − c_k, θ⟩."""
         del batch
-        own = site.memory or self.start(site.model)
-        return sum(((site.broadcast[n] - own[n]) * p).sum() for n, p in _trained(site.model).items())
+        own = site.memory or zeros(site.model)
+        return sum(((site.broadcast[n] - own[n]) * p).sum() for n, p in trained(site.model).items())
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
         """The message Δc_k, and the memory c_k."""
-        own = site.memory or self.start(site.model)
+        weights = trained(site.model)
+        own = site.memory or zeros(site.model)
+        way = site.round.gradient_mass(steps) * site.round.lr
         change = {
-            name: (site.received[name] - p.detach()) / (steps * site.round.lr) - site.broadcast[name]
-            for name, p in _trained(site.model).items()
+            name: (site.received[name] - p.detach()) / way - site.broadcast[name]
+            for name, p in weights.items()
         }
         return change, {name: own[name] + change[name] for name in change}
 
@@ -54,7 +57,3 @@ class ControlVariates(Term):
             name: c + sum((message[name] for message in messages), start=torch.zeros_like(c)) / round_.members
             for name, c in broadcast.items()
         }
-
-
-def _trained(model: Classifier) -> dict[str, Parameter]:
-    return {name: p for name, p in model.named_parameters() if p.requires_grad}

@@ -119,7 +119,9 @@ def sign(
         from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
         from veilsum.admin import Draft, load_admin  # noqa: PLC0415 - as above
 
-        signed = Draft.load(draft).sign(load_admin(folder))
+        read = Draft.load(draft)
+        admin = load_admin(folder)
+        signed = read.sign(admin)
         target = output or draft.with_suffix(".bin")
         if target.resolve() == draft.resolve():
             raise Misuse(f"{target} is the draft itself: pass another --output")
@@ -127,7 +129,7 @@ def sign(
         if publish:
             from veilsum.remote import operator  # noqa: PLC0415 - as above
 
-            with operator(url, token, ca) as client:
+            with operator(url, token, ca, admin=admin) as client:
                 client.publish(signed)
         else:
             note("Not published: run again with --publish, or hand the file to the operator.")

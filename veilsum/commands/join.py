@@ -5,32 +5,33 @@ from typing import Annotated
 
 import typer
 
+from veilsum.commands.options import (
+    AdminKey,
+    ChangedRecordsMin,
+    Extractors,
+    Labels,
+    Lineage,
+    Normalise,
+    Output,
+    RefuseRareClasses,
+)
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 
 def join(
     folder: Annotated[Path, typer.Argument(help="The member's identity (`veilsum identity new`).")],
     cohort: Annotated[str, typer.Option(help="The cohort to enrol in.")],
-    admin_key: Annotated[
-        str, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key; get it from the admin.")
-    ],
+    admin_key: AdminKey,
     features: Annotated[
-        Path, typer.Option(help="Features and labels: .npz, .npy, .safetensors or .parquet.")
+        Path, typer.Option(help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.")
     ],
-    lineage: Annotated[
-        str, typer.Option(help="Your name for this data set; the same records, the same name.")
-    ],
-    labels: Annotated[Path | None, typer.Option(help="Labels, where the features are a .npy.")] = None,
+    lineage: Lineage,
+    labels: Labels = None,
     round_: Annotated[
         str | None, typer.Option("--round", help="A round's id.", show_default="the next one")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option(help="Where the result goes.", show_default="FOLDER/result")
-    ] = None,
-    extractor: Annotated[
-        list[str] | None,
-        typer.Option(help="Accept only this extractor digest; repeat.", show_default="the roster's"),
-    ] = None,
+    output: Output = None,
+    extractor: Extractors = None,
     members_min: Annotated[int, typer.Option(help="Refuse a smaller cohort.", min=3)] = 3,
     accept_exceptions: Annotated[
         bool,
@@ -38,26 +39,30 @@ def join(
             "--accept-exceptions", help="Take part although the admin lets a round expose a group you are in."
         ),
     ] = False,
-    changed_records_min: Annotated[
-        int | None,
-        typer.Option(
-            help="How many records must have changed before a lineage is used again.",
-            min=0,
-            show_default="10",
-        ),
+    changed_records_min: ChangedRecordsMin = None,
+    refuse_rare_classes: RefuseRareClasses = False,
+    statistic: Annotated[
+        list[str] | None,
+        typer.Option(help="Answer this question too, such as ccvr; repeat.", show_default="all but ccvr"),
     ] = None,
-    refuse_rare_classes: Annotated[
-        bool, typer.Option("--refuse-rare-classes", help="Refuse a federation that publishes rare classes.")
-    ] = False,
+    sigma_min: Annotated[
+        float,
+        typer.Option(help="Refuse sums with less noise than this deviation; 0 takes exact ones.", min=0),
+    ] = 0.0,
+    mu_max: Annotated[
+        float | None,
+        typer.Option(help="Refuse rounds of more μ than this, exact ones included.", show_default="any"),
+    ] = None,
+    mu_budget: Annotated[
+        float, typer.Option(help="Most μ that all noisy rounds over a lineage may take together.")
+    ] = 2.0,
     transcript: Annotated[
         bool,
         typer.Option(
             "--transcript", help="Fetch and replay the transcript also where more than 200 members take part."
         ),
     ] = False,
-    normalise: Annotated[
-        bool, typer.Option("--normalise", help="Scale each feature vector to length 1.")
-    ] = False,
+    normalise: Normalise = False,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
     json_: AsJson = False,
@@ -84,6 +89,10 @@ def join(
             accept_exceptions=accept_exceptions,
             changed_records_min=changed_records_min,
             publish_rare_classes=not refuse_rare_classes,
+            statistics=tuple(statistic or ()),
+            sigma_min=sigma_min,
+            mu_max=mu_max,
+            mu_budget=mu_budget,
             transcript=transcript,
             ca=ca,
         )

@@ -1,11 +1,12 @@
 """`veilsum round`: the operator opens a round and watches it."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, note, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
 
 app = typer.Typer(help="The operator's side: one secure sum.", no_args_is_help=True)
 RoundId = Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")]
@@ -17,8 +18,28 @@ def open_(
     dim: Annotated[int, typer.Option(help="Features that the extractor gives.", min=1)],
     classes: Annotated[int, typer.Option(help="Classes.", min=1)],
     extractor: Annotated[str, typer.Option(help="Digest of the extractor, from the roster's list.")],
+    statistic: Annotated[
+        str, typer.Option(help="What is asked: `veilsum round questions` lists what there is.")
+    ] = "ffc",
+    parameter: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE of the question; repeat.", show_default="its own")
+    ] = None,
+    rests_on: Annotated[
+        str | None, typer.Option(help="The finished round that the question rests on.", show_default="none")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Differential privacy: ε of this round.", show_default="an exact sum"),
+    ] = None,
+    delta: Annotated[float, typer.Option(help="δ, with --epsilon; well below 1 / records.")] = 1e-5,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="With --epsilon: protect a record's content, not its presence.")
+    ] = False,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
-    lattice: Annotated[str, typer.Option(help="How numbers become integers: sums or features.")] = "sums",
+    lattice: Annotated[
+        str | None,
+        typer.Option(help="How numbers become integers: sums or features.", show_default="the question's"),
+    ] = None,
     ring_bits: Annotated[int, typer.Option(help="Bits of an element on the wire.", min=8, max=64)] = 48,
     records_max: Annotated[
         int | None, typer.Option(help="Most records in all.", min=1, show_default="the members' caps' sum")
@@ -59,6 +80,14 @@ def open_(
         bool,
         typer.Option("--recount", help="Count the classes' holders again: records have changed since."),
     ] = False,
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
+            help="Have the coordinator open it then, UTC; tried once. `veilsum cohort status` shows the rounds.",
+            show_default="now",
+        ),
+    ] = None,
     upload_s: Annotated[float, typer.Option(help="Seconds to wait for uploads.")] = 3600.0,
     answer_s: Annotated[float, typer.Option(help="Seconds to wait for each later answer.")] = 300.0,
     grace_s: Annotated[float, typer.Option(help="Seconds to wait for more receipts than needed.")] = 15.0,
@@ -79,14 +108,27 @@ def open_(
             RoundRequest,
             WindowsModel,
         )
-        from veilsum.names import cohort_id, extractor_digest, federation_id  # noqa: PLC0415 - as above
+        from protocol.scheduling import ScheduleRequest  # noqa: PLC0415 - as above
+        from veilsum.asking import parsed  # noqa: PLC0415 - as above
+        from veilsum.names import (  # noqa: PLC0415 - as above
+            cohort_id,
+            extractor_digest,
+            federation_id,
+            round_id,
+        )
         from veilsum.opening import open_in_turn  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.round_view import line, show  # noqa: PLC0415 - `--help` stays quick
 
         windows = WindowsModel(
             upload_s=upload_s, check_s=answer_s, freeze_s=answer_s, reveal_s=answer_s, grace_s=grace_s
         )
+        noise = {"epsilon": epsilon, "delta": delta, "neighbours": "replace" if replace else "add-remove"}
         values = {
+            "statistic": statistic,
+            "parameters": parsed(parameter or ()),
+            "rests_on": None if rests_on is None else round_id(rests_on),
+            "noise": None if epsilon is None else noise,
             "dim": dim,
             "classes": classes,
             "extractor": extractor_digest(extractor),
@@ -104,23 +146,44 @@ def open_(
             request = HelperRoundRequest.model_validate({**values, "mode": mode, **numbers})
             federation = federation_id(cohort)
             with operator(url, token, ca) as client:
-                _show(client.open_helper_round(federation, request), as_json=json_)
+                show(client.open_helper_round(federation, request), as_json=json_)
             return
         if mode != "members" or set(numbers.values()) != {None}:
             raise Misuse(
                 "--records-cap, --colluders and --survivors-min go with --mode helpers; --mode is members or helpers"
             )
+        if at is not None:
+            entry = ScheduleRequest(
+                at_s=at.replace(tzinfo=UTC).timestamp(), round=RoundRequest.model_validate(values)
+            )
+            with operator(url, token, ca) as client:
+                kept = client.schedule(cohort_id(cohort), entry)
+            say(
+                {"schedule": kept.schedule, "cohort": kept.cohort, "at": f"{at:%Y-%m-%d %H:%M:%S} UTC"},
+                as_json=json_,
+                title="Scheduled",
+            )
+            return
         with operator(url, token, ca) as client:
             view = open_in_turn(
                 client,
                 cohort_id(cohort),
                 RoundRequest.model_validate(values),
                 recount=recount,
-                tell=lambda seen: note(f"counting, {_line(seen)}"),
+                tell=lambda seen: note(f"counting, {line(seen)}"),
             )
-        _show(view, as_json=json_)
+        show(view, as_json=json_)
     if view.ended:
         raise typer.Exit(1)
+
+
+@app.command()
+def questions(json_: AsJson = False) -> None:
+    """List what a round can ask: what follows, what the coordinator learns, its parameters, what it rests on."""
+    with reported(as_json=json_):
+        from veilsum.asking import listed  # noqa: PLC0415 - `--help` stays quick
+
+        say(listed(), as_json=json_, title="What a round can ask")
 
 
 @app.command()
@@ -129,9 +192,10 @@ def status(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJs
     with reported(as_json=json_):
         from veilsum import names  # noqa: PLC0415 - `--help` stays quick
         from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.round_view import show  # noqa: PLC0415 - `--help` stays quick
 
         with operator(url, ca=ca) as client:
-            _show(client.round(names.round_id(round_id)), as_json=json_)
+            show(client.round(names.round_id(round_id)), as_json=json_)
 
 
 @app.command()
@@ -140,13 +204,14 @@ def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
     with reported(as_json=json_):
         from veilsum import names  # noqa: PLC0415 - `--help` stays quick
         from veilsum.remote import changes, operator  # noqa: PLC0415 - as above
+        from veilsum.round_view import line, show  # noqa: PLC0415 - `--help` stays quick
 
         followed = names.round_id(round_id)
         with operator(url, ca=ca) as client:
             views = changes(lambda after: client.round(followed, after))
             while not (view := next(views)).ended and view.state != "lost":
-                note(_line(view))
-        _show(view, as_json=json_)
+                note(line(view))
+        show(view, as_json=json_)
     if view.state != "done":
         raise typer.Exit(1)
 
@@ -156,6 +221,7 @@ def result(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJs
     """Show what the coordinator signed about a finished round; members verify it against their own evidence."""
     with reported(as_json=json_):
         from veilsum import names  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.asking import promised  # noqa: PLC0415 - as above
         from veilsum.rare import rare_classes  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 
@@ -175,7 +241,9 @@ def result(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJs
                 "rare_classes": rare_classes(record.withheld, record.rare),
                 "classes_without_records": record.solution.empty_classes,
                 "ridge": record.solution.ridge,
-                "noise": record.noise,
+                "chosen_by": record.solution.chosen_by,
+                "documents": [view.name for view in record.documents],
+                **promised(record.noise),
             },
             as_json=False,
             title="Result, as the coordinator signed it",
@@ -195,9 +263,33 @@ def cancel(
     with reported(as_json=json_):
         from veilsum import names  # noqa: PLC0415 - `--help` stays quick
         from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.round_view import show  # noqa: PLC0415 - `--help` stays quick
 
         with operator(url, token, ca) as client:
-            _show(client.cancel(names.round_id(round_id), reason), as_json=json_)
+            show(client.cancel(names.round_id(round_id), reason), as_json=json_)
+
+
+@app.command()
+def extend(
+    round_id: RoundId,
+    by: Annotated[float, typer.Option(help="Seconds to add to the present deadline.", min=1)],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Give the phase that a round is in more time, up to the terms' latest end."""
+    with reported(as_json=json_):
+        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+        from veilsum import names  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.round_view import show  # noqa: PLC0415 - as above
+
+        with operator(url, token, ca) as client:
+            view = client.round(names.round_id(round_id))
+            if view.deadline_s is None:
+                raise Misuse(f"round {view.round} is {view.state} and waits for no time")
+            show(client.extend(view.round, view.deadline_s + by), as_json=json_)
 
 
 @app.command()
@@ -226,12 +318,14 @@ def lost(
     with reported(as_json=json_):
         from protocol.messages import Roster  # noqa: PLC0415 - `--help` stays quick
         from veilsum import names  # noqa: PLC0415 - as above
+        from veilsum.admin import load_admin  # noqa: PLC0415 - as above
         from veilsum.lost import HelperPapers, Papers  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 
         name = names.round_id(round_id)
         known = Roster.from_bytes(roster.read_bytes()) if roster else None
-        with operator(url, ca=ca) as client:
+        admin = load_admin(folder) if folder is not None else None
+        with operator(url, ca=ca, admin=admin) as client:
             with_helpers = client.round(name).mode == "helpers"
             papers = (HelperPapers if with_helpers else Papers).fetch(client, name, known)
             values: dict[str, Any] = {"round": name, **papers.values()}
@@ -389,82 +483,3 @@ def combined(
             as_json=json_,
             title="Combination, verified",
         )
-
-
-def _line(view: Any) -> str:
-    waiting = f", waiting for {', '.join(view.waiting_for)}" if view.waiting_for else ""
-    until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None else ""
-    return f"{view.state}: {len(view.uploaded)} of {len(view.members)} uploaded{waiting}{until}"
-
-
-def _show(view: Any, *, as_json: bool) -> None:
-    if as_json:
-        say(view.model_dump(mode="json"), as_json=True)
-        return
-    from veilsum.trust import TRUST  # noqa: PLC0415 - as above
-
-    values: dict[str, Any] = {
-        "round": view.round,
-        "mode": view.mode,
-        "trust": TRUST[view.mode],
-        "state": view.state,
-        "place": f"round {view.sequence}, attempt {view.attempt}",
-        "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
-    }
-    waiting = f"{', '.join(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
-    known = {
-        "helpers": view.helpers,
-        "waiting_for": waiting,
-        "survivors": view.survivors,
-        "evicted": view.evicted,
-        **_classes(view),
-        "seconds": view.phase_seconds,
-        "transcript": view.transcript,
-    }
-    values |= {name: value for name, value in known.items() if value}
-    if view.fault is not None:
-        values["why"] = f"{view.fault.cause}: {view.fault.detail}"
-        if view.fault.rounds:
-            values |= {"would_expose": view.fault.group, "together_with": view.fault.rounds}
-    if (following := _next(view)) is not None:
-        values["next"] = following.format(round=view.round)
-    say(values, as_json=False, title="Round")
-
-
-def _next(view: Any) -> str | None:
-    """What somebody has to do now, if anything."""
-    if view.mode == "helpers" and view.waiting_for and view.deadline_s is None:
-        return _STUCK
-    return _NEXT.get(view.state)
-
-
-_STUCK = (
-    "it waits for these helpers to come back; if they cannot, the admin asks each helper by `veilsum helper show` and runs "
-    "`veilsum round lost {round} --folder ADMIN`"
-)
-
-
-def _classes(view: Any) -> dict[str, Any]:
-    """What a round counts of the classes, or leaves out by such counts."""
-    from protocol.rest import round_name  # noqa: PLC0415 - `--help` stays quick
-
-    values: dict[str, Any] = {}
-    if view.terms is not None and view.terms.statistic == "indicator":
-        values["counts"] = (
-            "how many members hold each class; `veilsum round open` opens the round that withholds by it"
-        )
-    if view.holders:
-        values["holders"] = {f"class {label}:": count for label, count in enumerate(view.holders)}
-    if view.terms is not None and view.terms.indicator is not None:
-        values["withheld"] = list(view.terms.withheld)
-        values["counted_in"] = f"round {round_name(bytes.fromhex(view.terms.indicator))}"
-    return values
-
-
-_NEXT = {
-    "lost": "no certificate can be had. Each decryptor runs its command again and reports what it signed; then the admin runs "
-    "`veilsum round lost {round} --folder ADMIN`",
-    "failed": "the survivors are certified and count as opened, but there is no sum: open the next round over the same set",
-    "voided": "nothing was opened: open the next attempt",
-    "abandoned": "the admin closed it: what was reported counts as opened; open the next round",
-}

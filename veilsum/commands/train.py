@@ -1,48 +1,96 @@
-"""`veilsum train`: federated training on this machine, up to the features that a round calibrates."""
+"""`veilsum train`: an experiment from its file, up to a calibrated head."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail, note, reported, say
+from veilsum.console import AsJson, fail, note, reported, say, table
+
+
+class Through(StrEnum):
+    """Which way the last step's sums go."""
+
+    PLAIN = "plain"
+    SERVICE = "service"
+    BOTH = "both"
 
 
 def train(
-    method: Annotated[str, typer.Option(help="spherefed or fedavg.")] = "spherefed",
-    members: Annotated[int, typer.Option(help="How many members share the digits.", min=1)] = 12,
-    alpha: Annotated[
-        float, typer.Option(help="Dirichlet concentration; smaller is more uneven.", min=1e-6)
-    ] = 0.1,
-    rounds: Annotated[int, typer.Option(help="Rounds of training.", min=1)] = 20,
-    local_epochs: Annotated[int, typer.Option(help="Epochs of a member in a round.", min=1)] = 4,
-    participation: Annotated[
-        float, typer.Option(help="Share of members in a round.", min=0.01, max=1.0)
-    ] = 0.5,
-    seed: Annotated[int, typer.Option(help="Fixes partition, weights and order.", min=0)] = 0,
+    experiment: Annotated[
+        str, typer.Argument(help="A shipped experiment's name (--list), or a .toml file.")
+    ] = "digits-spherefed",
+    variant: Annotated[
+        str | None, typer.Option(help="One of the file's variants; the paper's settings where none.")
+    ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="KEY=VALUE laid over the file, such as training.rounds=5."),
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="Fixes everything; several are run in turn.", min=0)
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(envvar="VEILSUM_DATA", help="The data folder; digits need none.")
+    ] = None,
     workers: Annotated[int, typer.Option(help="Processes; the result is the same.", min=1)] = 1,
+    device: Annotated[str, typer.Option(help="cpu, or torch's name of a GPU.")] = "cpu",
+    snapshot_every: Annotated[int, typer.Option(help="Rounds from one snapshot to the next.", min=1)] = 1,
+    through: Annotated[
+        Through,
+        typer.Option(
+            help="Sum FFC's statistics in the clear, masked through a coordinator on this machine, or both."
+        ),
+    ] = Through.PLAIN,
+    features: Annotated[
+        bool, typer.Option("--features", help="Write every member's features, for `veilsum join`.")
+    ] = False,
+    track: Annotated[
+        list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
+    ] = None,
     output: Annotated[
-        Path, typer.Option(help="A folder for the extractor and each member's features.")
+        Path, typer.Option(help="A folder; a run that was interrupted goes on from what lies there.")
     ] = Path("runs/train"),
+    list_: Annotated[
+        bool, typer.Option("--list", help="Show the experiments that come with veilsum.")
+    ] = False,
     json_: AsJson = False,
 ) -> None:
-    """Train a feature extractor on scikit-learn's digits, unevenly spread, and write every member's features."""
+    """Train federated on this machine, calibrate the head, and keep result and extractor."""
     try:
         import sklearn  # noqa: F401, PLC0415 - an extra
         import torch  # noqa: F401, PLC0415 - as above
     except ImportError:
         fail("training needs its extra: pip install 'veilsum[training]'", as_json=json_)
-    with reported(as_json=json_):
-        from veilsum.training_run import Choices, run  # noqa: PLC0415 - torch takes seconds
+    from training import DataError, DivergedError, ResumeError  # noqa: PLC0415 - torch takes seconds
+    from training.experiments import ConfigError, shipped  # noqa: PLC0415 - as above
+    from training.tracking import TrackingError  # noqa: PLC0415 - as above
+    from veilsum.demo.errors import DemoError  # noqa: PLC0415 - as above
+    from veilsum.training_run import Choices, listing, run_all  # noqa: PLC0415 - as above
 
-        choices = Choices(
-            method=method,
-            members=members,
-            alpha=alpha,
-            rounds=rounds,
-            local_epochs=local_epochs,
-            participation=participation,
-            seed=seed,
-            workers=workers,
-        )
-        say(run(choices, output, note), as_json=json_, title="Trained")
+    with reported(as_json=json_):
+        try:
+            if list_:
+                rows = listing(shipped())
+                if json_:
+                    say({"experiments": rows}, as_json=True)
+                else:
+                    table("Experiments", rows)
+                return
+            choices = Choices(
+                experiment=experiment,
+                variant=variant,
+                changes=tuple(changes or ()),
+                seeds=tuple(dict.fromkeys(seed or [0])),
+                data=data,
+                workers=workers,
+                device=device,
+                snapshot_every=snapshot_every,
+                features=features,
+                through=through.value,
+                track=tuple(track or ()),
+            )
+            say(run_all(choices, output, note), as_json=json_, title="Trained")
+        except (ConfigError, DataError, DivergedError, ResumeError, TrackingError, DemoError) as error:
+            fail(str(error), as_json=json_)

@@ -130,6 +130,8 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
     result, view = comparison.result, held.view
     record, attempt = result.record, result.evidence.attempt
     solution, terms = record.solution, result.evidence.opening.terms
+    assert solution.ridge is not None
+    assert record.weights_sha256 is not None
     return Facts(
         seed=seed,
         members=learned.members,
@@ -148,7 +150,7 @@ def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, tota
         error_bound=record.weights_error_bound,
         ridge=solution.ridge,
         grid=np.array(solution.grid),
-        gcv=np.array([np.inf if error is None else error for error in solution.gcv]),
+        gcv=np.array([np.inf if error is None else error for error in solution.errors]),
         upload_bytes=max(report["upload_bytes"] for report in held.reports.values()),
         elements=terms.elements,
         ring_bits=terms.ring_bits,

@@ -8,11 +8,11 @@ from string import Template
 
 import numpy as np
 
+from protocol.trust import TRUST
 from training import plots
 from veilsum.demo.facts import Facts
 from veilsum.demo.story import exactness, knowledge, lead, method, rare, steps, uneven
 from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, seconds
-from veilsum.trust import TRUST
 
 _IDENTITIES = {
     "federation": "federation: the admin's public key",

@@ -12,16 +12,16 @@ A phase is a value: what it answers is the next one. Clients' vectors are the dr
 announcements, and never holds a chunk.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import TypeVar
 
 from protocol.causes import Cause
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import PeerFault
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import Ended
 from protocol.messages.base import Message
+from protocol.phases import AskingPhase, cancelled
 
 Entry = TypeVar("Entry", bound=Message)
 
@@ -49,70 +49,22 @@ class HelperSetting:
     history: tuple[Ended, ...] = ()
 
 
-@dataclass(frozen=True)
-class CoordinatorPhase(ABC):
-    """One phase of an attempt on the coordinator's side.
+@dataclass(frozen=True, repr=False)
+class CoordinatorPhase(AskingPhase["CoordinatorPhase"]):
+    """One phase of an attempt that helpers decrypt."""
 
-    Attributes:
-        setting: the attempt and its windows.
-        deadline_s: Unix time in seconds at which `expire` is due; None where only a helper or the admin moves it on.
-    """
-
-    name: ClassVar[str]
-    late: ClassVar[tuple[type[Message], ...]] = ()
-    """Answers to an earlier phase's question: unread and without effect."""
     setting: HelperSetting
-    deadline_s: float | None
 
     @property
     def attempt(self) -> HelperAttempt:
         """Roster and opening."""
         return self.setting.attempt
 
-    def receive(self, message: Message, now_s: float) -> "CoordinatorPhase":
-        """The phase after a helper's message; the same message again changes nothing.
-
-        Raises:
-            PeerFault: the message breaks a rule, or the phase does not take it.
-        """
-        if isinstance(message, self.late):
-            return self
-        handler = self.handlers().get(type(message))
-        if handler is None:
-            raise PeerFault(
-                Cause.WRONG_PHASE, f"the attempt is {self.name} and takes no {type(message).__name__}"
-            )
-        return handler(message, now_s)
-
-    def handlers(self) -> "dict[type[Message], Callable[[Any, float], CoordinatorPhase]]":
-        """What this phase takes, and the method that answers it."""
-        return {}
-
-    @abstractmethod
-    def request_for(self, helper: str) -> Message | None:
-        """What `helper` has to answer now, or None."""
-
-    def waiting_for(self) -> tuple[str, ...]:
-        """The helpers whose answers would move the attempt on."""
-        return ()
-
-    def expire(self, now_s: float) -> "CoordinatorPhase":
-        """The phase after `deadline_s` has passed."""
-        raise Misuse(f"an attempt that is {self.name} has no deadline to pass at {now_s}")
-
     def cancel(self, now_s: float, reason: str = "") -> "CoordinatorPhase":
         """The phase after the operator gave the attempt up; an ended one stays as it is."""
         from protocol.helpers.coordinator.voiding import Voiding  # noqa: PLC0415 - the phases form a cycle
 
         return Voiding.begin(self.setting, now_s, cancelled(reason))
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.attempt.context.hex()[:16]}>"
-
-
-def cancelled(reason: str) -> PeerFault:
-    """The fault of an attempt that its operator gave up, in the operator's words."""
-    return PeerFault(Cause.CANCELLED, reason, ["operator"])
 
 
 def added(entries: Mapping[str, Entry], helper: str, message: Entry) -> dict[str, Entry] | None:

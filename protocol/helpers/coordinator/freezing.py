@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting, added, cancelled
+from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting, added
 from protocol.helpers.coordinator.ended import Lost
 from protocol.helpers.coordinator.summing import Summing
 from protocol.helpers.coordinator.voiding import Voiding
@@ -23,6 +23,7 @@ from protocol.helpers.messages import (
 )
 from protocol.messages.base import Message
 from protocol.messages.outcome import NO_REASON, Survivor
+from protocol.phases import cancelled
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting, added, cancelled
+from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting, added
 from protocol.helpers.coordinator.ended import Lost, Recovered, Source
 from protocol.helpers.messages import (
     HELPERS,
@@ -18,6 +18,7 @@ from protocol.helpers.messages import (
     HelperVote,
 )
 from protocol.messages.base import Message
+from protocol.phases import cancelled
 
 Digests = tuple[bytes, ...]
 

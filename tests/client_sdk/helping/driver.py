@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx
-
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together
 from client_sdk.identity import Identity
 from client_sdk.member import _Conversations
@@ -15,6 +13,7 @@ from client_sdk.progress import Progress
 from client_sdk.surroundings import THIS_MACHINE
 from tests.service.driver import Server
 from tests.service.helping.driver import HelperParty
+from tests.service.signing import KEYS
 
 T = TypeVar("T")
 
@@ -39,7 +38,7 @@ class People:
     def adopt(self, *members: str) -> None:
         """Let the SDK be these members; before the roster is signed."""
         for member in members:
-            self.party.keys[member] = Identity.create(self.folder / member, member).key
+            self.party.keys[member] = KEYS[member] = Identity.create(self.folder / member, member).key
 
     def process(self, member: str, **policy: Any) -> _Conversations:
         """A fresh process of this member: the one before is gone."""
@@ -122,8 +121,8 @@ class People:
             if request.path.endswith("answers"):
                 kind = f"answer {request.body[1]}"
             self.sent.setdefault((member, kind), set()).add(request.body)
-        anonymous: httpx.AsyncClient = self.server.anonymous()
-        async with anonymous as client:
+        assert request.signer is not None
+        async with self.server.signing(request.signer.keyid, request.signer.key) as client:
             answer = await client.request(
                 request.method,
                 request.path,

@@ -15,10 +15,10 @@ from protocol.coordinator import (
     Voiding,
     Windows,
 )
-from protocol.coordinator.base import cancelled
 from protocol.errors import Misuse, PeerFault
 from protocol.messages import VoidRequest
 from protocol.messages.parse import MESSAGES
+from protocol.phases import cancelled
 from protocol.simulator import Federation
 
 STAGES: tuple[type[CoordinatorPhase], ...] = (Collecting, Checking, Freezing, Revealing)

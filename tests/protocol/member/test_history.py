@@ -387,3 +387,14 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another(answer
         assert (refusal.context, refusal.cause) == (context, cause)
     federation.phases["member-0"] = here
     assert isinstance(answer(federation, "member-0", proposal)[1][0], Vote)
+
+
+def test_a_report_is_made_in_the_cohort_of_the_attempt() -> None:
+    federation = Federation(5)
+    here = federation.phases["member-0"]
+    assert isinstance(here, Ready)
+    two_cohorts(federation)
+    elsewhere = ReportRequest(federation.phase.attempt.context)
+    known = here.knowing(history_of(federation.phases["member-0"]))
+    with pytest.raises(PeerFault, match=r"^wrong-context: the attempt is another cohort's"):
+        known.receive(elsewhere, federation.keys["member-0"], federation.now_s)

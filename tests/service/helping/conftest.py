@@ -8,7 +8,7 @@ from tests.service.helping.driver import HelperParty
 
 
 @pytest.fixture
-async def server(tmp_path: Path) -> AsyncIterator[Server]:
+async def server(tmp_path: Path, stores: str) -> AsyncIterator[Server]:
     async with running(tmp_path / "data") as server:
         yield server
 

@@ -29,7 +29,8 @@ from protocol.messages import Entry, Message, Roster, Terms
 from protocol.record import verify_record
 from protocol.simulator import SeededRandom
 from service.helping.kept import Kept
-from tests.service.driver import OCTETS, Server, digest_header
+from tests.service.driver import OCTETS, Server
+from tests.service.signing import KEYS
 
 Tamper = Callable[[str, Message], Message]
 DIM, CLASSES = 3, 2
@@ -60,6 +61,7 @@ class HelperParty:
         self.admin = SigningKey(b"a" * 32)
         self.ids = tuple(f"c-{index:02}" for index in range(self.clients))
         self.keys = {m: SigningKey(hashlib.sha256(m.encode()).digest()) for m in (*self.ids, *self.helpers)}
+        KEYS.update(self.keys)
         self.random = SeededRandom(5)
 
     def copy(self) -> "HelperParty":
@@ -91,6 +93,7 @@ class HelperParty:
     async def found(self, server: Server, version: int = 1, **changes: Any) -> None:
         coordinator = bytes.fromhex((await server.client.get(rest.COORDINATOR)).json()["public_key"])
         self.roster = self.make_roster(coordinator, version, **changes)
+        KEYS.update({entry.member: self.keys[entry.member] for entry in self.roster.members})
         path = f"/v1/federations/{self.federation}/roster"
         put = await server.client.put(path, content=self.roster.to_bytes(), headers=OCTETS)
         assert put.status_code == 201, put.text
@@ -201,9 +204,7 @@ class HelperParty:
             data = chunks[divmod(flat, count)]
             if hashlib.sha256(data).digest() != sums.digests[flat // count][flat % count]:
                 data = bytes(len(data))  # what a false helper signed
-            sent = await server.client.put(
-                f"{where}/chunks/{flat}", content=data, headers=digest_header(data)
-            )
+            sent = await server.client.put(f"{where}/chunks/{flat}", content=data, headers=OCTETS)
             if (await server.view(round_id))["state"] != "summing":
                 break
             assert sent.status_code == 200, sent.text
@@ -247,9 +248,7 @@ class HelperParty:
         await self.on_ack(f"announcement of {client}")
         for index in put.json()["missing"]:
             data = self.chunks[client][index]
-            sent = await server.client.put(
-                f"{where}/chunks/{index}", content=data, headers=digest_header(data)
-            )
+            sent = await server.client.put(f"{where}/chunks/{index}", content=data, headers=OCTETS)
             assert sent.status_code == 200, sent.text
             await self.on_ack(f"chunk {index} of {client}")
 

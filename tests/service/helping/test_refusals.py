@@ -9,7 +9,7 @@ from protocol.helpers.coordinator import Collecting
 from protocol.helpers.helper import Enrolled
 from protocol.helpers.messages import HelperCard, HelperLost, HelperSums, HelperVote
 from protocol.messages import Message
-from tests.service.driver import OCTETS, Party, Server, digest_header
+from tests.service.driver import OCTETS, Party, Server
 from tests.service.helping.driver import HelperParty, phase_of
 
 
@@ -136,18 +136,18 @@ async def test_uploads(server: Server, party: HelperParty) -> None:
     assert cause(await announce(shape)) == "upload-misshapen"
     assert cause(await server.client.get(f"{where}/c-02")) == "chunk-unknown"
     data = bytes(7)
-    put = await server.client.put(f"{where}/c-02/chunks/0", content=data, headers=digest_header(data))
+    put = await server.client.put(f"{where}/c-02/chunks/0", content=data, headers=OCTETS)
     assert cause(put) == "chunk-unknown"
     second = party.seal("c-01", attempt).upload
     assert (await announce(second, "c-01")).json()["missing"] == [0, 1]
-    put = await server.client.put(f"{where}/c-01/chunks/0", content=data, headers=digest_header(data))
+    put = await server.client.put(f"{where}/c-01/chunks/0", content=data, headers=OCTETS)
     assert cause(put) == "chunk-mismatch"
     sums = HelperSums.make(
         party.keys["h-0"], context=attempt.context, member="h-0", outcome=bytes(32), digests=()
     )
     assert cause(await announce(sums, "h-0")) == "wrong-phase"
     stranger = await server.client.get(f"/v1/rounds/{round_id}/requests/nobody")
-    assert cause(stranger) == "unknown-member"
+    assert cause(stranger) == "request-unsigned"
 
 
 async def test_late_uploads_change_nothing(server: Server, party: HelperParty) -> None:
@@ -163,17 +163,17 @@ async def test_late_uploads_change_nothing(server: Server, party: HelperParty) -
     )
     assert (again.status_code, again.json()["missing"]) == (200, [])
     data = party.chunks["c-00"][0]
-    put = await server.client.put(f"{where}/c-00/chunks/0", content=data, headers=digest_header(data))
+    put = await server.client.put(f"{where}/c-00/chunks/0", content=data, headers=OCTETS)
     assert put.status_code == 200
     wrong = data[:-1] + bytes([data[-1] ^ 1])
-    put = await server.client.put(f"{where}/c-00/chunks/0", content=wrong, headers=digest_header(wrong))
+    put = await server.client.put(f"{where}/c-00/chunks/0", content=wrong, headers=OCTETS)
     assert cause(put) == "chunk-mismatch"
     late = party.seal("c-29", attempt).upload
     assert (
         cause(await server.client.put(f"{where}/c-29", content=late.to_bytes(), headers=OCTETS))
         == "wrong-phase"
     )
-    put = await server.client.put(f"{where}/c-29/chunks/0", content=data, headers=digest_header(data))
+    put = await server.client.put(f"{where}/c-29/chunks/0", content=data, headers=OCTETS)
     assert cause(put) == "wrong-phase"
     assert (await server.view(round_id))["version"] == version
 
@@ -201,12 +201,10 @@ async def test_sums_that_do_not_fit(server: Server, party: HelperParty) -> None:
     assert cause(await announce("h-0", good[::-1])) == "conflict"
     data = bytes(attempt.ring.packed_bytes(attempt.chunk_elements(0)))
     for index, expected in ((0, "chunk-mismatch"), (6, "chunk-unknown")):
-        put = await server.client.put(
-            f"{where}/h-0/chunks/{index}", content=data, headers=digest_header(data)
-        )
+        put = await server.client.put(f"{where}/h-0/chunks/{index}", content=data, headers=OCTETS)
         assert cause(put) == expected
     # A client's chunk is late now, whatever was announced before.
-    put = await server.client.put(f"{where}/c-00/chunks/9", content=data, headers=digest_header(data))
+    put = await server.client.put(f"{where}/c-00/chunks/9", content=data, headers=OCTETS)
     assert cause(put) == "wrong-phase"
     # Its sums never came whole: the others settle it without them.
     party.down = ("h-0",)
@@ -222,7 +220,8 @@ async def test_answers_and_the_admins_word(server: Server, party: HelperParty) -
     vote = HelperVote.make(party.keys["h-0"], context=attempt.context, member="h-0", outcome=bytes(32))
     assert cause(await server.client.post(answers, content=vote.to_bytes(), headers=OCTETS)) == "wrong-phase"
     opening = attempt.opening.to_bytes()
-    assert cause(await server.client.post(answers, content=opening, headers=OCTETS)) == "unknown-message"
+    helper = server.signing("h-0", party.keys["h-0"])
+    assert cause(await helper.post(answers, content=opening, headers=OCTETS)) == "unknown-message"
     assert cause(await server.client.get(f"/v1/rounds/{round_id}/reports")) == "wrong-phase"
     lost = HelperLost.make(party.admin, context=attempt.context, family="exact", sets=())
     posted = await server.client.post(f"/v1/rounds/{round_id}/lost", content=lost.to_bytes(), headers=OCTETS)

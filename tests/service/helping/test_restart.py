@@ -39,6 +39,7 @@ async def finish(server: Server, party: HelperParty) -> None:
     assert (await server.view(following))["sequence"] == 1
 
 
+@pytest.mark.slow
 async def test_every_acknowledged_request_survives_a_crash(tmp_path: Path) -> None:
     party = HelperParty(12)
     saved: list[tuple[str, Path, HelperParty, dict[str, Any]]] = []

@@ -111,8 +111,9 @@ async def test_what_the_coordinator_says_itself_is_not_read_from_strangers(
     context = server.coordinator.rounds[round_id].attempt.context
     body = HelperDeliveries(context, ()).to_bytes()
     monkeypatch.setattr(HelperDeliveries, "from_bytes", None)
-    answers = await server.client.post(f"/v1/rounds/{round_id}/answers", content=body, headers=OCTETS)
-    announced = await server.client.put(f"/v1/rounds/{round_id}/uploads/c-00", content=body, headers=OCTETS)
+    client = server.signing("c-00", party.keys["c-00"])
+    answers = await client.post(f"/v1/rounds/{round_id}/answers", content=body, headers=OCTETS)
+    announced = await client.put(f"/v1/rounds/{round_id}/uploads/c-00", content=body, headers=OCTETS)
     assert (cause(answers), cause(announced)) == ("unknown-message", "unknown-message")
 
 

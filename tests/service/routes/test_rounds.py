@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy import func, select
 
 from protocol import rest
+from protocol.identity import SigningKey
 from protocol.member import History, Opened
 from protocol.member.attempting import Attempting
 from protocol.messages import Vote, parse
 from service.storage.tables import events
-from tests.service.driver import OCTETS, Party, Server, digest_header
+from tests.service.driver import OCTETS, Party, Server
 
 
 async def count(server: Server) -> int:
@@ -31,7 +32,7 @@ async def round_id(server: Server, formed: Party) -> str:
 
 async def put_chunk(server: Server, round_id: str, member: str, index: int, data: bytes) -> Any:
     return await server.client.put(
-        f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=data, headers=digest_header(data)
+        f"/v1/rounds/{round_id}/uploads/{member}/chunks/{index}", content=data, headers=OCTETS
     )
 
 
@@ -158,8 +159,10 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
 
 
 async def test_a_member_of_another_cohort_is_asked_nothing(server: Server, round_id: str) -> None:
-    answer = await server.client.get(f"/v1/rounds/{round_id}/requests/stranger")
-    assert (answer.status_code, answer.json()["parties"]) == (422, ["stranger"])
+    answer = await server.signing("stranger", SigningKey(bytes(32))).get(
+        f"/v1/rounds/{round_id}/requests/stranger"
+    )
+    assert (answer.status_code, answer.json()["parties"]) == (403, ["stranger"])
 
 
 async def test_a_long_poll_ends_at_a_change_and_at_its_time(

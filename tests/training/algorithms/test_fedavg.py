@@ -1,5 +1,6 @@
 import torch
 
+from tests.training.conftest import linear_model
 from training.algorithms import FedAvg, Round, Update, weighted_mean
 
 ROUND = Round(index=0, lr=0.1, members=2)
@@ -13,7 +14,7 @@ def test_weights_count_by_records() -> None:
     weights, state = FedAvg().combine({}, updates, {}, ROUND)
     assert weights["w"].tolist() == [4.0, 8.0]
     assert weights["w"].dtype == torch.float32
-    assert state == FedAvg().start(weights) == {}
+    assert state == FedAvg().start(linear_model()) == {}
     assert FedAvg(uniform=True).combine({}, updates, {}, ROUND)[0]["w"].tolist() == [3.0, 6.0]
 
 

@@ -80,6 +80,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veilsum.demo.plan.Plan", plan)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick")
 def test_a_digit_that_two_members_hold_is_kept_out_of_the_sum(tmp_path: Path) -> None:
     code, printed, told = demo("--output", str(tmp_path), "--seed", "3", "--withhold", "--keep", "--json")

@@ -1,0 +1,135 @@
+"""Twelve methods before and after calibration, on real images, in less than two hours of two cores.
+
+Fashion-MNIST and CIFAR-10 (as JPEG), Dir(0.1) and Dir(0.05), MOON's CNN, 10,000 training records, K = 10, 20 rounds of two
+local epochs, three seeds: 144 cells, each a result's JSON that `veilsum report` reads. A cell whose file is there is not
+run again, so an interrupted grid goes on where it stopped.
+
+    VEILSUM_DATA=… .venv/bin/python -m benchmarks.reproduce_small --output runs/reproduce-small
+"""
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from training.experiments import Experiment, load_experiment, merged, run
+from training.federated import DivergedError
+from training.results import write_result
+
+DATA: dict[str, dict[str, str]] = {
+    "fashion-mnist": {"note": "10,000 of 60,000"},
+    "cifar-10-jpeg": {"stands_in_for": "CIFAR-10", "note": "JPEG, 10,000 of 50,000"},
+}
+ALPHAS = (0.1, 0.05)
+SEEDS = (0, 1, 2)
+SPHERE = {"head": "orthonormal", "normalise": True, "loss": "mean-squared-error", "lr": 0.5}
+METHODS: dict[str, dict[str, Any]] = {
+    "FedAvg": {},
+    "FedProx": {"algorithm": {"name": "fedprox", "mu": 0.01}},
+    "FedNova": {"algorithm": "fednova"},
+    "FedAvgM": {"algorithm": {"name": "fedavgm", "momentum": 0.1}},
+    "MOON": {"algorithm": {"name": "moon", "mu": 1.0, "temperature": 0.5}},
+    "SCAFFOLD": {"algorithm": "scaffold"},
+    "FedDyn": {"algorithm": {"name": "feddyn", "alpha": 0.01}},
+    "FedBABU": {"head": "random"},
+    "FedUV": {"algorithm": "feduv"},
+    "FedETF": {"head": "simplex"},
+    "FedETF + GMV": {"head": "simplex", "algorithm": {"name": "gmv", "alpha": 1.0, "warmup": 15}},
+    "SphereFed": SPHERE,
+}
+COMMON: dict[str, Any] = {
+    "scale": "MOON CNN, 10,000 records, 20 rounds of 2 epochs",
+    "data": {"train_records": 10_000, "watched": 1_000},
+    "model": {"architecture": "moon_cnn"},
+    "training": {"rounds": 20, "local_epochs": 2, "lr": 0.01, "schedule": "constant"},
+    "calibrate": {"rff": {"size": 1024}, "all-data": {"epochs": 10}},
+}
+
+
+class Cell(NamedTuple):
+    """One run."""
+
+    data: str
+    alpha: float
+    method: str
+    seed: int
+
+    @property
+    def experiment(self) -> Experiment:
+        changes = merged(
+            COMMON,
+            {
+                "method": self.method,
+                "data": {"name": self.data, **DATA[self.data]},
+                "deal": {"name": "dirichlet", "members": 10, "alpha": self.alpha},
+                "training": METHODS[self.method],
+            },
+        )
+        experiment = load_experiment("ccvr-fedavg", None, changes)
+        return experiment.model_copy(update={"name": f"reproduce-small/{self.slug}"})
+
+    @property
+    def slug(self) -> str:
+        method = self.method.lower().replace(" + ", "-")
+        return f"{self.data}-{self.alpha:g}-{method}"
+
+    def file(self, output: Path) -> Path:
+        return output / self.slug / f"seed-{self.seed}.json"
+
+
+def cells() -> list[Cell]:
+    """All of them; a worker's next cell mostly has the data that its last one had."""
+    return [Cell(*each) for each in product(DATA, ALPHAS, METHODS, SEEDS)]
+
+
+def work(cell: Cell, output: Path, folder: Path | None) -> tuple[Cell, str, float]:
+    torch.set_num_threads(1)
+    began = time.process_time()
+    try:
+        finished = run(cell.experiment, cell.seed, folder=folder)
+    except DivergedError as error:
+        return cell, str(error), time.process_time() - began
+    write_result(finished.result, cell.file(output))
+    result = finished.result
+    after = ", ".join(f"{each.kind} {each.accuracy:.1%}" for each in result.calibrations)
+    return cell, f"{result.accuracy:.1%} → {after}", time.process_time() - began
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", type=Path, default=Path("runs/reproduce-small"))
+    parser.add_argument("--data", type=Path, help="the data folder; VEILSUM_DATA's where not given")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", action="append", default=[], help="slugs to run; all where not given")
+    parser.add_argument("--seeds", type=int, default=len(SEEDS), help="how many of the seeds")
+    args = parser.parse_args()
+    wanted = [
+        cell for cell in cells() if (not args.only or cell.slug in args.only) and cell.seed < args.seeds
+    ]
+    missing = [cell for cell in wanted if not cell.file(args.output).exists()]
+    print(f"{len(wanted)} cells, {len(wanted) - len(missing)} of them there already", flush=True)
+    began, failed = time.monotonic(), 0
+    with ProcessPoolExecutor(args.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        futures = [pool.submit(work, cell, args.output, args.data) for cell in missing]
+        for number, future in enumerate(futures, 1):
+            cell, outcome, cpu_s = future.result()
+            failed += not cell.file(args.output).exists()
+            left = (time.monotonic() - began) / number * (len(missing) - number)
+            print(
+                f"{number}/{len(missing)} {cell.slug} seed {cell.seed}: {outcome} ({cpu_s:.0f} CPU s; {left / 60:.0f} min left)",
+                flush=True,
+            )
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,124 @@
+"""A member's statistics for any question, with the names of the records that are in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibration.digest import MODULUS, SHORT_BYTES, digests_of, sum_of_digests
+from calibration.errors import LabelOutOfRange
+from calibration.indicator import ClassIndicator
+from calibration.lattice import FeaturesLattice
+from calibration.rows import (
+    Array,
+    Floats,
+    Integers,
+    as_features,
+    as_labels,
+    finite_rows,
+    row_blocks,
+    unit_rows,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from calibration.questions import Question
+    from calibration.questions.base import RoundLattice
+
+
+class Collected:
+    """Sums of one's own records as a round asks for them; what `contribute` takes.
+
+    Records of withheld classes are looked at, and named, but not summed. A record's name is that of
+    `FFCStatistics.records_digest`, whatever is asked: so a ledger knows the same record in every round.
+
+    Args:
+        question: of the round.
+        lattice: of the round.
+        withheld: classes that are left out, because few members hold them.
+        normalise: accept rows of any length.
+
+    Raises:
+        LabelOutOfRange: a withheld class that is none.
+        CalibrationError: terms or material that do not fit the question.
+    """
+
+    def __init__(
+        self,
+        question: Question,
+        lattice: RoundLattice,
+        *,
+        withheld: tuple[int, ...] = (),
+        normalise: bool = False,
+    ) -> None:
+        self.statistic, self.layout = question.name, question.layout
+        self.bias, self.withheld = question.bias, withheld
+        self.lattice = lattice if isinstance(lattice, FeaturesLattice) else None
+        self._dim, self._classes = question.dim, question.classes
+        if withheld and not 0 <= min(withheld) <= max(withheld) < self._classes:
+            raise LabelOutOfRange(f"classes to withhold are 0 to {self._classes - 1}, not {list(withheld)}")
+        self._sums = question.accumulator(lattice, normalise=normalise)
+        self._held = np.zeros(self._classes, bool)
+        self._digest, self._names = 0, bytearray()
+
+    @property
+    def records(self) -> int:
+        """How many are summed."""
+        return self._sums.records
+
+    @property
+    def records_digest(self) -> bytes:
+        """As `FFCStatistics.records_digest`."""
+        return self._digest.to_bytes(32, "little")
+
+    @property
+    def record_digests(self) -> bytes:
+        """As `FFCStatistics.record_digests`."""
+        return bytes(self._names)
+
+    def update(self, features: Array, labels: Array) -> None:
+        """Add a batch of records; nothing is added if anything about it is refused.
+
+        Args:
+            features: (n, dim) float16, float32 or float64, numpy or torch.
+            labels: (n,) integers.
+
+        Raises:
+            CalibrationError: as `FFCStatistics.update`; or what the round's own bounds refuse.
+        """
+        matrix = as_features(features, self._dim)
+        indices = as_labels(labels, len(matrix), self._classes)
+        kept = ~np.isin(indices, self.withheld)
+        self._sums.update(matrix if kept.all() else matrix[kept], indices[kept])
+        self._held[indices] = True
+        for block in row_blocks(len(matrix), self._dim):
+            digests = digests_of(_directions(matrix[block]), indices[block])
+            self._digest = (self._digest + sum_of_digests(digests)) % MODULUS
+            self._names += b"".join([digest[:SHORT_BYTES] for digest in digests])
+
+    def indicator(self) -> ClassIndicator:
+        """Which classes are held, those withheld included."""
+        return ClassIndicator(
+            self._held, len(self._names) // SHORT_BYTES, self.records_digest, bytes(self._names)
+        )
+
+    def pieces(self, lattice: Any, elements: int) -> Iterator[Integers]:
+        """The vector that goes into the secure sum, in pieces of so many elements."""
+        return self._sums.pieces(lattice, elements)
+
+    def vector(self, lattice: Any) -> Integers:
+        """The (layout.elements,) int64 vector."""
+        return np.concatenate(list(self.pieces(lattice, self.layout.elements)))
+
+    def __repr__(self) -> str:
+        return f"<Collected {self.records} records for a {self.statistic} round>"
+
+
+def _directions(matrix: Any) -> Floats:
+    """Rows of length 1; those without direction, which only rounds of unscaled features take, as they are."""
+    rows = finite_rows(matrix)
+    some = rows.any(axis=1)
+    rows[some] = unit_rows(matrix[some])[0]
+    return rows

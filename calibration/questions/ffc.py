@@ -1,0 +1,276 @@
+"""FFC's own round: V, U and counts, exact or under noise, and the other heads that follow from the same sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from calibration.checks import check_sums, counts_of
+from calibration.errors import CalibrationError, LayoutMismatch, SumCheckFailed
+from calibration.ffc import FFCStatistics
+from calibration.head import Head
+from calibration.head_file import Calibrated
+from calibration.lattice import FeaturesLattice
+from calibration.layout import Layout, Scalar, in_pieces
+from calibration.layouts import ffc_dimensions, ffc_layout
+from calibration.lda import nearest_class_mean, solve_lda
+from calibration.posterior import ridge_posterior
+from calibration.privacy import noisy_layout, solve_noisy
+from calibration.questions.base import (
+    Accumulator,
+    Answer,
+    Asked,
+    Document,
+    Earlier,
+    Question,
+    RoundLattice,
+    Summed,
+    Wish,
+    total_of,
+)
+from calibration.questions.ridge import ridge_answer, solved
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from calibration.rows import Array, Integers
+    from calibration.solution import Solution
+
+
+def _lda(statistics: FFCStatistics, _: Solution) -> Document:
+    return _head(solve_lda(statistics))
+
+
+def _ncm(statistics: FFCStatistics, _: Solution) -> Document:
+    return _head(nearest_class_mean(statistics))
+
+
+def _posterior(statistics: FFCStatistics, solution: Solution) -> Document:
+    found = ridge_posterior(statistics, solution)
+    constant = {} if found.constant is None else {"constant": found.constant}
+    return Document({"whitening": found.whitening, "variances": found.variances}, constant)
+
+
+def _pooled(statistics: FFCStatistics, _: Solution) -> Document:
+    arrays = {"V": np.array(statistics.V), "U": np.ascontiguousarray(statistics.U)}
+    return Document({**arrays, "counts": np.array(statistics.counts)}, {"bias": statistics.bias})
+
+
+PUBLISHED: dict[str, Callable[[FFCStatistics, Solution], Document]] = {
+    "lda": _lda,
+    "ncm": _ncm,
+    "posterior": _posterior,
+    "pooled": _pooled,
+}
+"""What a round of FFC can publish beside its head, since it follows from the same sums."""
+
+
+def _head(head: Head) -> Document:
+    plain = Calibrated(Head(head.weights, head.bias, head.empty_classes))
+    return Document(dict(plain.arrays), plain.notes)
+
+
+class Vectors:
+    """FFC statistics as an accumulator whose vector may be shorter than theirs: a noisy round has no exact counts."""
+
+    def __init__(self, statistics: FFCStatistics, elements: int) -> None:
+        self.statistics, self._elements = statistics, elements
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return self.statistics.records
+
+    def update(self, features: Array, labels: Array) -> None:
+        """As `FFCStatistics.update`."""
+        self.statistics.update(features, labels)
+
+    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
+        """The vector without what the round does not ask for."""
+        return in_pieces(self.statistics.vector(lattice)[: self._elements], elements)
+
+
+class FFC(Question):
+    """Σzzᵀ, Σz·one_hot(y)ᵀ and counts (Dong et al. 2022, eq. 9)."""
+
+    name: ClassVar[str] = "ffc"
+    title: ClassVar[str] = "ridge head from second moments; λ by GCV"
+    learns: ClassVar[str] = "Σzzᵀ, Σz·one_hot(y)ᵀ and the records of each class, over all members together"
+    lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
+    domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {"publish": (str, None)}
+    takes_noise: ClassVar[bool] = True
+    combines: ClassVar[bool] = True
+    with_bias: ClassVar[bool] = False
+
+    @classmethod
+    def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
+        """`publish` names, with commas between them, what of `PUBLISHED` members may read."""
+        del earlier
+        publish = published(str(wish.parameters.get("publish", "")))
+        if wish.noisy:
+            if publish:
+                raise CalibrationError(
+                    f"{', '.join(publish)} can't be published of a noisy sum: they need exact class counts"
+                )
+            return Asked(noisy_layout(wish.dim, wish.classes, bias=cls.with_bias))
+        layout = ffc_layout(wish.dim, wish.classes, bias=cls.with_bias)
+        return Asked(layout.having(publish=",".join(publish) or None))
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the layout is one for noise."""
+        return [block.name for block in self.layout.blocks] == ["V", "U"]
+
+    @property
+    def bias(self) -> bool:
+        """By the question's name."""
+        return self.with_bias
+
+    @property
+    def dim(self) -> int:
+        """By the blocks."""
+        return self._dimensions()[0]
+
+    @property
+    def classes(self) -> int:
+        """By the blocks."""
+        return self._dimensions()[1]
+
+    def _dimensions(self) -> tuple[int, int]:
+        if self.noisy:
+            rows, classes = self.layout.blocks[1].shape[0], self.layout.blocks[1].shape[-1]
+            self._expect(noisy_layout(rows - self.with_bias, classes, bias=self.with_bias))
+            return rows - self.with_bias, classes
+        return ffc_dimensions(self.blocks, bias=self.with_bias)
+
+    @property
+    def rows(self) -> int:
+        """l, with the constant."""
+        return self.dim + self.bias
+
+    def takes(self, layout: Layout) -> bool:
+        """What is published changes no number."""
+        return layout.blocks == self.layout.blocks
+
+    def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
+        """FFC statistics, in integers on a features lattice."""
+        dim, classes = self._dimensions()
+        own = lattice if isinstance(lattice, FeaturesLattice) else None
+        statistics = FFCStatistics(
+            dim, classes, bias=self.with_bias, normalise=normalise, lattice=own, track_records=False
+        )
+        return Vectors(statistics, self.layout.elements)
+
+    def gathered(self, gathering: Any, summed: Summed) -> Any:
+        """FFC statistics; of a noisy sum its blocks V and U."""
+        total = total_of(gathering)
+        if summed.mechanism is not None:
+            return self._noisy_blocks(total, summed)
+        check_sums(self.blocks, summed.lattice, total, members=summed.members, bias=self.with_bias)
+        return FFCStatistics.from_sums(
+            self.blocks, summed.lattice, total, bias=self.with_bias, members=summed.members
+        )
+
+    def _noisy_blocks(self, total: Integers, summed: Summed) -> dict[str, Any]:
+        """V̂ and Û. No identity of exact sums survives noise but what the ring itself promises, so none is checked."""
+        blocks = self.layout.unflatten(total)
+        lattice = summed.lattice
+        return {"V": lattice.decode(blocks["V"], 2), "U": lattice.decode(blocks["U"], 1)}
+
+    def answer(self, statistics: Any, summed: Summed) -> Answer:
+        """The ridge head, and what is to be published beside it."""
+        if summed.mechanism is not None:
+            return self._noisy_answer(statistics, summed)
+        solution = solved(statistics, summed)
+        wanted = published(str(self.layout.parameter("publish") or ""))
+        documents = {name: PUBLISHED[name](statistics, solution) for name in wanted}
+        return ridge_answer(solution, summed, documents=documents)
+
+    def _noisy_answer(self, blocks: Mapping[str, Any], summed: Summed) -> Answer:
+        assert summed.mechanism is not None
+        deviation = summed.mechanism.deviation("V", summed.members)
+        found = solve_noisy(blocks["V"], blocks["U"], deviation, bias=self.with_bias)
+        spectrum = Document(
+            {"eigenvalues": np.linalg.eigvalsh(blocks["V"]), "shrunk": found.eigenvalues},
+            {"edge": found.edge, "above": found.above},
+        )
+        head = Head(found.weights, found.bias, ())
+        return Answer(
+            max(0, round(found.records)), head, chosen_by="shrinkage", documents={"spectrum": spectrum}
+        )
+
+
+class FFCBias(FFC):
+    """The same of z' = (z, 1)/√2."""
+
+    name: ClassVar[str] = "ffc-bias"
+    title: ClassVar[str] = "ridge head with a constant; λ by GCV"
+    with_bias: ClassVar[bool] = True
+
+
+def published(names: str) -> tuple[str, ...]:
+    """The names in a `publish` parameter, in order, each once; CalibrationError for one that is none."""
+    wanted = tuple(sorted({name.strip() for name in names.split(",") if name.strip()}))
+    if unknown := [name for name in wanted if name not in PUBLISHED]:
+        raise CalibrationError(
+            f"{', '.join(unknown)} can't be published; pass some of {', '.join(PUBLISHED)}"
+        )
+    return wanted
+
+
+class Counts(Question):
+    """How many records of each class there are: what class-balanced weights follow from."""
+
+    name: ClassVar[str] = "counts"
+    title: ClassVar[str] = "records of each class, and no head"
+    learns: ClassVar[str] = "the records of each class, over all members together"
+    has_head: ClassVar[bool] = False
+    combines: ClassVar[bool] = True
+
+    @classmethod
+    def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
+        """One number a class."""
+        del earlier
+        blocks = tuple(block for block in ffc_layout(1, wish.classes).blocks if block.name == "n")
+        return Asked(Layout(blocks).having(dim=wish.dim, classes=wish.classes))
+
+    def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
+        """Counts alone; the features are only looked at for the records' names."""
+        del lattice
+        self._expect(self.ask(Wish(self.dim, self.classes), None).layout)
+        return _Counting(FFCStatistics(self.dim, self.classes, normalise=normalise, track_records=False))
+
+    def gathered(self, gathering: Any, summed: Summed) -> ClassCounts:
+        """The counts; none is negative or a fraction."""
+        counts = counts_of(total_of(gathering), summed.lattice)
+        if not counts.any():
+            raise SumCheckFailed("no class has records", identity="counts")
+        return ClassCounts(counts)
+
+    def check_head(self, head: Head) -> None:
+        """There is none."""
+        del head
+        raise LayoutMismatch("a round of counts ends in no head")
+
+    def answer(self, statistics: Any, summed: Summed) -> Answer:
+        """No head, the counts alone."""
+        del summed
+        counts = {"counts": statistics.counts}
+        return Answer(int(statistics.counts.sum()), None, documents={"counts": Document(counts)})
+
+
+class ClassCounts:
+    """What a round of counts pools."""
+
+    def __init__(self, counts: Integers) -> None:
+        self.counts = counts
+
+
+class _Counting(Vectors):
+    def __init__(self, statistics: FFCStatistics) -> None:
+        super().__init__(statistics, 0)
+
+    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
+        return in_pieces(np.asarray(self.statistics.counts) * lattice.unit(0), elements)

@@ -1,0 +1,134 @@
+"""CCVR's round: counts, sums and second moments of each class, whole or along principal axes (Luo et al. 2021)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from calibration.ccvr import CCVRStatistics
+from calibration.errors import CalibrationError, LayoutMismatch
+from calibration.lattice import SumsLattice
+from calibration.layouts import ccvr_layout
+from calibration.questions.base import (
+    Accumulator,
+    Answer,
+    Asked,
+    Earlier,
+    Question,
+    RoundLattice,
+    Summed,
+    Wish,
+)
+from calibration.questions.variants import Mapped, axes_of
+from calibration.rows import as_features, bounded_rows, check_rows, finite_rows, unit_rows
+from calibration.virtual import TukeyHead, solve_ccvr
+
+if TYPE_CHECKING:
+    from calibration.head import Head
+    from calibration.layout import Scalar
+    from calibration.rows import Array, Floats, Integers
+
+
+class CCVR(Question):
+    """n_c, Σz, Σzzᵀ of each class; the head is retrained on features drawn from the classes' Gaussians."""
+
+    name: ClassVar[str] = "ccvr"
+    title: ClassVar[str] = "logistic head on features drawn from each class's Gaussian"
+    learns: ClassVar[str] = "the count, Σz and Σzzᵀ of each class by itself, over all members together"
+    may_rest_on: ClassVar[tuple[str, ...]] = ("ffc", "ffc-bias")
+    domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {
+        "unit": (bool, True),
+        "norm_bound": (float, 1.0),
+        "per_class": (int, 100),
+        "tukey": (bool, True),
+        "power": (float, 0.5),
+        "axes": (int, None),
+    }
+
+    @classmethod
+    def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
+        """`unit` scales features to length 1, else none is longer than `norm_bound`; `per_class` are drawn of each class."""
+        given, axes = wish.parameters, wish.parameters.get("axes")
+        if given["unit"] and given["norm_bound"] != 1.0:
+            raise CalibrationError("a norm bound other than 1 goes with unit=false")
+        material = {} if axes is None else {"axes": axes_of(cls.name, earlier, int(axes))}
+        layout = ccvr_layout(wish.dim if axes is None else int(axes), wish.classes)
+        return Asked(layout.having(dim=wish.dim, classes=wish.classes, **given), material)
+
+    def _axes(self) -> Floats | None:
+        if self.layout.parameter("axes") is None:
+            return None
+        return self._array("axes", self._number("axes"), self.dim)
+
+    @property
+    def _unit(self) -> bool:
+        return bool(self.layout.parameter("unit"))
+
+    def check_head(self, head: Head) -> None:
+        """It maps features as the terms say."""
+        if not isinstance(head, TukeyHead) or head.unit != self._unit:
+            raise LayoutMismatch("the head is not one for features as this round summed them")
+        self._check_size(head)
+
+    def _statistics(self) -> CCVRStatistics:
+        summed = self.dim if self.layout.parameter("axes") is None else self._number("axes")
+        self._expect(ccvr_layout(summed, self.classes))
+        return CCVRStatistics(summed, self.classes, norm_bound=self._real("norm_bound"))
+
+    def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
+        """One flat array."""
+        del lattice
+        statistics, axes, unit = self._statistics(), self._axes(), self._unit
+        if axes is None and not (unit and normalise):
+            return statistics
+
+        def mapped(features: Array) -> Floats:
+            matrix = as_features(features, self.dim)
+            if unit:
+                check_rows(matrix, normalise=normalise)
+                rows = unit_rows(matrix)[0]
+            else:
+                rows = finite_rows(matrix)
+                bounded_rows(matrix, statistics.norm_bound)  # refused before the projection can shorten a row
+            return rows if axes is None else rows @ axes.T
+
+        return Mapped(statistics, mapped)
+
+    def gathering(self, lattice: RoundLattice) -> _Gathering:
+        """The pooled statistics themselves: one array, however large the sum."""
+        return _Gathering(self._statistics(), lattice)
+
+    def gathered(self, gathering: Any, summed: Summed) -> Any:
+        """The pooled statistics, checked class by class."""
+        statistics: CCVRStatistics = gathering.statistics
+        assert isinstance(summed.lattice, SumsLattice)
+        statistics.check(summed.lattice, summed.members)
+        return statistics
+
+    def answer(self, statistics: Any, summed: Summed) -> Answer:
+        """The retrained head; its draws follow from the round's context."""
+        del summed
+        seed = hashlib.sha256(b"veilsum calibration virtual features 1 " + self.context).digest()
+        head = solve_ccvr(
+            statistics,
+            np.random.default_rng(int.from_bytes(seed, "little")),
+            per_class=self._number("per_class"),
+            power=self._real("power") if self.layout.parameter("tukey") else None,
+            axes=self._axes(),
+            unit=self._unit,
+        )
+        return Answer(statistics.records, head, chosen_by="virtual features")
+
+
+class _Gathering:
+    """Takes pieces of the sum up as they come."""
+
+    def __init__(self, statistics: CCVRStatistics, lattice: RoundLattice) -> None:
+        assert isinstance(lattice, SumsLattice)
+        self.statistics, self._lattice = statistics, lattice
+
+    def take(self, start: int, piece: Integers) -> None:
+        self.statistics.add_sums(self._lattice, piece, start=start)

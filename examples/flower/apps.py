@@ -1,0 +1,153 @@
+"""Train with Flower, calibrate with veilsum: a ServerApp and a ClientApp, and the head of everybody's sums at the end.
+
+Flower averages a small network over clients that hold few classes each. Then each client, which is also a member of a
+veilsum federation, contributes the sums of its features through the masked round that the server's side opens, and the network's
+head is replaced by W*. Runs by `flwr run` over SuperNodes, and by `local.py` without any.
+"""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from client_sdk import Identity, Member, Policy, Records
+from client_sdk.operator import Operator
+from protocol.rest import RoundRequest
+
+DIM, CLASSES, PIXELS = 32, 10, 64
+Floats = npt.NDArray[np.float64]
+Network = list[Floats]
+"""W1 (64, 32), b1, W2 (32, 10), b2: features are tanh(x W1 + b1)."""
+
+
+def new_network(seed: int) -> Network:
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(size=(PIXELS, DIM)) / 8,
+        np.zeros(DIM),
+        rng.normal(size=(DIM, CLASSES)) / 6,
+        np.zeros(CLASSES),
+    ]
+
+
+def features_of(network: Network, x: Floats) -> Floats:
+    found: Floats = np.tanh(x @ network[0] + network[1])
+    return found
+
+
+def trained(network: Network, x: Floats, y: npt.NDArray[np.int64], steps: int, rate: float = 0.3) -> Network:
+    """Gradient descent on softmax regression over the features."""
+    w1, b1, w2, b2 = (each.copy() for each in network)
+    for _ in range(steps):
+        z = np.tanh(x @ w1 + b1)
+        scores = z @ w2 + b2
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+        slope = (shares / shares.sum(axis=1, keepdims=True) - np.eye(CLASSES)[y]) / len(x)
+        back = (slope @ w2.T) * (1 - z * z)
+        w2, b2 = w2 - rate * z.T @ slope, b2 - rate * slope.sum(axis=0)
+        w1, b1 = w1 - rate * x.T @ back, b1 - rate * back.sum(axis=0)
+    return [w1, b1, w2, b2]
+
+
+def accuracy(
+    network: Network, x: Floats, y: npt.NDArray[np.int64], head: tuple[Floats, Floats] | None = None
+) -> float:
+    """Share of right answers; with a calibrated head, which takes features of length 1, in the place of the network's own."""
+    z = features_of(network, x)
+    if head is None:
+        return float((np.argmax(z @ network[2] + network[3], axis=1) == y).mean())
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    return float((np.argmax(z @ head[0] + head[1], axis=1) == y).mean())
+
+
+def data_of(path: str) -> tuple[Floats, npt.NDArray[np.int64]]:
+    data = np.load(path)
+    return data["x"], data["y"]
+
+
+client = ClientApp()
+
+
+@client.train()  # type: ignore[untyped-decorator] # Flower is untyped here
+def train(message: Message, context: Context) -> Message:
+    x, y = data_of(context.node_config["data"])
+    network = trained(message.content["arrays"].to_numpy_ndarrays(), x, y, steps=20)
+    content = {"arrays": ArrayRecord(network), "metrics": MetricRecord({"num-examples": len(x)})}
+    return Message(RecordDict(content), reply_to=message)
+
+
+@client.query("enrol")  # type: ignore[untyped-decorator]
+def enrol(message: Message, context: Context) -> Message:
+    """Join the cohort; answers once it is formed."""
+    terms = message.content["veilsum"]
+    with _member(context, terms) as member:
+        member.enrol(terms["cohort"])
+    return Message(RecordDict(), reply_to=message)
+
+
+@client.query("calibrate")  # type: ignore[untyped-decorator]
+def calibrate(message: Message, context: Context) -> Message:
+    """Contribute sums of the trained network's features. What goes to Flower is public: the verified head's digest."""
+    terms = message.content["veilsum"]
+    x, y = data_of(context.node_config["data"])
+    z = features_of(message.content["arrays"].to_numpy_ndarrays(), x)
+    with _member(context, terms) as member:
+        result = member.contribute(terms["round"], Records(z, y, normalise=True), lineage=terms["lineage"])
+    answer = {"head": result.record.weights_sha256, "counted": result.counted}
+    bias = np.zeros(CLASSES) if result.bias is None else result.bias
+    content = {"veilsum": ConfigRecord(answer), "arrays": ArrayRecord([result.weights, bias])}
+    return Message(RecordDict(content), reply_to=message)
+
+
+def _member(context: Context, terms: ConfigRecord) -> Member:
+    """Who this node is comes from its own configuration, and whom it trusts: never from the server's message."""
+    config = context.node_config
+    return Member(
+        terms["url"], Identity.load(config["identity"]), None, Policy(admin_key=config["admin-key"])
+    )
+
+
+server = ServerApp()
+
+
+@server.main()  # type: ignore[untyped-decorator]
+def main(grid: Grid, context: Context) -> None:
+    config = context.run_config
+    strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
+    done = strategy.start(grid, ArrayRecord(new_network(0)), num_rounds=int(config["rounds"]))
+    network = done.arrays.to_numpy_ndarrays()
+    terms = {name: str(config[name]) for name in ("url", "cohort", "lineage")}
+    _ask(grid, "query.enrol", RecordDict({"veilsum": ConfigRecord(terms)}))
+    with Operator(terms["url"], os.environ["VEILSUM_OPERATOR_TOKEN"]) as operator:
+        opened = operator.open_round(
+            terms["cohort"],
+            RoundRequest(dim=DIM, classes=CLASSES, bias=True, extractor=str(config["extractor"])),
+        )
+    veilsum = ConfigRecord(terms | {"round": opened.round})
+    answers = _ask(grid, "query.calibrate", RecordDict({"veilsum": veilsum, "arrays": ArrayRecord(network)}))
+    weights, bias = answers[0]["arrays"].to_numpy_ndarrays()
+    x, y = data_of(str(config["test"]))
+    context.state["outcome"] = MetricRecord(
+        {
+            "trained": accuracy(network, x, y),
+            "calibrated": accuracy(network, x, y, (weights, bias)),
+            "heads": len({answer["veilsum"]["head"] for answer in answers}),
+            "counted": sum(bool(answer["veilsum"]["counted"]) for answer in answers),
+        }
+    )
+    np.savez(Path(str(config["output"])), w1=network[0], b1=network[1], w2=weights, b2=bias)
+
+
+def _ask(grid: Grid, kind: str, content: RecordDict) -> list[RecordDict]:
+    """Ask every node at once; they wait for each other."""
+    asked = [Message(content, dst_node_id=node, message_type=kind) for node in grid.get_node_ids()]
+    replies = list(grid.send_and_receive(asked))
+    failed = [reply.error.reason for reply in replies if reply.has_error()]
+    if failed or len(replies) < len(asked):
+        raise RuntimeError(f"{kind}: {len(asked) - len(replies)} nodes are silent, others said {failed}")
+    return [reply.content for reply in replies]

@@ -1,0 +1,71 @@
+"""An NVFLARE executor that calibrates: the task "calibrate" of a job becomes a member's part in a masked round.
+
+A job's server sends the trained weights as it always does; each site runs them over its records by a function of yours,
+contributes the sums of those features, and answers with the verified head. The site's own configuration says who it is and whom it trusts, the
+task says which cohort and round.
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+from nvflare.apis.dxo import DXO, DataKind, from_shareable
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.fl_context import FLContext
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.signal import Signal
+
+from calibration import CalibrationError
+from client_sdk import Identity, Member, Policy, Records
+from client_sdk.errors import ClientError
+from protocol.errors import Misuse, PeerFault
+
+Features = Callable[[dict[str, Any]], tuple[Any, Any]]
+
+
+class CalibrateExecutor(Executor):  # type: ignore[misc] # NVFLARE is untyped here
+    """Contributes a site's statistics.
+
+    Args:
+        url: the coordinator's address.
+        identity: the folder of this site's identity.
+        admin_key: the admin's public key, 64 hexadecimal digits.
+        features: "module:function" from the task's weights, a dictionary of arrays, to features (n, dim) and labels (n,).
+        lineage: this site's name for those records.
+        task: the task's name.
+    """
+
+    def __init__(
+        self, url: str, identity: str, admin_key: str, features: str, lineage: str, task: str = "calibrate"
+    ) -> None:
+        super().__init__()
+        self.url, self.identity, self.admin_key = url, identity, admin_key
+        self.features, self.lineage, self.task = features, lineage, task
+
+    def execute(
+        self, task_name: str, shareable: Shareable, fl_ctx: FLContext, abort_signal: Signal
+    ) -> Shareable:
+        """Take part in the round that the task's headers `cohort` and `round` name."""
+        if task_name != self.task:
+            return make_reply(ReturnCode.TASK_UNKNOWN)
+        if abort_signal.triggered:
+            return make_reply(ReturnCode.TASK_ABORTED)
+        try:
+            module, _, name = self.features.partition(":")
+            compute: Features = getattr(import_module(module), name)
+            z, y = compute(from_shareable(shareable).data)
+            policy = Policy(admin_key=self.admin_key)
+            with Member(self.url, Identity.load(self.identity), None, policy) as member:
+                member.enrol(str(shareable.get_header("cohort")))
+                records = Records(z, y, normalise=True)
+                result = member.contribute(str(shareable.get_header("round")), records, lineage=self.lineage)
+        except (CalibrationError, ClientError, Misuse, PeerFault) as error:
+            self.log_error(fl_ctx, f"not calibrated: {error}")
+            return make_reply(ReturnCode.EXECUTION_EXCEPTION)
+        bias = np.zeros(result.weights.shape[1]) if result.bias is None else result.bias
+        head = DXO(DataKind.WEIGHTS, {"weights": result.weights, "bias": bias})
+        head.set_meta_prop("weights_sha256", result.record.weights_sha256)
+        head.set_meta_prop("counted", result.counted)
+        return head.to_shareable()

@@ -1,0 +1,38 @@
+"""Rounds to be opened at a time, as JSON says it."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from protocol.rest import Hex32, Model, Problem, RoundId, RoundRequest
+
+
+class ScheduleRequest(Model):
+    """Open a round of the cohort at a time.
+
+    Attributes:
+        at_s: when, in Unix time; at once where that has passed.
+        round: as it would be sent to open the round now.
+    """
+
+    at_s: Annotated[float, Field(gt=0, lt=1 << 48)]
+    round: RoundRequest
+
+
+class ScheduleView(Model):
+    """A round that is to be opened, or what became of it.
+
+    Attributes:
+        begun_s: when it was tried, once; None while it waits.
+        round: the one that was opened.
+        fault: why none could be. Where neither stands a while after `begun_s`, the process died in between: look at the cohort's
+            rounds.
+    """
+
+    schedule: RoundId
+    cohort: Hex32
+    at_s: float
+    begun_s: float | None
+    round: RoundId | None
+    fault: Problem | None
+    request: RoundRequest

@@ -1,0 +1,133 @@
+"""Who sends a request: known by its headers alone, before any of its body is read."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+from fastapi import Request
+
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.messages import Roster
+from protocol.request_signature import (
+    ADMIN,
+    CONTENT_DIGEST,
+    SIGNATURE,
+    SIGNATURE_INPUT,
+    RequestSignature,
+    Target,
+    digest_of,
+)
+from service.access.callers import Caller, Kind
+from service.access.nonces import Nonce, Nonces
+from service.access.tokens import Tokens, unauthorised
+
+_PORTS = {"http": ":80", "https": ":443"}
+
+
+class Gate:
+    """Tells who sends a request.
+
+    Args:
+        nonces: those that were used.
+        tokens: operators'.
+        now: Unix time in seconds.
+        skew_s: how far a signer's clock may be off.
+        public_url: the address that members use, where a proxy hides it; None to go by the Host header.
+    """
+
+    def __init__(
+        self, nonces: Nonces, tokens: Tokens, now: Callable[[], float], skew_s: float, public_url: str | None
+    ) -> None:
+        self._nonces, self._tokens, self._now, self._skew_s = nonces, tokens, now, skew_s
+        parts = urlsplit(public_url or "")
+        self._authority = _without_port(parts.netloc, parts.scheme) if public_url else None
+        self._prefix = parts.path.rstrip("/")
+
+    async def operator(self, request: Request) -> Caller:
+        """An operator, by its token; PeerFault(unauthorised)."""
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise unauthorised()
+        return await self._tokens.caller(token.strip())
+
+    async def member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
+        """A member of the roster, by its signature.
+
+        Args:
+            request: signed.
+            roster: finds whose members may call; asked once the signature has the profile's form and time.
+
+        Raises:
+            PeerFault: request-unsigned, clock-skew, request-forged, request-replayed, forbidden; or as `roster`.
+        """
+        signature = self._signature(request)
+        found = await roster()
+        federation = found.federation.hex()
+        try:
+            public = found.key_of(signature.keyid)
+        except PeerFault as fault:
+            raise PeerFault(
+                Cause.FORBIDDEN, f"{fault.detail}: only its members may do this", [signature.keyid]
+            ) from fault
+        await self._verify(request, signature, public, federation)
+        return Caller(Kind.MEMBER, signature.keyid, federation)
+
+    async def admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
+        """The federation's admin, by its signature; PeerFault as `member`."""
+        signature = self._signature(request)
+        if signature.keyid != ADMIN:
+            raise PeerFault(
+                Cause.FORBIDDEN,
+                f"{signature.keyid} has signed this: only the admin may do it",
+                [signature.keyid],
+            )
+        name = await federation()
+        await self._verify(request, signature, bytes.fromhex(name), name)
+        return Caller(Kind.ADMIN, ADMIN, name)
+
+    def _signature(self, request: Request) -> RequestSignature:
+        signature = RequestSignature.parse(_field(request, SIGNATURE_INPUT), _field(request, SIGNATURE))
+        signature.check_time(self._now(), self._skew_s)
+        return signature
+
+    async def _verify(
+        self, request: Request, signature: RequestSignature, public: bytes, federation: str
+    ) -> None:
+        digest = _field(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
+        signature.verify(public, self.target(request), digest)
+        expires_s = signature.expires_s + self._skew_s
+        await self._nonces.use(Nonce(f"{federation}/{signature.keyid}", signature.nonce, expires_s))
+
+    def target(self, request: Request) -> Target:
+        """The request as its sender addressed it."""
+        scope = request.scope
+        return Target(
+            method=request.method,
+            authority=self._authority or _without_port(request.headers.get("host", ""), scope["scheme"]),
+            path=self._prefix + scope["raw_path"].decode("ascii"),
+            query=scope["query_string"].decode("ascii"),
+        )
+
+
+async def check_digest(request: Request) -> bytes:
+    """The SHA-256 of a signed request's body, once it is read; PeerFault: digest-mismatch, malformed-request without a length."""
+    if "content-length" not in request.headers:
+        raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body has its content-length: send it in one piece")
+    named, body = digest_of(_field(request, CONTENT_DIGEST)), await request.body()
+    digest = await asyncio.to_thread(lambda: hashlib.sha256(body).digest())
+    if digest != named:
+        raise PeerFault(
+            Cause.DIGEST_MISMATCH, f"{len(body)} bytes arrived with another digest than they were signed with"
+        )
+    return digest
+
+
+def _field(request: Request, name: str) -> str:
+    """A header's value, its lines joined (RFC 9421 §2.1)."""
+    return ", ".join(value.strip() for value in request.headers.getlist(name))
+
+
+def _without_port(host: str, scheme: str) -> str:
+    return host.lower().removesuffix(_PORTS.get(scheme, "\0"))

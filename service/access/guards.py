@@ -1,0 +1,232 @@
+"""Who may call a route. Every route says it, by a guard, which is asked before the route's body is read."""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine
+from typing import Any, ClassVar, cast
+
+from fastapi import Depends, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.params import Depends as Dependency
+from fastapi.routing import APIRoute
+from fastapi.security import APIKeyHeader, HTTPBearer
+from fastapi.security.base import SecurityBase
+from starlette.exceptions import HTTPException
+
+from protocol.access import Scope
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+from protocol.messages import Roster
+from protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
+from protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
+from service.access.callers import ANYBODY, Caller, Kind
+from service.access.gate import Gate, check_digest
+from service.audit import DONE, Audit, Deed
+from service.coordinator import Coordinator
+
+_TOKEN = HTTPBearer(
+    auto_error=False, scheme_name="OperatorToken", description="an operator's token (docs/access.md)"
+)
+_SIGNATURE = APIKeyHeader(
+    name="Signature",
+    auto_error=False,
+    scheme_name="RequestSignature",
+    description="an Ed25519 signature of the member, or the admin, over the request: RFC 9421 with Signature-Input and, in PUT "
+    "and POST, Content-Digest (docs/access.md)",
+)
+_SIGNED = (
+    Cause.REQUEST_UNSIGNED,
+    Cause.REQUEST_FORGED,
+    Cause.REQUEST_REPLAYED,
+    Cause.CLOCK_SKEW,
+    Cause.DIGEST_MISMATCH,
+    Cause.FORBIDDEN,
+)
+
+_NAMES = {
+    "federation": HEX32_PATTERN,
+    "cohort": HEX32_PATTERN,
+    "round_id": ROUND_PATTERN,
+    "member": MEMBER_PATTERN,
+}
+
+
+class Guard(ABC):
+    """Who may call a route.
+
+    Attributes:
+        schemes: how the API document says it.
+        causes: what it refuses callers for.
+    """
+
+    schemes: ClassVar[tuple[SecurityBase, ...]] = ()
+    causes: ClassVar[tuple[Cause, ...]] = ()
+
+    @abstractmethod
+    async def admit(self, request: Request) -> Caller:
+        """Whoever sends the request, known by its headers alone; PeerFault where it may not."""
+
+    async def __call__(self, request: Request) -> Caller:
+        """The caller, as the route was told before."""
+        caller: Caller = request.state.caller
+        return caller
+
+    @property
+    def dependencies(self) -> list[Dependency]:
+        """For a route's `dependencies`."""
+        return [Depends(self), *(Depends(cast("Any", scheme)) for scheme in self.schemes)]
+
+
+class Anybody(Guard):
+    """Anybody: what is asked for is public."""
+
+    async def admit(self, request: Request) -> Caller:
+        """Unseen."""
+        del request
+        return ANYBODY
+
+
+class Member(Guard):
+    """The member that the path names; where it names none, any member of the path's federation."""
+
+    schemes = (_SIGNATURE,)
+    causes = (*_SIGNED, Cause.NOT_FOUND)
+
+    async def admit(self, request: Request) -> Caller:
+        """By its signature, under the roster of the round, cohort or federation that the path names."""
+        caller = await gate_of(request).member(request, lambda: _roster(request))
+        named = request.path_params.get("member", caller.name)
+        if named != caller.name:
+            raise PeerFault(
+                Cause.FORBIDDEN, f"this is {named}'s alone, and {caller.name} has signed", [caller.name]
+            )
+        return caller
+
+
+class Operator(Guard):
+    """An operator whose token has this scope.
+
+    Args:
+        scope: that it takes.
+    """
+
+    schemes: ClassVar[tuple[SecurityBase, ...]] = (_TOKEN,)
+    causes: ClassVar[tuple[Cause, ...]] = (Cause.UNAUTHORISED, Cause.FORBIDDEN)
+
+    def __init__(self, scope: Scope) -> None:
+        self.scope = scope
+
+    async def admit(self, request: Request) -> Caller:
+        """By its token."""
+        caller = await gate_of(request).operator(request)
+        if not caller.may(self.scope):
+            raise PeerFault(
+                Cause.FORBIDDEN,
+                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes))}: this takes '{self.scope}'",
+            )
+        return caller
+
+
+class AdminOrOperator(Operator):
+    """The admin of the path's federation, or an operator, who passes on what the admin signed."""
+
+    schemes = (_TOKEN, _SIGNATURE)
+    causes = (Cause.UNAUTHORISED, *_SIGNED)
+
+    async def admit(self, request: Request) -> Caller:
+        """By a signature where there is one, else by a token."""
+        if SIGNATURE_INPUT not in request.headers:
+            return await super().admit(request)
+        return await gate_of(request).admin(request, lambda: _federation(request))
+
+
+class GuardedRoute(APIRoute):
+    """A route that asks its guard first, then reads the body; Misuse for one that names no guard."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The route's own handler, behind its guard."""
+        inner, guard = super().get_route_handler(), guard_of(self)
+
+        async def handle(request: Request) -> Response:
+            request.state.caller = caller = await guard.admit(request)
+            if request.method not in WITH_BODY:
+                return await inner(request)
+            # Whatever changes something is in the log before anybody is told what came of it.
+            request.state.made = list[str]()
+            try:
+                if caller.kind in {Kind.MEMBER, Kind.ADMIN}:
+                    request.state.digest = await check_digest(request)
+                response = await inner(request)
+            except BaseException as error:
+                await _record(request, self.path, _outcome(error))
+                raise
+            await _record(request, self.path, DONE)
+            return response
+
+        return handle
+
+
+def guard_of(route: APIRoute) -> Guard:
+    """Who may call a route."""
+    for each in route.dependencies:
+        if isinstance(each.dependency, Guard):
+            return each.dependency
+    raise Misuse(f"{route.path} does not say who may call it")
+
+
+async def _record(request: Request, path: str, outcome: str) -> None:
+    audit: Audit = request.app.state.audit
+    caller: Caller = request.state.caller  # who a page has found out to be signed in, too
+    if caller.kind is Kind.ANYBODY:
+        return
+    named = (
+        {"federation": caller.federation, **request.path_params} if caller.federation else request.path_params
+    )
+    on = " ".join([*(f"{name}={value}" for name, value in named.items()), *request.state.made])
+    now_s = coordinator_of(request).now()
+    await audit.record(Deed(now_s, str(caller), f"{request.method} {path}", on, outcome))
+
+
+def _outcome(error: BaseException) -> str:
+    if isinstance(error, PeerFault):
+        return error.cause.value
+    if isinstance(error, RequestValidationError | HTTPException):
+        return Cause.MALFORMED_REQUEST.value
+    return Cause.UNAVAILABLE.value
+
+
+def gate_of(request: Request) -> Gate:
+    """The app's gate."""
+    gate: Gate = request.app.state.gate
+    return gate
+
+
+def coordinator_of(request: Request) -> Coordinator:
+    """The app's coordinator."""
+    coordinator: Coordinator = request.app.state.coordinator
+    return coordinator
+
+
+async def _roster(request: Request) -> Roster:
+    """Under which the path's round or cohort was formed, or the federation's newest; PeerFault(not-found)."""
+    here, path = coordinator_of(request), _path(request)
+    if "round_id" in path:
+        found: Roster = (await here.round(path["round_id"])).attempt.roster
+        return found
+    if "cohort" in path:
+        return (await here.cohort(path["cohort"])).roster
+    return await here.federations.roster(path["federation"])
+
+
+async def _federation(request: Request) -> str:
+    """The path's, be it known already or not, or the one that its round belongs to; PeerFault(not-found)."""
+    named = _path(request).get("federation")
+    return named or (await _roster(request)).federation.hex()
+
+
+def _path(request: Request) -> dict[str, str]:
+    """The path's names, which nobody else has looked at yet; PeerFault(malformed-request)."""
+    for name, value in request.path_params.items():
+        if name in _NAMES and not re.fullmatch(_NAMES[name], value):
+            raise PeerFault(Cause.MALFORMED_REQUEST, f"path.{name}: must match {_NAMES[name]}")
+    return request.path_params

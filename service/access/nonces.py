@@ -1,0 +1,61 @@
+"""Nonces of signed requests: each is taken once, by whichever process, until its request has expired."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import delete
+
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from service.batches import Batches
+from service.storage.database import Database
+from service.storage.tables import nonces
+
+FORGET_EVERY_S = 60.0
+
+
+@dataclass(frozen=True)
+class Nonce:
+    """One signer's nonce, and the Unix time in seconds from which its request is refused by its age."""
+
+    signer: str
+    nonce: str
+    expires_s: float
+
+
+class Nonces:
+    """The nonces that were used, in the database.
+
+    Args:
+        database: shared by all processes of one coordinator.
+        now: Unix time in seconds.
+    """
+
+    def __init__(self, database: Database, now: Callable[[], float]) -> None:
+        self._database, self._now = database, now
+        self._batches = Batches(self._take)
+        self._forgotten_s = -FORGET_EVERY_S
+
+    async def use(self, nonce: Nonce) -> None:
+        """Remember a nonce; PeerFault(request-replayed) where it was used before."""
+        if not await self._batches.put(nonce):
+            raise PeerFault(
+                Cause.REQUEST_REPLAYED,
+                f"{nonce.signer} has sent a request with this nonce before: sign each one anew",
+                [nonce.signer],
+            )
+
+    async def _take(self, batch: list[Nonce]) -> list[bool]:
+        """For each, whether it is new."""
+        first = {(each.signer, each.nonce): each for each in reversed(batch)}
+        async with self._database.transaction() as connection:
+            if self._now() >= self._forgotten_s + FORGET_EVERY_S:
+                self._forgotten_s = self._now()
+                await connection.execute(delete(nonces).where(nonces.c.expires_s < self._forgotten_s))
+            # In order, so that two processes that are sent the same ones don't wait for each other.
+            fresh = [
+                each
+                for _, each in sorted(first.items())
+                if await self._database.add(connection, nonces, vars(each))
+            ]
+        return [any(each is one for one in fresh) for each in batch]

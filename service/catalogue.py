@@ -1,0 +1,251 @@
+"""Cohorts and rounds in memory: a cache of the database, which other processes write to as well.
+
+What is asked for by name is looked up where it is not here, and brought up to date where it is. Beside that each process hears of
+changes as they are committed, for those who wait for one, and looks around now and then in case it did not.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from typing import Any
+
+import structlog
+from sqlalchemy import Row, func, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from protocol.attempt import Attempt
+from protocol.coordinator import Windows
+from protocol.identity import SigningKey
+from protocol.messages import Ledger, Opening
+from protocol.rest import CohortRequest, WindowsModel, round_name
+from protocol.transcript import Transcript
+from service.cohorts import Cohort
+from service.federations import Federations
+from service.helping.opening import Helping, is_with_helpers
+from service.modes import AnyAttempt, MembersMode
+from service.problems import not_found
+from service.rounds import Round
+from service.storage.blobs import Blobs
+from service.storage.database import Database
+from service.storage.tables import cohorts, rounds
+from service.telemetry.logs import LOGGER, where
+
+log = structlog.get_logger(LOGGER)
+
+LOOK_S = 5.0
+"""Between two looks at what others may have stored, where no word of it came."""
+
+
+class Catalogue:
+    """Every cohort and round that somebody has asked for, or that is not over.
+
+    Args:
+        database: the truth.
+        blobs: rounds' chunks.
+        key: the coordinator's.
+        federations: their rosters and chains.
+        helping: rounds with helpers.
+        wake: called when there may be something to do.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: Blobs,
+        key: SigningKey,
+        federations: Federations,
+        helping: Helping,
+        wake: Callable[[], None],
+    ) -> None:
+        self._database, self._blobs, self._key = database, blobs, key
+        self._federations, self._helping, self._wake = federations, helping, wake
+        self.cohorts: dict[str, Cohort] = {}
+        self.rounds: dict[str, Round] = {}
+        self._loading = asyncio.Lock()
+
+    # Asked for by name
+
+    async def cohort(self, name: str) -> Cohort:
+        """As it stands; PeerFault(not-found)."""
+        if name not in self.cohorts:
+            await self._find(select(cohorts.c.federation).where(cohorts.c.id == name))
+        found = self.cohorts.get(name)
+        if found is None:
+            raise not_found("cohort")
+        await self._refresh_cohort(found)
+        return found
+
+    async def round(self, name: str, what: str = "round") -> Round:
+        """As it stands; PeerFault(not-found)."""
+        if name not in self.rounds:
+            await self._find(select(rounds.c.federation).where(rounds.c.id == name))
+        found = self.rounds.get(name)
+        if found is None:
+            raise not_found(what)
+        await found.refresh()
+        return found
+
+    async def refresh(self, federation: str) -> None:
+        """All of a federation's, as it stands."""
+        await self._take_up(federation)
+        for thing in self._things():
+            if _federation(thing) == federation:
+                await thing.refresh()
+        await self._helping.refresh(federation)
+
+    async def _refresh_cohort(self, cohort: Cohort) -> None:
+        if self._database.shared:
+            count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
+            async with self._database.reading() as connection:
+                known = (await connection.execute(count)).scalar_one()
+            if known != len(cohort.rounds):
+                await self._take_up(_federation(cohort))
+            for round_ in cohort.rounds[-1:]:
+                await round_.refresh()
+        await cohort.refresh()
+
+    def _things(self) -> tuple[Cohort | Round, ...]:
+        return (*self.cohorts.values(), *self.rounds.values())
+
+    async def _find(self, federation: Any) -> None:
+        async with self._database.reading() as connection:
+            found = (await connection.execute(federation)).scalar_one_or_none()
+        if found is not None:
+            await self._take_up(found)
+
+    # New ones
+
+    async def add(
+        self, attempt: AnyAttempt, place: tuple[int, int], windows: WindowsModel, now_s: float, before: int
+    ) -> bool:
+        """Store a round after the `before` that its federation had, all of which have ended; False where there are more."""
+        federation = attempt.roster.federation.hex()
+        row = {
+            "id": round_name(attempt.context),
+            "federation": federation,
+            "cohort": attempt.manifest.cohort.hex(),
+            "sequence": place[0],
+            "attempt": place[1],
+            "opening": attempt.opening.to_bytes(),
+            "windows": windows.model_dump_json(),
+            "opened_s": now_s,
+        }
+        async with self._database.transaction() as connection:
+            if not await self._database.add(connection, rounds, row):
+                return False
+            # From here on no other can be opened; one may have been, and have ended, until now.
+            count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
+            if (await connection.execute(count)).scalar_one() != before + 1:
+                await connection.rollback()
+                return False
+            await self._database.announce(connection, federation)
+        return True
+
+    # From storage
+
+    async def load(self, not_before_s: float) -> None:
+        """All there is, as it was when the last process stopped."""
+        litter = frozenset(await asyncio.to_thread(self._blobs.names, "uploads"))
+        async with self._database.reading() as connection:
+            known = (
+                await connection.execute(select(cohorts.c.federation).union(select(rounds.c.federation)))
+            ).scalars()
+            federations = sorted(known)
+        for federation in federations:
+            await self._take_up(federation, not_before_s, litter)
+
+    async def _take_up(
+        self, federation: str, not_before_s: float = 0.0, litter: Collection[str] = frozenset()
+    ) -> None:
+        """What of a federation is not here yet, oldest first."""
+        async with self._loading:
+            async with self._database.reading() as connection:
+                query = select(cohorts).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
+                new_cohorts = [row for row in await connection.execute(query) if row.id not in self.cohorts]
+                names = select(rounds.c.id).where(rounds.c.federation == federation)
+                new = set((await connection.execute(names)).scalars()) - set(self.rounds)
+                by_number = select(rounds).where(rounds.c.id.in_(new)).order_by(rounds.c.number)
+                new_rounds = (await connection.execute(by_number)).all() if new else []
+            for row in new_cohorts:
+                self.cohorts[row.id] = await self._cohort(row, not_before_s)
+            ledger = await self._federations.ledger(federation) if new_rounds else None
+            for row in new_rounds:
+                littered = row.id in litter
+                if is_with_helpers(row.opening):
+                    self.rounds[row.id] = await self._helping.load(row, not_before_s, littered=littered)
+                else:
+                    assert ledger is not None
+                    self.rounds[row.id] = await self._round(row, ledger, not_before_s, littered=littered)
+                    self.cohorts[row.cohort].opened(self.rounds[row.id])
+        if new_cohorts or new_rounds:
+            self._wake()
+
+    async def _cohort(self, row: Row[Any], not_before_s: float) -> Cohort:
+        roster = await self._federations.roster(row.federation, row.roster_version)
+        request = CohortRequest.model_validate_json(row.request)
+        cohort = Cohort(self._database, self._wake, roster, row.counter, request, row.deadline_s)
+        return await cohort.load(not_before_s)
+
+    async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float, *, littered: bool) -> Round:
+        cohort = self.cohorts[row.cohort]
+        await cohort.refresh()
+        attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
+        ended = row.final is not None
+        noted = None if ended else await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
+        windows = Windows(**WindowsModel.model_validate_json(row.windows).model_dump())
+        history = ledger.history[: len(attempt.opening.links)]
+        mode = MembersMode(attempt, windows, history, noted, self._key)
+        round_ = Round(self._database, self._blobs, self._wake, mode, row.opened_s)
+        return round_.restore(row, littered=littered) if ended else await round_.resume(not_before_s)
+
+    # From other processes
+
+    async def listen(self) -> None:
+        """Refresh what others say has changed, for as long as this is not cancelled."""
+        changed: asyncio.Queue[str] = asyncio.Queue()
+        handling = asyncio.create_task(self._handle(changed))
+        try:
+            while True:
+                try:
+                    await self._database.listen(changed.put_nowait)
+                except (OSError, SQLAlchemyError) as error:
+                    log.warning("no word of others' changes", again_in_s=LOOK_S, **where(error))
+                    await asyncio.sleep(LOOK_S)
+        finally:
+            handling.cancel()
+
+    async def _handle(self, changed: asyncio.Queue[str]) -> None:
+        while True:
+            topics = {await changed.get()}
+            while not changed.empty():
+                topics.add(changed.get_nowait())
+            for topic in topics:
+                thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
+                await _tried(thing.refresh() if thing is not None else self.refresh(topic))
+
+    async def look_around(self) -> None:
+        """Look now and then at all that is not over, for as long as this is not cancelled."""
+        while self._database.shared:
+            await asyncio.sleep(LOOK_S)
+            await _tried(self._look())
+
+    async def _look(self) -> None:
+        forming = select(cohorts.c.federation).where(cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None))
+        live = select(rounds.c.federation).where(rounds.c.final.is_(None))
+        async with self._database.reading() as connection:
+            found = set((await connection.execute(forming.union(live))).scalars())
+        unsettled = [thing for thing in self._things() if not thing.over]
+        for federation in found | set(map(_federation, unsettled)):
+            await self.refresh(federation)
+
+
+def _federation(thing: Cohort | Round) -> str:
+    roster = thing.roster if isinstance(thing, Cohort) else thing.attempt.roster
+    return str(roster.federation.hex())
+
+
+async def _tried(work: Awaitable[None]) -> None:
+    """Storage may fail now; there is a next look."""
+    try:
+        await work
+    except (OSError, SQLAlchemyError) as error:
+        log.warning("others' changes are not read", **where(error))

@@ -1,0 +1,68 @@
+"""The coordinator's own key: one for all replicas, whose public half stands in the database."""
+
+import re
+import secrets
+from pathlib import Path
+
+from sqlalchemy import select
+
+from protocol.errors import Misuse
+from protocol.identity import SigningKey
+from service.settings import Settings
+from service.storage.database import Database
+from service.storage.folder import write_durably
+from service.storage.tables import coordinator
+
+_SEED = re.compile(r"[0-9a-f]{64}")
+
+
+def key_of(settings: Settings) -> SigningKey:
+    """The key from the settings, or from the data folder's file, which is made at first start.
+
+    Raises:
+        Misuse: it is none, or others can read its file.
+    """
+    given = settings.coordinator_key
+    if given is None or not given.get_secret_value().strip():
+        return load_key(settings.data_dir / "coordinator.key")
+    text = given.get_secret_value().strip().lower()
+    if not _SEED.fullmatch(text):
+        raise Misuse(
+            "VEILSUM_COORDINATOR_KEY is to be 64 hexadecimal digits: `xxd -p -c 64 coordinator.key` prints a file's"
+        )
+    return SigningKey(bytes.fromhex(text))
+
+
+def load_key(path: Path) -> SigningKey:
+    """The coordinator's signing key; made at first start, readable by its owner alone.
+
+    Raises:
+        Misuse: the file is readable by others, or is not a key.
+    """
+    if not path.exists():
+        # Whole or not at all: rosters will name this key.
+        write_durably(path, secrets.token_bytes(32))
+    if path.stat().st_mode & 0o077:
+        raise Misuse(f"{path} is readable by others: chmod 600 {path}")
+    seed = path.read_bytes()
+    if len(seed) != 32:
+        raise Misuse(f"{path} is not a coordinator's key: it has {len(seed)} bytes, not 32; restore it")
+    return SigningKey(seed)
+
+
+async def claim(database: Database, key: SigningKey) -> None:
+    """Make the database this key's, or see that it is.
+
+    Raises:
+        Misuse: it is another's. Members have pinned that one, and would refuse what this one signs.
+    """
+    async with database.transaction() as connection:
+        await database.alone(connection, "key")
+        known = (await connection.execute(select(coordinator.c.public_key))).scalar_one_or_none()
+        if known is None:
+            await database.add(connection, coordinator, {"number": 0, "public_key": key.public.hex()})
+        elif known != key.public.hex():
+            raise Misuse(
+                f"the database is of the coordinator with the key {known}, and this replica's is {key.public.hex()}: give every "
+                "replica the same key, by VEILSUM_COORDINATOR_KEY or a copy of coordinator.key in its data folder"
+            )

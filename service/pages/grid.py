@@ -1,0 +1,128 @@
+"""Members × phases: who has answered what, from the round's transcript, which is public at its end.
+
+While a round runs the same follows from its view: who is waited for is told to everybody.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from protocol.errors import PeerFault
+from protocol.messages import Receipt, Refusal, Report, RevealSummary, Vote, parse
+from protocol.rest import RoundView
+from protocol.transcript import Transcript
+from service.pages.wording import PHASES
+from service.rounds import Round
+
+Answers = dict[str, frozenset[str]]
+"""Who sent each kind of answer, by the phase that asks for it."""
+
+_ANSWERS = {
+    Receipt.kind: "checking",
+    Vote.kind: "freezing",
+    RevealSummary.kind: "revealing",
+    Report.kind: "lost",
+}
+_READ_MEMBERS = 200
+"""A transcript of more members is too long to be read for a page; those who are waited for are still shown."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One member's line.
+
+    Attributes:
+        stored: chunks of its upload that are in, of `chunks`; all or none to who may not see more.
+        marks: for each phase "done", "waiting", "absent", "later" or "none" (it is not asked).
+        fate: where it stands in the sum.
+    """
+
+    member: str
+    stored: int
+    chunks: int
+    marks: dict[str, str]
+    fate: str
+
+
+def answers_of(round_: Round) -> Answers | None:
+    """Who answered; None where no transcript says it."""
+    if round_.mode.name != "members" or len(round_.attempt.members) > _READ_MEMBERS:
+        return None
+    if round_.final is not None:
+        try:
+            return _read(Transcript.from_json(round_.transcript().decode()).entries)
+        except PeerFault:
+            return None
+    return _read(round_.noted.entries) if round_.noted is not None else None
+
+
+def _read(entries: Iterable[bytes]) -> Answers:
+    found: dict[str, set[str]] = defaultdict(set)
+    for entry in entries:
+        if (phase := _ANSWERS.get(entry[1])) is not None:
+            found[phase].add(getattr(parse(entry), "member"))  # noqa: B009 - of four kinds, all with a member
+        elif entry[1] == Refusal.kind:
+            refusal = parse(entry)
+            assert isinstance(refusal, Refusal)
+            found["refused"].add(refusal.member)
+    return {phase: frozenset(members) for phase, members in found.items()}
+
+
+def columns(view: RoundView) -> tuple[str, ...]:
+    """The phases in which somebody answers."""
+    asked = tuple(phase for phase in PHASES[view.mode] if phase not in {"recovered", "done"})
+    return (*asked, "lost") if view.state in {"lost", "abandoned"} else asked
+
+
+def rows(
+    round_: Round, view: RoundView, answers: Answers | None, members: Iterable[str], *, chunks: bool
+) -> list[Row]:
+    """A line for each of these members; `chunks` shows operators how far an upload is that is not whole."""
+    askers = frozenset(getattr(round_.attempt, "decryptors", view.helpers))
+    found = answers or {}
+    return [_row(round_, view, found, askers, member, partly=chunks) for member in members]
+
+
+def _row(
+    round_: Round, view: RoundView, answers: Answers, askers: frozenset[str], member: str, *, partly: bool
+) -> Row:
+    whole = member in view.uploaded
+    chunks = round_.mode.chunks_of(member)
+    marks = {"collecting": "done" if whole else "waiting" if view.state == "collecting" else "absent"}
+    for phase in columns(view)[1:]:
+        marks[phase] = _mark(view, answers, phase, member) if member in askers else "none"
+    stored = chunks if whole else _stored(round_, view, member, chunks) if partly else 0
+    return Row(member, stored, chunks, marks, _fate(view, member, whole=whole))
+
+
+def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
+    if member in answers.get(phase, ()):
+        return "done"
+    if phase == "freezing" and member in answers.get("refused", ()):
+        return "refused"
+    if phase == view.state:
+        return "waiting" if member in view.waiting_for else "done"
+    if phase not in view.phase_seconds and not view.ended and view.state not in {"voiding", "lost"}:
+        order = PHASES[view.mode]
+        if view.state in order and phase in order and order.index(phase) > order.index(view.state):
+            return "later"
+    return "absent" if phase in view.phase_seconds and answers else "none"
+
+
+def _stored(round_: Round, view: RoundView, member: str, chunks: int) -> int:
+    if view.state != "collecting":
+        return 0
+    try:
+        return chunks - len(round_.upload_view(member).missing)
+    except PeerFault:  # nothing is announced yet
+        return 0
+
+
+def _fate(view: RoundView, member: str, *, whole: bool) -> str:
+    if member in view.evicted:
+        return "evicted"
+    if member in view.survivors:
+        return "in the sum" if view.state == "done" else "certified"
+    if view.survivors:
+        return "left out" if whole else "not in time"
+    return ""

@@ -1,0 +1,213 @@
+"""The pages that anybody may read."""
+
+import asyncio
+import time
+from functools import lru_cache
+from pathlib import Path as FilePath
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import HTMLResponse
+from fastapi.staticfiles import StaticFiles
+
+from protocol.causes import Cause
+from protocol.rest import RoundView
+from protocol.trust import TRUST
+from service.access.guards import GuardedRoute
+from service.pages import grid, paths, reading
+from service.pages.problems import advice, cause_named
+from service.pages.rendering import page
+from service.pages.session import SIGNED_IN_OR_NOT, session_of
+from service.pages.wording import PHASES, STATES
+from service.problems import not_found
+from service.rounds import Round
+from service.routes.common import Here, Hex32Path, TheRound
+from service.telemetry.metrics import REFUSALS
+from service.telemetry.readiness import Readiness
+
+router = APIRouter(
+    include_in_schema=False,
+    default_response_class=HTMLResponse,
+    route_class=GuardedRoute,
+    dependencies=SIGNED_IN_OR_NOT,
+)
+PAGE_ROUNDS, PAGE_MEMBERS = 50, 100
+STARTED_S = time.time()
+static = StaticFiles(directory=FilePath(__file__).parent / "static")
+
+Number = Annotated[int, Query(ge=1, le=1 << 32)]
+
+
+@router.get(paths.ROUNDS)
+async def rounds(
+    request: Request,
+    here: Here,
+    federation: str = "",
+    state: str = "",
+    number: Annotated[Number, Query(alias="page")] = 1,
+) -> HTMLResponse:
+    """All rounds, those that run first."""
+    chosen = reading.Filter(federation, state)
+    views = reading.listed(here, chosen)
+    first = (number - 1) * PAGE_ROUNDS
+    return page(
+        request,
+        "rounds.html",
+        {
+            "views": views[first : first + PAGE_ROUNDS],
+            "total": len(views),
+            "any": bool(here.rounds),
+            "running": sum(not view.ended for view in views),
+            "chosen": chosen,
+            "states": reading.states(),
+            "federations": await reading.federation_ids(here),
+            "number": number,
+            "pages": -(-len(views) // PAGE_ROUNDS),
+        },
+    )
+
+
+@router.get(paths.ROUND)
+async def one_round(
+    request: Request, here: Here, found: TheRound, number: Annotated[Number, Query(alias="page")] = 1
+) -> HTMLResponse:
+    """One round: who has done what, whom it waits for, and until when."""
+    view, first = found.view(), (number - 1) * PAGE_MEMBERS
+    members = sorted(view.members, key=lambda member: (member not in view.waiting_for, member))
+    newest = await here.federations.roster(view.federation)
+    return page(
+        request,
+        "round.html",
+        {
+            "view": view,
+            "words": STATES[view.state],
+            "phases": PHASES[view.mode],
+            "columns": grid.columns(view),
+            "rows": grid.rows(
+                found,
+                view,
+                await answers(found),
+                members[first : first + PAGE_MEMBERS],
+                chunks=session_of(request) is not None,
+            ),
+            "number": number,
+            "pages": -(-len(members) // PAGE_MEMBERS),
+            "spare": spare(found, view),
+            "refused": request.app.state.refused.of(found.id),
+            "advice": advice(),
+            "gone": sorted(set(view.members) - {entry.member for entry in newest.members}),
+            "roster_version": newest.version_number,
+            "indicator": indicator_round(view),
+        },
+    )
+
+
+CRITERIA = {
+    "gcv": "GCV",
+    "folds": "cross-validation",
+    "leave-one-out": "leave-one-out",
+    "given": "as asked for",
+    "": "no new head",
+}
+"""What chose λ, or found the head, in a word."""
+
+
+@router.get(paths.RESULT)
+async def result(request: Request, found: TheRound) -> HTMLResponse:
+    """What the coordinator signed about a finished round, and how to check it."""
+    record = found.result()
+    curve = list(zip(record.solution.grid, record.solution.errors, strict=True))
+    return page(
+        request,
+        "result.html",
+        {
+            "view": found.view(),
+            "record": record,
+            "curve": curve,
+            "criterion": CRITERIA.get(record.solution.chosen_by, record.solution.chosen_by),
+            "trust": TRUST[record.mode],
+            "evictions": bool(record.evicted),
+            "indicator": indicator_round(found.view()),
+        },
+    )
+
+
+@router.get(paths.MEMBERS)
+async def members(request: Request, here: Here) -> HTMLResponse:
+    """The federations, and who is in them."""
+    names = await reading.federation_ids(here)
+    found = [await reading.federation(here, name) for name in names]
+    return page(request, "members.html", {"federations": found})
+
+
+@router.get(paths.FEDERATION)
+async def federation(request: Request, federation: Hex32Path, here: Here) -> HTMLResponse:
+    """One federation's members and cohorts."""
+    return page(request, "federation.html", {"federation": await reading.federation(here, federation)})
+
+
+@router.get(paths.HEALTH)
+async def health(request: Request, here: Here) -> HTMLResponse:
+    """What /readyz and /metrics say, for people."""
+    readiness: Readiness = request.app.state.readiness
+    views = [round_.view() for round_ in here.rounds.values()]
+    counted = {name: sum(view.state == name for view in views) for name in STATES}
+    refusals = {cause: int(REFUSALS.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001
+    return page(
+        request,
+        "health.html",
+        {
+            "missing": await readiness.missing(),
+            "checks": readiness.names,
+            "counted": {name: count for name, count in counted.items() if count},
+            "refusals": sorted(
+                ((cause, count) for cause, count in refusals.items() if count), key=lambda pair: -pair[1]
+            ),
+            "key": here.key.public.hex(),
+            "up_s": time.time() - STARTED_S,
+        },
+    )
+
+
+@router.get(paths.PROBLEM)
+async def problem(request: Request, cause: str) -> HTMLResponse:
+    """What a cause means, and what to do about it."""
+    found = cause_named(cause)
+    if found is None:
+        raise not_found("cause; all of them are listed under /problems")
+    return page(request, "problem.html", {"cause": found, "advice": advice()[found.value]})
+
+
+@router.get(paths.PROBLEMS)
+async def problems(request: Request) -> HTMLResponse:
+    """Every cause."""
+    return page(request, "problems.html", {"causes": list(Cause), "advice": advice()})
+
+
+async def answers(found: Round) -> grid.Answers | None:
+    """Who answered what; an ended round's are read once."""
+    if found.final is not None:
+        return await asyncio.to_thread(_kept_answers, found)
+    return await asyncio.to_thread(grid.answers_of, found)
+
+
+@lru_cache(maxsize=64)
+def _kept_answers(found: Round) -> grid.Answers | None:
+    return grid.answers_of(found)
+
+
+def spare(found: Round, view: RoundView) -> tuple[int, str] | None:
+    """How many more may vanish before there can be no sum, and of whom; None where that question is over."""
+    if view.state == "collecting":
+        return len(view.members) - view.survivors_min, "members"
+    if view.state == "checking":
+        return len(view.uploaded) - view.survivors_min, "uploads"
+    if view.state in {"freezing", "revealing"}:
+        return len(getattr(found.attempt, "decryptors", view.helpers)) - view.threshold, "decryptors"
+    return None
+
+
+def indicator_round(view: RoundView) -> str | None:
+    """The round that decided what is withheld."""
+    named = view.terms.indicator if view.terms is not None else None
+    return named[:16] if named else None

@@ -1,0 +1,92 @@
+"""What each state of a round means, in words for whoever looks at it, and what somebody has to do next."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Tone = Literal["live", "good", "quiet", "bad"]
+
+
+@dataclass(frozen=True)
+class Words:
+    """One state.
+
+    Attributes:
+        title: its name to people.
+        tone: how it is coloured; the title says it without.
+        meaning: what goes on, or went on.
+        following: what somebody has to do; empty where nobody has.
+    """
+
+    title: str
+    tone: Tone
+    meaning: str
+    following: str = ""
+
+
+STATES: dict[str, Words] = {
+    "collecting": Words(
+        "collecting uploads",
+        "live",
+        "Members mask their statistics and upload them. It goes on when all are in, or when the time is up with enough of them.",
+    ),
+    "checking": Words(
+        "checking boxes",
+        "live",
+        "Decryptors open the share boxes that were dealt to them and sign receipts. Whoever dealt falsely is left out before anybody "
+        "signs a set.",
+    ),
+    "freezing": Words(
+        "freezing the set",
+        "live",
+        "Decryptors sign, once, which members the sum is over. No second set can be signed after that.",
+    ),
+    "revealing": Words(
+        "revealing",
+        "live",
+        "The set is certified. Decryptors reveal shares of its masks' seeds, which open the sum and nothing else.",
+    ),
+    "summing": Words(
+        "summing masks", "live", "Mask helpers return the sums of the masks over the certified set."
+    ),
+    "recovered": Words(
+        "solving",
+        "live",
+        "The masks' seeds are rebuilt. The coordinator takes the masks off the sum and solves for the head.",
+    ),
+    "done": Words("done", "good", "The sum is checked, the head is solved, and the record is signed."),
+    "failed": Words(
+        "failed",
+        "bad",
+        "The survivors are certified and count as opened, but there is no result.",
+        "Open the next round over the same set.",
+    ),
+    "voiding": Words(
+        "ending VOID",
+        "live",
+        "There will be no sum. Decryptors sign VOID, which proves that none was opened and makes a new attempt safe.",
+    ),
+    "voided": Words(
+        "VOID",
+        "quiet",
+        "The attempt ended without a sum. Nothing was opened, nor can it be: a threshold of decryptors has signed so.",
+        "Open the next attempt.",
+    ),
+    "lost": Words(
+        "lost",
+        "bad",
+        "Neither a certificate nor VOID can be had, because too few decryptors answer. What each of them signed is collected.",
+        "Decryptors run their command again and report; then the admin signs over the reports: veilsum round lost.",
+    ),
+    "abandoned": Words(
+        "closed by the admin",
+        "quiet",
+        "The attempt was lost, and the admin closed it. What was reported counts as opened.",
+        "Open the next round.",
+    ),
+}
+
+PHASES: dict[str, tuple[str, ...]] = {
+    "members": ("collecting", "checking", "freezing", "revealing", "recovered", "done"),
+    "helpers": ("collecting", "checking", "freezing", "summing", "recovered", "done"),
+}
+"""The way to a result, by mode."""

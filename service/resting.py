@@ -1,0 +1,67 @@
+"""From an operator's request to a layout: what an earlier round told comes in as material (protocol §4.8)."""
+
+import hashlib
+
+import numpy as np
+from safetensors.numpy import load, save
+
+from calibration import CalibrationError, Layout
+from calibration.questions import MATERIAL, RESTS_ON, Earlier, Wish, ask
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.rest import RoundRequest
+from service.asked import SUMS, WEIGHTS, asked_question, head_in, summed_of
+from service.rounds import Round
+from service.storage.blobs import Blobs
+
+
+def layout_of(request: RoundRequest, before: Round | None, federation: str, blobs: Blobs) -> Layout:
+    """The layout that a request comes to; its material is stored under the digest that the layout holds.
+
+    Args:
+        request: of the round.
+        before: the round that it rests on, if it names one.
+        federation: whose round it is.
+        blobs: where material goes, and sums come from.
+
+    Raises:
+        PeerFault: terms-refused, where the question is none, or takes other parameters or another round before; wrong-phase where
+            that round is not done.
+    """
+    assert request.dim is not None
+    try:
+        wish = Wish(request.dim, request.classes, request.parameters, noisy=request.noise is not None)
+        earlier = None if before is None else _earlier(before, request, federation, blobs)
+        asked = ask(request.question, wish, earlier)
+        layout = asked.layout.having(**{RESTS_ON: before.attempt.context.hex() if before else None})
+    except CalibrationError as error:
+        raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
+    if not asked.material:
+        return layout
+    content = save({name: np.ascontiguousarray(array) for name, array in sorted(asked.material.items())})
+    digest = hashlib.sha256(content).hexdigest()
+    blobs.put(f"materials/{digest}", content)
+    return layout.having(**{MATERIAL: digest})
+
+
+def _earlier(before: Round, request: RoundRequest, federation: str, blobs: Blobs) -> Earlier:
+    """What a finished round can tell the next one."""
+    record, terms = before.result(), before.attempt.opening.terms
+    if record.federation != federation or record.extractor != request.extractor:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"round {before.id} is of another federation or extractor: nothing can rest on it",
+        )
+    if record.noise != "none":
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"round {before.id} is noisy: no question of this release rests on a noisy sum",
+        )
+    asked = asked_question(before.attempt, blobs)
+    summed = summed_of(before.attempt, len(record.survivors) - len(record.evicted))
+    gathering = asked.gathering(summed.lattice)
+    gathering.take(0, load(before.document(SUMS))["sum"])
+    head = None
+    if record.weights_sha256 is not None:
+        head = head_in(before.document(WEIGHTS)).head
+    return Earlier(terms.statistic, asked.gathered(gathering, summed), head)

@@ -1,0 +1,39 @@
+"""Whether the process lives and can work, and its metrics."""
+
+from fastapi import APIRouter, Request, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from protocol import rest
+from protocol.causes import Cause
+from service.access.guards import GuardedRoute
+from service.problems import declared
+from service.routes.common import ANYBODY, Here
+from service.telemetry import metrics
+from service.telemetry.readiness import Readiness
+
+router = APIRouter(tags=["health"], route_class=GuardedRoute)
+
+
+@router.get(rest.HEALTH, dependencies=ANYBODY.dependencies, responses=declared())
+async def health() -> dict[str, str]:
+    """Whether the process answers."""
+    return {"status": "ok"}
+
+
+@router.get(rest.READY, dependencies=ANYBODY.dependencies, responses=declared(Cause.UNAVAILABLE))
+async def ready(request: Request) -> dict[str, str | list[str]]:
+    """Whether it can work: what was looked at; 503 with every reason where it can't."""
+    readiness: Readiness = request.app.state.readiness
+    return {"status": "ready", "checks": list(await readiness.check())}
+
+
+@router.get(
+    rest.METRICS,
+    dependencies=ANYBODY.dependencies,
+    response_class=Response,
+    responses={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}, **declared()},
+)
+async def exposition(here: Here) -> Response:
+    """This process's metrics."""
+    metrics.count_rounds(round_.view().state for round_ in here.rounds.values())
+    return Response(generate_latest(metrics.REGISTRY), media_type=CONTENT_TYPE_LATEST)

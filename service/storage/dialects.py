@@ -1,0 +1,207 @@
+"""SQLite and PostgreSQL: all that differs between them stands here."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, ClassVar
+
+import asyncpg
+from sqlalchemy import ColumnElement, Float, Table, event, literal_column, make_url
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+
+from protocol.errors import Misuse
+from service.storage.database import Database
+
+PRAGMAS = {
+    "journal_mode": "wal",
+    "synchronous": "FULL",
+    "foreign_keys": "ON",
+    "busy_timeout": "10000",
+    # An ended round's events hold shares: zeroed where they stood, not only unlinked. The rows are few.
+    "secure_delete": "ON",
+}
+CONNECTIONS = 16
+"""Of one replica to PostgreSQL, at the most."""
+CHANNEL = "veilsum"
+PATIENCE_S = 10
+"""How long a replica waits for a connection, or `forget` for others' transactions."""
+
+
+class Sqlite(Database):
+    """One SQLite file (WAL, synchronous=FULL); one process, one writer at a time."""
+
+    shared: ClassVar[bool] = False
+
+    def __init__(self, path: Path) -> None:
+        # Its owner's alone, whatever the folder's mode; SQLite gives its journals the same.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        path.chmod(0o600)
+        # An error's text goes to the log: without the parameters, which are messages and shares.
+        self._engine = create_async_engine(f"sqlite+aiosqlite:///{path}", hide_parameters=True)
+        event.listen(self._engine.sync_engine, "connect", _configure)
+        self._writer = asyncio.Lock()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        """Writers queue here and not in SQLite, which would have them poll; what one reads before it writes holds."""
+        async with self._writer, self._engine.begin() as connection:
+            yield connection
+
+    async def alone(self, connection: AsyncConnection, what: str) -> None:
+        """Every writer is; this only begins the transaction, which Python's driver would put off until a row changes."""
+        del what
+        await connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+    async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+        """By ON CONFLICT DO NOTHING."""
+        done = await connection.execute(sqlite.insert(table).values(row).on_conflict_do_nothing())
+        return bool(done.rowcount)
+
+    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
+        """By ON CONFLICT DO UPDATE."""
+        statement = sqlite.insert(table).values(row)
+        await connection.execute(statement.on_conflict_do_update(table.primary_key.columns, set_=row))
+
+    async def announce(self, connection: AsyncConnection, topic: str) -> None:
+        """There is nobody else."""
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        """There is nobody else."""
+        del heard
+        await asyncio.Event().wait()
+
+    @property
+    def clock(self) -> ColumnElement[float]:
+        """By Julian days."""
+        return literal_column("(julianday('now') - 2440587.5) * 86400.0", Float)
+
+    async def forget(self) -> None:
+        """Empty the write-ahead log, which still holds the rows that were deleted."""
+        async with self._writer, self._engine.connect() as connection:
+            busy, *_ = (await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")).one()
+        if busy:
+            raise OSError("the write-ahead log is in use")
+
+
+def _configure(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    for name, value in PRAGMAS.items():
+        cursor.execute(f"PRAGMA {name}={value}")
+    cursor.close()
+
+
+class Postgres(Database):
+    """A PostgreSQL database, for any number of replicas.
+
+    Args:
+        url: `postgresql://user:password@host:port/database`.
+
+    Raises:
+        Misuse: another kind of URL.
+    """
+
+    shared: ClassVar[bool] = True
+
+    def __init__(self, url: str) -> None:
+        self._engine = create_async_engine(
+            postgres_url(url),
+            hide_parameters=True,
+            pool_size=CONNECTIONS,
+            max_overflow=0,
+            pool_timeout=PATIENCE_S,
+            pool_pre_ping=True,  # the server may have been restarted
+            connect_args={
+                "timeout": PATIENCE_S,
+                # Whatever the server's default: what is committed is on its disk.
+                "server_settings": {"application_name": "veilsum", "synchronous_commit": "on"},
+            },
+        )
+
+    async def start(self) -> None:
+        """As every database, and refuse a server that would acknowledge what it may lose."""
+        async with self.reading() as connection:
+            if (await connection.exec_driver_sql("SHOW fsync")).scalar_one() != "on":
+                raise Misuse(
+                    "the PostgreSQL server runs with fsync = off and may lose what it acknowledged: turn it on"
+                )
+        await super().start()
+
+    @asynccontextmanager
+    async def _transaction(self) -> AsyncIterator[AsyncConnection]:
+        """READ COMMITTED: who relies on what it read says so by a condition, a key or a row lock."""
+        async with self._engine.begin() as connection:
+            yield connection
+
+    async def alone(self, connection: AsyncConnection, what: str) -> None:
+        """By an advisory lock."""
+        await connection.exec_driver_sql(
+            "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"veilsum {what}",)
+        )
+
+    async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
+        """By ON CONFLICT DO NOTHING: it waits for a transaction that is to commit or not commit the same key."""
+        done = await connection.execute(postgresql.insert(table).values(row).on_conflict_do_nothing())
+        return bool(done.rowcount)
+
+    async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
+        """By ON CONFLICT DO UPDATE."""
+        statement = postgresql.insert(table).values(row)
+        await connection.execute(statement.on_conflict_do_update(index_elements=table.primary_key, set_=row))
+
+    async def announce(self, connection: AsyncConnection, topic: str) -> None:
+        """By NOTIFY."""
+        await connection.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, topic))
+
+    async def listen(self, heard: Callable[[str], None]) -> None:
+        """By LISTEN, on a connection of its own."""
+        lost = asyncio.Event()
+        async with self._engine.connect() as connection:
+            driver: Any = (await connection.get_raw_connection()).driver_connection
+            driver.add_termination_listener(lambda _: lost.set())
+            await driver.add_listener(CHANNEL, lambda _connection, _pid, _channel, topic: heard(topic))
+            try:
+                while not lost.is_set():
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(PATIENCE_S):
+                            await lost.wait()
+                    await driver.execute("SELECT 1")  # a connection may be gone without a word
+            except (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+                raise OSError("the connection to the database is lost") from error
+            finally:
+                await connection.invalidate()
+        raise OSError("the connection to the database is lost")
+
+    @property
+    def clock(self) -> ColumnElement[float]:
+        """By its clock, and not the transaction's beginning."""
+        return literal_column("extract(epoch from clock_timestamp())::float8", Float)
+
+    async def forget(self) -> None:
+        """Write the events anew without the deleted ones; the old file, with shares in it, is unlinked.
+
+        The server's write-ahead log keeps its copy until it is recycled, and so does whatever was archived of it.
+        """
+        async with self._engine.connect() as connection:
+            await connection.execution_options(isolation_level="AUTOCOMMIT")
+            await connection.exec_driver_sql(f"SET lock_timeout = '{PATIENCE_S}s'")
+            try:
+                await connection.exec_driver_sql("VACUUM FULL events")
+            except DBAPIError as error:
+                raise OSError("the events are in use") from error
+            finally:
+                await connection.exec_driver_sql("RESET lock_timeout")
+
+
+def postgres_url(url: str) -> Any:
+    """For SQLAlchemy, with asyncpg as the driver; Misuse where it is no PostgreSQL's."""
+    try:
+        parsed = make_url(url)
+    except ArgumentError:
+        parsed = None
+    if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
+        raise Misuse("VEILSUM_DATABASE_URL is to be postgresql://user:password@host:port/database")
+    return parsed.set(drivername="postgresql+asyncpg")

@@ -1,0 +1,202 @@
+"""A round's sum by ranges of chunks: each is added up as uploads come in, kept, and unmasked once the set is certified.
+
+What is kept of a range is a blob with the masked sum so far, and a row that names it and whose chunks are in it. Whoever adds more writes
+another blob, and then the row, on the condition that it still is the one that was read: so any process can go on where another
+stopped, and one that comes late changes nothing. Memory is one range and one chunk, whatever the number of members.
+"""
+
+import asyncio
+import json
+import secrets
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import select, update
+
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from protocol.packing import PackingError, add_packed
+from protocol.ring import Words
+from service.modes import AnyAttempt, Reader, Summands
+from service.storage.blobs import Blobs
+from service.storage.database import Database
+from service.storage.tables import rounds, sums
+
+Pieces = Iterator[tuple[int, npt.NDArray[np.int64]]]
+T = TypeVar("T", bound=np.generic)
+RANGE_ELEMENTS = 1 << 18
+"""Of one range, unless one chunk alone is longer."""
+BATCH = 16
+"""Uploads that are waited for before a range is read and written for them."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The row of a range.
+
+    Attributes:
+        blob: its last part of a name; empty where nothing is kept yet.
+        members: whose chunks are in it.
+        done: it is the range of the sum itself, unmasked.
+    """
+
+    blob: str = ""
+    members: tuple[str, ...] = ()
+    done: bool = False
+
+
+class Summing:
+    """One round's.
+
+    Args:
+        read: a stored chunk, by its owner and index.
+
+    Attributes:
+        unmasked: ranges of the sum that are known to be done.
+    """
+
+    def __init__(
+        self, database: Database, blobs: Blobs, round_id: str, attempt: AnyAttempt, read: Reader
+    ) -> None:
+        self._database, self._blobs, self._round, self._read = database, blobs, round_id, read
+        self._attempt = attempt
+        self._chunks_each = max(1, RANGE_ELEMENTS // attempt.opening.terms.chunk_elements)
+        self.parts = range(-(-attempt.chunks // self._chunks_each))
+        self.unmasked: set[int] = set()
+        self._added: dict[int, int] = {}
+
+    def missing(self, uploads: int) -> int:
+        """How many more whole uploads make it worth to add them, as far as is known here."""
+        return min(self._added.get(part, 0) for part in self.parts) + BATCH - uploads
+
+    async def add(self, part: int, uploaded: Sequence[str]) -> None:
+        """Add the chunks of those whose upload is whole and that are not in yet."""
+        kept = await self._kept(part)
+        new = sorted(set(uploaded) - set(kept.members))
+        if kept.done or len(new) < BATCH:
+            return
+        total = await asyncio.to_thread(self._masked, part, kept, (*kept.members, *new))
+        await self._replace(part, kept, Kept(members=(*kept.members, *new)), total)
+
+    async def unmask(self, part: int, summands: Summands) -> None:
+        """Make the range that of the sum: exactly the certified members, without their masks.
+
+        Raises:
+            PeerFault: chunk-mismatch, where a stored chunk is not packed as it should be, or not what was announced.
+        """
+        kept = await self._kept(part)
+        if not kept.done:
+            total = await asyncio.to_thread(self._unmasked, part, kept, summands)
+            await self._replace(part, kept, Kept(members=summands.members, done=True), total)
+
+    async def pieces(self) -> Pieces | None:
+        """The sum, range by range from storage, each with the place of its first element; None while ranges are missing."""
+        ranges = [await self._kept(part) for part in self.parts]
+        return self._read_ranges(ranges) if all(kept.done for kept in ranges) else None
+
+    def forget(self) -> None:
+        """Remove every range, of a round that has ended."""
+        self._blobs.delete(f"sums/{self._round}")
+
+    # Arithmetic
+
+    def _masked(self, part: int, kept: Kept, members: Iterable[str]) -> Words:
+        """The range's masked sum over `members`, from the one that is kept."""
+        ring, wanted, had = self._attempt.ring, set(members), set(kept.members)
+        total = np.zeros(self._elements(part), ring.dtype)
+        if kept.blob:
+            total += np.frombuffer(self._blobs.get(self._name(kept.blob)), ring.dtype.newbyteorder("<"))
+        self._add(part, total, wanted - had)
+        np.negative(total, out=total)
+        self._add(part, total, had - wanted)  # taken off: the certificate leaves them out
+        np.negative(total, out=total)
+        return total
+
+    def _add(self, part: int, total: Words, members: Collection[str]) -> None:
+        for member in sorted(members):
+            for index, words in self._pieces(part, total):
+                try:
+                    add_packed(words, self._read(member, index), self._attempt.ring.bits)
+                except PackingError as error:
+                    raise PeerFault(
+                        Cause.CHUNK_MISMATCH, f"{member}'s chunk {index}: {error}", [member]
+                    ) from error
+
+    def _unmasked(self, part: int, kept: Kept, summands: Summands) -> npt.NDArray[np.int64]:
+        masked = self._masked(part, kept, summands.members)
+        total = np.empty(masked.size, np.int64)
+        ranges = zip(self._pieces(part, masked), self._pieces(part, total), strict=True)
+        for (index, words), (_, lifted) in ranges:
+            lifted[:] = summands.unmask(index, words, self._read)
+        return total
+
+    def _read_ranges(self, ranges: Sequence[Kept]) -> Pieces:
+        start = 0
+        for kept in ranges:
+            words = np.frombuffer(self._blobs.get(self._name(kept.blob)), "<i8")
+            yield start, words
+            start += words.size
+
+    def _elements(self, part: int) -> int:
+        return sum(self._attempt.chunk_elements(index) for index in self._chunks(part))
+
+    def _chunks(self, part: int) -> range:
+        return range(part * self._chunks_each, min((part + 1) * self._chunks_each, self._attempt.chunks))
+
+    def _pieces(self, part: int, total: npt.NDArray[T]) -> Iterable[tuple[int, npt.NDArray[T]]]:
+        """Views of a range's chunks, each with its index."""
+        start = 0
+        for index in self._chunks(part):
+            elements = self._attempt.chunk_elements(index)
+            yield index, total[start : start + elements]
+            start += elements
+
+    # Storage
+
+    def _name(self, blob: str) -> str:
+        return f"sums/{self._round}/{blob}"
+
+    async def _kept(self, part: int) -> Kept:
+        query = select(sums).where(sums.c.round == self._round, sums.c.part == part)
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        return self._note(part, Kept(row.blob, tuple(json.loads(row.members)), row.done) if row else Kept())
+
+    def _note(self, part: int, kept: Kept) -> Kept:
+        self._added[part] = len(kept.members)
+        if kept.done:
+            self.unmasked.add(part)
+        return kept
+
+    async def _replace(self, part: int, before: Kept, after: Kept, total: npt.NDArray[np.generic]) -> None:
+        """Keep the next blob of a range in place of the one that was read; not where somebody else has, or the round has ended."""
+        after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
+        little = total.astype(total.dtype.newbyteorder("<"), copy=False)
+        await asyncio.to_thread(self._blobs.put, self._name(after.blob), little.tobytes())
+        replaced = await self._exchange(part, before, after)
+        if obsolete := before.blob if replaced else after.blob:
+            await asyncio.to_thread(self._blobs.delete, self._name(obsolete))
+        if replaced:
+            self._note(part, after)
+
+    async def _exchange(self, part: int, before: Kept, after: Kept) -> bool:
+        values = {"blob": after.blob, "members": json.dumps(after.members), "done": after.done}
+        async with self._database.transaction() as connection:
+            live = (
+                select(rounds.c.final.is_(None)).where(rounds.c.id == self._round).with_for_update(read=True)
+            )
+            if not (await connection.execute(live)).scalar_one():
+                return False
+            if not before.blob:
+                return await self._database.add(
+                    connection, sums, {"round": self._round, "part": part, **values}
+                )
+            changed = await connection.execute(
+                update(sums)
+                .where(sums.c.round == self._round, sums.c.part == part, sums.c.blob == before.blob)
+                .values(values)
+            )
+            return bool(changed.rowcount)

@@ -1,0 +1,90 @@
+"""Every metric of the coordinator, by name; docs/operations.md says what to make of each.
+
+They are this process's: with replicas, each has its own, and a query adds them up. Labels come from closed lists, so that
+nobody outside can make new ones.
+"""
+
+import asyncio
+import collections
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal, get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from protocol.causes import Cause
+from protocol.rest import RoundView
+
+REGISTRY = CollectorRegistry()
+STATES: tuple[str, ...] = get_args(RoundView.model_fields["state"].annotation)
+Operation = Literal["transaction", "put", "get", "delete"]
+
+REFUSALS = Counter("veilsum_refusals_total", "Requests refused, by cause.", ["cause"], registry=REGISTRY)
+REQUESTS = Histogram(
+    "veilsum_request_seconds",
+    "Seconds until a request was answered, by route template; long polls wait on purpose.",
+    ["method", "route", "status"],
+    buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+    registry=REGISTRY,
+)
+ROUNDS = Gauge(
+    "veilsum_rounds", "Rounds that this coordinator keeps, by state.", ["state"], registry=REGISTRY
+)
+ROUNDS_ENDED = Counter(
+    "veilsum_rounds_ended_total", "Rounds that ended, by state.", ["state"], registry=REGISTRY
+)
+UPLOAD_BYTES = Counter("veilsum_upload_bytes_total", "Bytes of chunks that were stored.", registry=REGISTRY)
+CHORE_FAILURES = Counter(
+    "veilsum_chore_failures_total",
+    "Work of the coordinator's own that failed and is tried again.",
+    registry=REGISTRY,
+)
+LOOP_LAG = Histogram(
+    "veilsum_event_loop_lag_seconds",
+    "How late a timer of one second rings: what every request waits for beside its own work.",
+    buckets=(0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
+    registry=REGISTRY,
+)
+STORAGE = Histogram(
+    "veilsum_storage_seconds",
+    "Seconds that the database took for a transaction, and storage to put, get or delete a blob.",
+    ["operation"],
+    registry=REGISTRY,
+)
+READY = Gauge(
+    "veilsum_ready", "1 if the last look found everything that /readyz asks for.", registry=REGISTRY
+)
+
+# What has not happened yet is 0 and not absent, so that a rate over it is one.
+for _cause in Cause:
+    REFUSALS.labels(_cause.value)
+for _state in STATES:
+    ROUNDS.labels(_state)
+    ROUNDS_ENDED.labels(_state)
+for _operation in get_args(Operation):
+    STORAGE.labels(_operation)
+
+_LAG_EVERY_S = 1.0
+
+
+@contextmanager
+def timed(operation: Operation) -> Iterator[None]:
+    """Measure one operation of storage, failed ones too."""
+    with STORAGE.labels(operation).time():
+        yield
+
+
+def count_rounds(states: Iterable[str]) -> None:
+    """Say how many rounds there are in each state."""
+    counts = collections.Counter(states)
+    for state in STATES:
+        ROUNDS.labels(state).set(counts[state])
+
+
+async def watch_loop(every_s: float = _LAG_EVERY_S) -> None:
+    """Measure the event loop's lag until cancelled."""
+    while True:
+        due = time.perf_counter() + every_s
+        await asyncio.sleep(every_s)
+        LOOP_LAG.observe(max(0.0, time.perf_counter() - due))

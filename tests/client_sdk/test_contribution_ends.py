@@ -1,0 +1,271 @@
+"""Attempts that end otherwise than in a result, and members that come late to an end."""
+
+from pathlib import Path
+
+import pytest
+
+from client_sdk.errors import NoResult, PeerFault
+from client_sdk.identity import Identity
+from client_sdk.result import Result
+from client_sdk.session import ready_of
+from protocol.causes import Cause
+from protocol.member import Closed, MemberPhase, Ready
+from protocol.messages import Vote, void_hash
+from tests.client_sdk.federation import Federation
+
+
+def test_an_earlier_round_must_end_before_the_next(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "chunks/0")
+    second = federation.coordinator.open_round(cohort, ridges=(0.2,))
+    with pytest.raises(PeerFault, match=f"finish it by contribute.'{first}'"):
+        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
+
+
+def test_a_voided_attempt_can_be_tried_again(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    for flow in federation.contributions(first).values():
+        federation.run_until(flow, "PUT")
+    federation.coordinator.cancel(first)
+    results = federation.together(federation.contributions(first))
+    for result in results.values():
+        assert isinstance(result, NoResult)
+        assert (result.state, result.cause) == ("voided", Cause.CANCELLED)
+        assert "join the next attempt" in str(result)
+    with pytest.raises(NoResult, match="without a sum"):
+        federation.alone(federation.contributions(first, ["member-1"])["member-1"])
+    second = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(second))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def lose(federation: Federation, cohort: str) -> str:
+    """A round whose members have uploaded, and that nobody can end by certificate any more."""
+    round_id = federation.coordinator.open_round(cohort)
+    for flow in federation.contributions(round_id).values():
+        federation.run_until(flow, "PUT")
+    federation.coordinator.cancel(round_id)
+    federation.coordinator.expire(round_id)
+    assert federation.coordinator.view(round_id).state == "lost"
+    return round_id
+
+
+def test_a_lost_round_is_closed_by_the_admin_and_the_cohort_goes_on(federation: Federation) -> None:
+    cohort = federation.enrol()
+    lost = lose(federation, cohort)
+    results = federation.together(federation.contributions(lost))
+    assert {result.state for result in results.values()} == {"lost"}
+    assert "waits for the admin" in str(results["member-0"])
+    # Everybody has said what it signed; until the admin closes it, no other round is entered.
+    assert federation.coordinator.view(lost).waiting_for == ()
+    with pytest.raises(NoResult, match="waits for the admin"):
+        federation.alone(federation.contributions(lost, ["member-1"])["member-1"])
+    federation.coordinator.abandon(lost, federation.admin)
+    results = federation.together(federation.contributions(lost))
+    assert {result.state for result in results.values()} == {"abandoned"}
+    assert "closed by the admin without a certificate" in str(results["member-0"])
+    following = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(following))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_member_that_missed_a_lost_round_is_told_to_report_and_then_goes_on(federation: Federation) -> None:
+    cohort = federation.enrol()
+    lost = lose(federation, cohort)
+    other = federation.coordinator.open_round(cohort, ridges=(0.2,))
+    with pytest.raises(PeerFault, match=f"round {lost} is still lost: finish it by contribute"):
+        federation.alone(federation.contributions(other, ["member-0"])["member-0"])
+    federation.together(federation.contributions(lost, ["member-1", "member-2"]))
+    federation.coordinator.abandon(lost, federation.admin)
+    # member-0 did not report, and hears of the end when it enters the next round.
+    following = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(following))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_lineage_of_a_lost_round_with_few_reports_is_spent(federation: Federation) -> None:
+    cohort = federation.enrol()
+    lost = lose(federation, cohort)
+    federation.together(federation.contributions(lost, ["member-1"]))
+    federation.coordinator.abandon(lost, federation.admin)
+    following = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(following))
+    assert {result.cause for result in results.values()} == {Cause.LINEAGE_SPENT}
+    results = federation.together(federation.contributions(following, lineage="new"))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_lost_round_is_reported_on_after_its_latest_end(federation: Federation) -> None:
+    lost = lose(federation, federation.enrol())
+    federation.clock.now_s += 2 * 86_400
+    for _ in range(2):
+        with pytest.raises(NoResult) as caught:
+            federation.alone(federation.contributions(lost, ["member-0"])["member-0"])
+        assert caught.value.state == "lost"
+    assert federation.coordinator.view(lost).waiting_for == ("member-1", "member-2")
+
+
+def test_a_member_that_only_saw_the_opening_has_nothing_to_report_after_the_latest_end(
+    federation: Federation,
+) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    steps = federation.steps(federation.member("member-0").contribute(round_id, None, "main"))
+    while next(steps)[0] != "waits":
+        pass
+    steps.close()
+    federation.coordinator.cancel(round_id)
+    federation.coordinator.expire(round_id)
+    federation.clock.now_s += 2 * 86_400
+    with pytest.raises(NoResult) as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.state == "lapsed"
+
+
+def test_a_voided_round_that_was_missed_is_closed_in_the_next(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    for flow in federation.contributions(first).values():
+        federation.run_until(flow, "PUT")
+    federation.coordinator.cancel(first)
+    federation.together(federation.contributions(first, ["member-1", "member-2"]))
+    second = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(second))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_sum_that_broke_a_check_has_no_result(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id)
+    federation.coordinator.rounds[round_id].fault = PeerFault(Cause.SUM_CHECK_FAILED, "trace")
+    results = federation.together(flows)
+    assert {(r.state, r.cause) for r in results.values()} == {("failed", Cause.SUM_CHECK_FAILED)}
+
+
+def test_a_member_that_comes_after_the_uploads_still_helps_to_decrypt(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    flows = federation.contributions(round_id, federation.ids[:4])
+    for flow in flows.values():
+        federation.run_until(flow, "chunks/1")
+    federation.coordinator.expire(round_id)
+    results = federation.together(federation.contributions(round_id), stuck=federation.expiring(round_id))
+    assert {member: result.counted for member, result in results.items()} == {
+        member: member != "member-4" for member in federation.ids
+    }
+    federation.close()
+
+
+def test_a_member_that_never_saw_the_opening_missed_the_round(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    flows = federation.contributions(round_id, federation.ids[:4])
+    for flow in flows.values():
+        federation.run_until(flow, "chunks/1")
+    federation.coordinator.expire(round_id)
+    present = federation.contributions(round_id, federation.ids[:4])
+    results = federation.together(present, stuck=federation.expiring(round_id))
+    assert isinstance(results["member-0"], Result)
+    with pytest.raises(NoResult, match="join the next one"):
+        federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
+    second = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(second, lineage="other"))
+    assert all(isinstance(result, Result) for result in results.values()), results
+    federation.close()
+
+
+def test_keys_are_erased_when_the_latest_end_passes(federation: Federation) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(round_id, ["member-0"])["member-0"], "chunks/1")
+
+    def ready() -> Ready:
+        held = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
+        assert held is not None
+        return ready_of(held.phase)
+
+    keys = [bytes(pair.key) for pair in ready().masks]
+    federation.clock.now_s += 2 * 86_400
+    with pytest.raises(NoResult) as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert (caught.value.cause, caught.value.state) == (Cause.TERMS_EXPIRED, "lapsed")
+    assert ready().sequence == 1
+    stored = b"".join(p.read_bytes() for p in (federation.folder / "member-0").rglob("*") if p.is_file())
+    assert not any(key in stored for key in keys)
+    assert list((federation.folder / "member-0/state/spool").iterdir()) == []
+
+
+def test_a_round_past_its_latest_end_does_not_keep_a_member_from_the_next(federation: Federation) -> None:
+    cohort = federation.enrol()
+    first = federation.coordinator.open_round(cohort)
+    federation.run_until(federation.contributions(first, ["member-0"])["member-0"], "PUT")
+    federation.clock.now_s += 2 * 86_400
+    federation.coordinator.cohorts[cohort].place = (1, 0)
+    second = federation.coordinator.open_round(cohort)
+    # It uploaded to the first, and nobody shows how that ended.
+    with pytest.raises(
+        PeerFault, match=f"took part in round {first} and is not shown how it ended"
+    ) as caught:
+        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
+    assert caught.value.cause is Cause.OUTCOME_MISSING
+    # Voided since, it is; but the second's history was signed before, and omits it.
+    federation.coordinator.cancel(first)
+    for member in federation.ids[1:]:
+        phase = federation.coordinator.rounds[first].phase
+        context = phase.attempt.context
+        vote = Vote.make(
+            Identity.load(federation.folder / member).key,
+            context=context,
+            member=member,
+            outcome=void_hash(context, "cancelled"),
+        )
+        federation.coordinator._move(
+            federation.coordinator.rounds[first], phase.receive(vote, federation.clock.now_s)
+        )
+    with pytest.raises(PeerFault, match="omits an attempt that this member knows") as caught:
+        federation.alone(federation.contributions(second, ["member-0"])["member-0"])
+    assert caught.value.cause is Cause.CHAIN_BROKEN
+
+
+def test_a_certificate_of_an_ended_round_is_taken_after_its_latest_end(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    federation.together(
+        federation.contributions(round_id),
+        stuck=federation.expiring(round_id),
+        vanish={"member-4": "chunks/1"},
+    )
+    federation.clock.now_s += 2 * 86_400
+    result = federation.alone(federation.contributions(round_id, ["member-4"])["member-4"])
+    assert result.counted
+    federation.close()
+
+
+def test_reveals_are_erased_when_the_latest_end_passes(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    running = {m: federation.steps(flow) for m, flow in federation.contributions(round_id).items()}
+    while federation.coordinator.view(round_id).state != "revealing":
+        for steps in running.values():
+            next(steps)
+
+    def held() -> MemberPhase:
+        stored = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
+        assert stored is not None
+        return stored.phase
+
+    while not isinstance(held(), Closed):
+        next(running["member-0"])
+    federation.clock.now_s += 2 * 86_400
+    running["member-0"].close()
+    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
+    next(steps)
+    assert held().outbox()
+    while next(steps)[0] != "waits":
+        pass
+    assert not held().outbox()
+    federation.close()

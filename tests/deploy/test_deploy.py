@@ -1,0 +1,159 @@
+"""What can be held of deployment files without Docker, Helm or Kubernetes: they parse, agree with each other, and give away no right."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "veilsum"
+TEMPLATES = sorted((CHART / "templates").glob("*.yaml"))
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def loaded(path: Path) -> dict[str, Any]:
+    values: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
+    return values
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "docker").iterdir()), ids=lambda path: path.stem)
+def test_images_run_as_nobody_on_a_named_base(path: Path) -> None:
+    lines = [line.split() for line in path.read_text().splitlines() if line and line[0].isalpha()]
+    assert all(":" in words[1] and "latest" not in words[1] for words in lines if words[0] == "FROM")
+    [user] = [words[1] for words in lines if words[0] == "USER"]
+    assert user == "10001:10001"
+    last = max(index for index, words in enumerate(lines) if words[0] == "FROM")
+    assert not [words for words in lines[last:] if words[0] == "COPY" and "--from=build" not in words]
+    assert "--constraint constraints.txt" in path.read_text()
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "compose").glob("*.yml")), ids=lambda path: path.stem)
+def test_compose_services_have_no_rights_and_one_door(path: Path) -> None:
+    file = loaded(path)
+    doors = [name for name, service in file["services"].items() if "ports" in service]
+    assert doors == (["nginx"] if "nginx" in file["services"] else ["coordinator"])
+    for name, service in file["services"].items():
+        if "build" in service or name == "nginx":
+            assert service["read_only"] is True
+            assert service["cap_drop"] == ["ALL"]
+            assert service["security_opt"] == ["no-new-privileges:true"]
+        if "build" in service:
+            assert (path.parent / service["build"]["context"] / service["build"]["dockerfile"]).is_file()
+        assert set(service.get("secrets", ())) <= set(file["secrets"])
+        assert set(service.get("networks", ())) <= set(file.get("networks", ()))
+        assert not re.search(
+            r"(PASSWORD|TOKEN|SECRET|KEY)['\"]?: (?!\S*(_FILE|s3_))", str(service.get("environment", {}))
+        )
+
+
+def test_nginx_knows_the_replicas() -> None:
+    services = loaded(DEPLOY / "compose" / "replicas.yml")["services"]
+    nginx = (DEPLOY / "compose" / "nginx.conf").read_text()
+    assert set(re.findall(r"server (coordinator-\d):8000", nginx)) == {
+        n for n in services if n.startswith("coord")
+    }
+    assert "ssl_verify_client on;" in nginx
+    assert nginx.count("{") == nginx.count("}")
+
+
+def test_the_chart_s_values_follow_their_schema() -> None:
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+    jsonschema.Draft7Validator.check_schema(schema)
+    values = loaded(CHART / "values.yaml")
+    jsonschema.validate(values, schema)
+    for wrong in (
+        {"replicas": 0},
+        {"image": {"repository": "x", "digest": "sha256:1"}},
+        {"blobs": {"url": "file:/x"}},
+        {"x": 1},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(values | wrong, schema)
+
+
+def test_the_chart_uses_every_value_and_no_other() -> None:
+    values, used = loaded(CHART / "values.yaml"), set[str]()
+    for template in TEMPLATES:
+        text = template.read_text()
+        assert text.count("{{") == text.count("}}")
+        opened = len(re.findall(r"{{-? ?(?:if|range|with) ", text))
+        assert opened == len(re.findall(r"{{-? ?end ?-?}}", text)), template.name
+        used |= set(re.findall(r"\.Values\.([A-Za-z.]+)", text))
+    for path in used:
+        here: Any = values
+        for name in path.split("."):
+            assert name in here, path
+            here = here[name]
+    assert {path.split(".")[0] for path in used} == set(values)
+
+
+def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
+    """Every value stands as a word: no rendering, but the YAML around it must hold."""
+    kinds: dict[str, dict[str, Any]] = {}
+    for template in TEMPLATES:
+        lines = [
+            re.sub(r"{{-? ?(toYaml|nindent)[^}]*}}", "{}", line) for line in template.read_text().splitlines()
+        ]
+        kept = [line for line in lines if not re.match(r"\s*{{-? ?(if|else|end|range|with)", line)]
+        plain = "\n".join(re.sub(r"{{[^}]*}}", "word", line).replace('"word', '"word') for line in kept)
+        plain = re.sub(r"image: .*", "image: word", plain)
+        for document in yaml.safe_load_all(plain):
+            kinds[document["kind"]] = document
+    assert set(kinds) == {
+        *("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "HorizontalPodAutoscaler"),
+        "NetworkPolicy",
+    }
+    pod = kinds["Deployment"]["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    selector = kinds["Deployment"]["spec"]["selector"]["matchLabels"]
+    assert kinds["Service"]["spec"]["selector"] == selector
+    for kind, name in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
+        assert kinds[kind]["spec"][name]["matchLabels"] == selector
+
+
+def test_settings_in_files_are_the_coordinator_s() -> None:
+    known = {f"VEILSUM_{name.upper()}" for name in _settings()}
+    texts = [
+        path.read_text("utf-8")
+        for path in DEPLOY.rglob("*")
+        if path.suffix in {".yml", ".yaml", ".Dockerfile", ".service"} and path.parent.name != "grafana"
+    ]
+    named = set(re.findall(r"\bVEILSUM_[A-Z_]+\b", "\n".join(texts)))
+    assert named <= known, named - known
+    secrets = set(re.findall(r"\bveilsum_[a-z_]+\b", "\n".join(texts)))
+    assert {each.upper() for each in secrets} <= known
+
+
+def _settings() -> set[str]:
+    from service.settings import Settings  # noqa: PLC0415 - slow
+
+    return set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_workflows_have_no_rights_but_those_they_name_and_run_what_exists(path: Path) -> None:
+    workflow, makefile = loaded(path), (ROOT / "Makefile").read_text()
+    assert workflow["permissions"] == {"contents": "read"}
+    for job in workflow["jobs"].values():
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            if "uses" in step:
+                assert re.fullmatch(r"[\w.-]+/[\w./-]+@[\w./-]+", step["uses"])
+            if "checkout" in step.get("uses", ""):
+                assert step["with"] == {"persist-credentials": False}
+            for target in re.findall(r"make ([a-z-]+)", step.get("run", "")):
+                assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+            assert "${{ github.event" not in step.get("run", ""), "a title could be a command"

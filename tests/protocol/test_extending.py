@@ -1,0 +1,56 @@
+import pytest
+
+from protocol.causes import Cause
+from protocol.coordinator import Checking, Collecting, Freezing, Revealing
+from protocol.errors import PeerFault
+from protocol.extending import extended
+from protocol.helpers.coordinator import Summing
+from protocol.helpers.simulator import HelperFederation
+from protocol.simulator import Federation
+
+
+def test_a_deadline_moves_later_and_the_same_again_changes_nothing() -> None:
+    assert extended("collecting", 100.0, 160.5, 1000) == 160.5
+    assert extended("collecting", 100.0, 100.0, 1000) == 100.0
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "wanted_s", "cause"),
+    [
+        (None, 200.0, Cause.WRONG_PHASE),
+        (100.0, 99.9, Cause.CONFLICT),
+        (100.0, 1000.0, Cause.TERMS_REFUSED),
+        (100.0, float("inf"), Cause.TERMS_REFUSED),
+    ],
+)
+def test_what_members_were_told_and_signed_stands(
+    deadline_s: float | None, wanted_s: float, cause: Cause
+) -> None:
+    with pytest.raises(PeerFault) as caught:
+        extended("collecting", deadline_s, wanted_s, 1000)
+    assert caught.value.cause is cause
+
+
+@pytest.mark.parametrize("stage", [Collecting, Checking, Freezing, Revealing])
+def test_a_phase_with_more_time_is_the_same_but_for_its_deadline(stage: type) -> None:
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(stage)
+    assert phase.deadline_s is not None
+    later = phase.extend(phase.deadline_s + 60)
+    assert (type(later), later.deadline_s) == (stage, phase.deadline_s + 60)
+    assert later.extend(phase.deadline_s + 60) == later
+    with pytest.raises(PeerFault) as caught:
+        phase.extend(float(phase.attempt.opening.terms.latest_end_s))
+    assert caught.value.cause is Cause.TERMS_REFUSED
+
+
+def test_with_helpers_it_is_alike_and_who_waits_for_nobody_takes_none() -> None:
+    federation = HelperFederation(8)
+    federation.begin(federation.terms(100))
+    federation.collect()
+    phase = federation.run_until(Summing)
+    with pytest.raises(PeerFault) as caught:
+        phase.extend(1e12)
+    wanted = {True: Cause.WRONG_PHASE, False: Cause.TERMS_REFUSED}
+    assert caught.value.cause is wanted[phase.deadline_s is None]

@@ -1,0 +1,285 @@
+import base64
+import hashlib
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from http_message_signatures import (
+    HTTPMessageSigner,
+    HTTPMessageVerifier,
+    HTTPSignatureKeyResolver,
+    InvalidSignature,
+    algorithms,
+)
+
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+from protocol.identity import SigningKey, verify_signature
+from protocol.request_signature import (
+    ADMIN,
+    TAG,
+    RequestSignature,
+    Target,
+    content_digest,
+    digest_of,
+    sign_request,
+    signature_base,
+)
+
+KEY = SigningKey(bytes(range(32)))
+PUT = Target("PUT", "sum.example.org", "/v1/rounds/0/uploads/ann", "")
+GET = Target("GET", "sum.example.org:8443", "/v1/rounds/0/requests/ann", "after=1&wait_s=30")
+NOW = 1_700_000_000
+NONCE = bytes(range(16))
+
+
+def signed(target: Target = PUT, body: bytes = b"body", **changes: Any) -> dict[str, str]:
+    values: dict[str, Any] = {"created_s": NOW, "nonce": NONCE, **changes}
+    return sign_request(KEY, "ann", target, body, **values)
+
+
+def parsed(headers: dict[str, str]) -> RequestSignature:
+    return RequestSignature.parse(headers["signature-input"], headers["signature"])
+
+
+def refused(cause: Cause, match: str, work: Callable[..., object], *arguments: object) -> None:
+    with pytest.raises(PeerFault, match=match) as caught:
+        work(*arguments)
+    assert caught.value.cause is cause
+
+
+def test_the_headers_byte_by_byte() -> None:
+    assert signed(GET, b"") == {
+        "signature-input": (
+            'veilsum=("@method" "@authority" "@path" "@query");created=1700000000;expires=1700000060'
+            ';nonce="AAECAwQFBgcICQoLDA0ODw";keyid="ann";alg="ed25519";tag="veilsum-request-1"'
+        ),
+        "signature": (
+            "veilsum=:" + base64.b64encode(KEY.sign(b'"@method": GET\n'
+            b'"@authority": sum.example.org:8443\n'
+            b'"@path": /v1/rounds/0/requests/ann\n'
+            b'"@query": ?after=1&wait_s=30\n'
+            b'"@signature-params": ("@method" "@authority" "@path" "@query");created=1700000000;expires=1700000060'
+            b';nonce="AAECAwQFBgcICQoLDA0ODw";keyid="ann";alg="ed25519";tag="veilsum-request-1"')).decode() + ":"
+        ),
+    }  # fmt: skip
+    put = signed(PUT, b"")
+    assert put["content-digest"] == "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:"
+    assert '"@query" "content-digest")' in put["signature-input"]
+
+
+def test_the_base_and_the_key_are_the_standard_s() -> None:
+    """RFC 9421, B.1.4 and B.2.6."""
+    seed = base64.urlsafe_b64decode("n4Ni-HpISpVObnQMW0wOhCKROaIKqKtW_2ZYb2p9KcU=")
+    public = base64.urlsafe_b64decode("JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs=")
+    components = {
+        "date": "Tue, 20 Apr 2021 02:07:55 GMT",
+        "@method": "POST",
+        "@path": "/foo",
+        "@authority": "example.com",
+        "content-type": "application/json",
+        "content-length": "18",
+    }
+    parameters = (
+        '("date" "@method" "@path" "@authority" "content-type" "content-length")'
+        ';created=1618884473;keyid="test-key-ed25519"'
+    )
+    value = base64.b64decode(
+        "wqcAqbmYJ2ji2glfAMaRy4gruYYnx2nEFN2HN6jrnDnQCK1u02Gb04v9EDgwUPiu4A0w6vuQv5lIp5WPpBKRCw=="
+    )
+    base = signature_base(components, parameters)
+    assert SigningKey(seed).public == public
+    assert SigningKey(seed).sign(base) == value
+    verify_signature(public, value, base, "test-key-ed25519")
+
+
+@pytest.mark.parametrize(
+    ("body", "digest"),
+    [
+        (b'{"hello": "world"}', "sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:"),
+        (b'{"hello": "world"}\n', "sha-256=:RK/0qy18MlBSVnWgjwz6lZEWjP/lF5HF9bvEF8FabDg=:"),
+    ],
+)
+def test_digests_are_the_standard_s(body: bytes, digest: str) -> None:
+    """RFC 9530, appendices B and D."""
+    assert content_digest(body) == digest
+    assert digest_of(digest) == hashlib.sha256(body).digest()
+    assert digest_of(f"md5=:AAAA:, {digest}") == hashlib.sha256(body).digest()
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "",
+        "sha-256",
+        "sha-256=::",
+        "sha-256=:!!!!:",
+        "sha-512=:AAAA:",
+        "sha-256=AAAA",
+        "sha-256=:AAA:",
+        "sha-256=:é:",
+    ],
+)
+def test_a_digest_header_that_is_none(header: str) -> None:
+    refused(Cause.REQUEST_UNSIGNED, "RFC 9530", digest_of, header)
+
+
+class Resolver(HTTPSignatureKeyResolver):
+    def resolve_public_key(self, key_id: str) -> Ed25519PublicKey:
+        assert key_id == "ann"
+        return Ed25519PublicKey.from_public_bytes(KEY.public)
+
+    def resolve_private_key(self, key_id: str) -> Ed25519PrivateKey:
+        return Ed25519PrivateKey.from_private_bytes(KEY.seed)
+
+
+class Sent:
+    """What the package calls a message."""
+
+    def __init__(self, target: Target, headers: dict[str, str], body: bytes) -> None:
+        query = f"?{target.query}" if target.query else ""
+        self.method, self.url = target.method, f"https://{target.authority}{target.path}{query}"
+        self.headers, self.body = headers, body
+
+
+@pytest.mark.parametrize("target", [PUT, GET])
+def test_another_implementation_takes_our_signatures(target: Target) -> None:
+    now = datetime.now(UTC).timestamp()
+    body = b"body" if target.has_body else b""
+    message = Sent(target, signed(target, body, created_s=now), body)
+    verifier = HTTPMessageVerifier(signature_algorithm=algorithms.ED25519, key_resolver=Resolver())
+    [verified] = verifier.verify(message, max_age=None, body=body if target.has_body else None)
+    assert verified.parameters["tag"] == TAG
+    message.url += "x"
+    with pytest.raises(InvalidSignature):
+        verifier.verify(message, max_age=None, body=body if target.has_body else None)
+
+
+@pytest.mark.parametrize("target", [PUT, GET])
+def test_we_take_another_implementation_s(target: Target) -> None:
+    body = b"body" if target.has_body else b""
+    message = Sent(target, {}, body)
+    covered = ("@query", "@path", "@authority", *(["content-digest"] if target.has_body else []), "@method")
+    created = datetime.fromtimestamp(NOW, UTC)
+    HTTPMessageSigner(signature_algorithm=algorithms.ED25519, key_resolver=Resolver()).sign(
+        message,
+        key_id="ann",
+        created=created,
+        expires=datetime.fromtimestamp(NOW + 60, UTC),
+        nonce="n" * 22,
+        tag=TAG,
+        covered_component_ids=covered,
+        body=body if target.has_body else None,
+    )
+    by_name = {name.lower(): value for name, value in message.headers.items()}
+    signature = parsed(by_name)
+    signature.verify(KEY.public, target, by_name.get("content-digest"))
+    assert (signature.keyid, signature.nonce, signature.created_s) == ("ann", "n" * 22, NOW)
+    assert signature.covered == covered
+
+
+def test_every_bit_of_the_request_is_covered() -> None:
+    headers = signed()
+    signature, digest = parsed(headers), headers["content-digest"]
+    signature.verify(KEY.public, PUT, digest)
+    others = [
+        Target("POST", PUT.authority, PUT.path),
+        Target("PUT", "sum.example.com", PUT.path),
+        Target("PUT", PUT.authority, f"{PUT.path}/"),
+        Target("PUT", PUT.authority, PUT.path, "x"),
+        Target("PUT", PUT.authority, "/é"),
+    ]
+    for other in others:
+        refused(Cause.REQUEST_FORGED, "VEILSUM_PUBLIC_URL", signature.verify, KEY.public, other, digest)
+    refused(Cause.REQUEST_FORGED, "ann's key", signature.verify, KEY.public, PUT, content_digest(b"other"))
+    refused(Cause.REQUEST_FORGED, "ann's key", signature.verify, SigningKey(bytes(32)).public, PUT, digest)
+    refused(Cause.REQUEST_FORGED, "ann's key", signature.verify, bytes(32), PUT, digest)
+    for old, new in (("created=17", "created=16"), ('nonce="AAEC', 'nonce="AAED'), ('"ann"', '"bob"')):
+        changed = headers["signature-input"].replace(old, new)
+        other_signature = RequestSignature.parse(changed, headers["signature"])
+        refused(Cause.REQUEST_FORGED, "has not signed", other_signature.verify, KEY.public, PUT, digest)
+
+
+def test_a_body_goes_with_its_method() -> None:
+    put, get = parsed(signed()), parsed(signed(GET, b""))
+    refused(Cause.REQUEST_UNSIGNED, "cover it", put.verify, KEY.public, GET, None)
+    refused(Cause.REQUEST_UNSIGNED, "cover it", get.verify, KEY.public, PUT, content_digest(b""))
+    refused(Cause.REQUEST_UNSIGNED, "cover it", put.verify, KEY.public, PUT, None)
+
+
+INPUT = signed()["signature-input"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "veilsum",
+        INPUT + ", other=()",
+        INPUT + ";extra=1",
+        INPUT + ';tag="veilsum-request-1"',
+        INPUT.replace(";created=1700000000", ""),
+        INPUT.replace("created=1700000000", 'created="1700000000"'),
+        INPUT.replace("created=1700000000", "created=-1"),
+        INPUT.replace("created=1700000000", "created=17000000000000"),
+        INPUT.replace("created=", "created= "),
+        INPUT.replace("ed25519", "rsa-pss-sha512"),
+        INPUT.replace(TAG, "other"),
+        INPUT.replace('keyid="ann"', 'keyid="Ann"'),
+        INPUT.replace('keyid="ann"', 'keyid=""'),
+        INPUT.replace("AAECAwQFBgcICQoLDA0ODw", "short"),
+        INPUT.replace("AAECAwQFBgcICQoLDA0ODw", "n" * 65),
+        INPUT.replace('"@method" ', ""),
+        INPUT.replace('"@method"', '"@method" "@method"'),
+        INPUT.replace('"@method"', '"@method" "date"'),
+        INPUT.replace('"@method"', '"@method";req'),
+        INPUT.replace("veilsum=(", "veilsum=( "),
+        INPUT.replace("veilsum=(", "VEIL=("),
+        INPUT.replace("veilsum=(", "other=("),
+        INPUT.replace("1700000000", "１７０００００００００"),
+    ],
+)
+def test_the_profile_is_closed(text: str) -> None:
+    assert text != INPUT
+    refused(Cause.REQUEST_UNSIGNED, r"docs/access\.md", RequestSignature.parse, text, signed()["signature"])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "veilsum=:AAAA:", "veilsum=::", "other=:" + "A" * 86 + "==:", "veilsum=:" + "A" * 88 + ":"]
+)
+def test_a_signature_has_64_bytes(text: str) -> None:
+    refused(Cause.REQUEST_UNSIGNED, "one signature", RequestSignature.parse, INPUT, text)
+
+
+def test_a_request_is_for_now() -> None:
+    signature = parsed(signed(lifetime_s=300))
+    for now in (NOW - 60, NOW, NOW + 300, NOW + 360):
+        signature.check_time(now, 60)
+    refused(Cause.CLOCK_SKEW, r"signed in 61 s .*NTP", signature.check_time, NOW - 61, 60)
+    refused(Cause.CLOCK_SKEW, r"signed 361 s ago .*NTP", signature.check_time, NOW + 361, 60)
+    for lifetime in (301, 0, -1):
+        refused(
+            Cause.REQUEST_UNSIGNED,
+            "1 to 300 seconds",
+            parsed(signed(lifetime_s=lifetime)).check_time,
+            NOW,
+            60,
+        )
+
+
+def test_what_cannot_be_signed_is_our_own_mistake() -> None:
+    for target, keyid in ((Target("PUT", "é", "/"), "ann"), (PUT, "Ann")):
+        with pytest.raises(Misuse, match="can't be signed"):
+            sign_request(KEY, keyid, target, b"", created_s=NOW, nonce=NONCE)
+    with pytest.raises(Misuse, match="can't be signed"):
+        sign_request(KEY, ADMIN, PUT, b"", created_s=NOW, nonce=b"short")
+
+
+def test_a_problem_never_quotes_the_signature() -> None:
+    headers = signed()
+    with pytest.raises(PeerFault) as caught:
+        parsed(headers).verify(KEY.public, GET, None)
+    assert headers["signature"] not in json.dumps(caught.value.detail)

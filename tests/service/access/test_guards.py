@@ -1,0 +1,150 @@
+"""Every route, and who may call it: a route that is new is in none of these."""
+
+import pytest
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+
+from protocol import rest
+from protocol.errors import Misuse
+from service.access.guards import AdminOrOperator, Anybody, Guard, GuardedRoute, Member, Operator, guard_of
+from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
+from tests.service.declared import client_of
+from tests.service.driver import TOKEN, Server
+
+MEMBERS = {
+    ("PUT", rest.CARD),
+    ("GET", rest.CARDS),
+    ("GET", rest.REQUEST),
+    ("PUT", rest.UPLOAD),
+    ("GET", rest.UPLOAD),
+    ("PUT", rest.CHUNK),
+    ("POST", rest.ANSWERS),
+    ("GET", rest.DISCLOSURE),
+    ("GET", rest.MATERIAL),
+    ("GET", rest.DOCUMENT),
+    ("PUT", rest.HELPER_CARD),
+}
+ADMINS = {("PUT", rest.ROSTER), ("POST", rest.LOST)}
+OPERATORS = {
+    ("GET", rest.AUDIT),
+    ("POST", rest.TOKENS),
+    ("GET", rest.TOKENS),
+    ("POST", rest.REVOKE),
+    ("POST", rest.COHORTS),
+    ("POST", rest.CLOSE),
+    ("POST", rest.ROUNDS),
+    ("POST", rest.CANCEL),
+    ("POST", rest.EXTEND),
+    ("POST", rest.SCHEDULES),
+    ("POST", rest.UNSCHEDULE),
+    ("GET", rest.SUMS),
+    ("POST", rest.HELPER_ROUNDS),
+    ("POST", rest.COMBINATIONS),
+}
+PUBLIC = {
+    ("GET", path)
+    for path in (
+        rest.COORDINATOR,
+        rest.ROSTER,
+        rest.FEDERATION,
+        rest.LEDGER,
+        rest.BUDGET,
+        rest.COHORT,
+        rest.SCHEDULES,
+        rest.MANIFEST,
+        rest.ROUND,
+        rest.ROUND_EVENTS,
+        rest.OPENING,
+        rest.CLOSING,
+        rest.REPORTS,
+        rest.TRANSCRIPT,
+        rest.RESULT,
+        rest.WEIGHTS,
+        rest.EVICTIONS,
+        rest.COMBINATION,
+        rest.COMBINED_WEIGHTS,
+        rest.HELPERS,
+        rest.HELPER_CLOSING,
+        rest.HEALTH,
+        rest.READY,
+        rest.METRICS,
+    )
+}
+ROUTERS = (
+    audit.router,
+    federations.router,
+    rounds.router,
+    schedules.router,
+    combinations.router,
+    helpers.router,
+    health.router,
+    tokens.router,
+)
+
+
+def called(guard: type[Guard]) -> set[tuple[str, str]]:
+    return {
+        (method, route.path)
+        for router in ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute) and type(guard_of(route)) is guard
+        for method in route.methods or ()
+    }
+
+
+def test_every_route_has_its_callers() -> None:
+    assert called(Member) == MEMBERS
+    assert called(AdminOrOperator) == ADMINS
+    assert called(Operator) == OPERATORS
+    assert called(Anybody) == PUBLIC
+    everything = {
+        (m, r.path)
+        for router in ROUTERS
+        for r in router.routes
+        if isinstance(r, APIRoute)
+        for m in r.methods or ()
+    }
+    assert everything == MEMBERS | ADMINS | OPERATORS | PUBLIC
+
+
+async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
+    """As it is served: nobody in particular, and the operator with its token on members' paths."""
+    ids = {
+        name: ("0" * 64 if name in {"federation", "cohort", "context"} else "0" * 16)
+        for name in ("federation", "cohort", "context", "round_id", "combination", "schedule")
+    } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "folds"}
+    async with server.anonymous() as nobody:
+        for method, path in MEMBERS | ADMINS | OPERATORS:
+            answer = await nobody.request(method, path.format(**ids))
+            assert answer.status_code == 401, (method, path)
+            assert answer.headers["www-authenticate"] == (
+                "Signature" if (method, path) in MEMBERS else "Bearer"
+            )
+        for method, path in PUBLIC:
+            answer = await nobody.request(method, path.format(**ids))
+            assert answer.status_code in {200, 404, 503}, (method, path)
+    async with client_of(server.app, {"authorization": f"Bearer {TOKEN}"}) as operator:
+        for method, path in MEMBERS:
+            assert (await operator.request(method, path.format(**ids))).status_code == 401
+
+
+async def test_the_document_says_who_may_call(server: Server) -> None:
+    needs = {
+        (method.upper(), path): {scheme for need in operation.get("security", ()) for scheme in need}
+        for path, item in server.app.openapi()["paths"].items()
+        for method, operation in item.items()
+    }
+    assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS
+    assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
+    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS
+    assert {key for key, need in needs.items() if not need} == PUBLIC
+
+
+def test_a_route_that_does_not_say_is_none() -> None:
+    router = APIRouter(route_class=GuardedRoute)
+
+    def nothing() -> None:
+        pass
+
+    with pytest.raises(Misuse, match="does not say who may call it"):
+        router.get("/x")(nothing)

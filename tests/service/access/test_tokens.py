@@ -1,0 +1,216 @@
+import hmac
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from sqlalchemy import select
+
+from service.access import tokens
+from service.access.tokens import Tokens
+from service.storage.dialects import Sqlite
+from service.storage.tables import tokens as stored_tokens
+from tests.service.driver import OCTETS, Party, Server, running
+
+
+async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path, operator_token=None) as server:
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        token = printed.err.strip().removeprefix("Operator token (shown only this once): ")
+        assert token.startswith("veilsum_")
+        assert await allowed(server, token) is True
+        assert await allowed(server, token + "x") is False
+        async with server.coordinator.database.reading() as connection:
+            stored = (await connection.execute(select(stored_tokens.c.sha256))).scalars().all()
+        assert stored == [tokens._hash(token)]
+    async with running(tmp_path, operator_token=None) as server:
+        assert "token" not in capsys.readouterr().err
+        assert await allowed(server, token) is True
+    assert holding(tmp_path, token.encode()) == []
+    async with running(tmp_path, operator_token="another") as server:
+        assert await allowed(server, "another") is True
+        assert await allowed(server, token) is True, "until it is revoked"
+
+
+def holding(folder: Path, needle: bytes) -> list[str]:
+    return [file.name for file in folder.rglob("*") if file.is_file() and needle in file.read_bytes()]
+
+
+async def allowed(server: Server, token: str) -> bool:
+    answer = await server.client.post(
+        f"/v1/federations/{'0' * 64}/cohorts",
+        json={"records_cap": 1},
+        headers={"authorization": f"Bearer {token}"},
+    )
+    return answer.status_code == 404
+
+
+@pytest.mark.parametrize("configured", ["", "  ", "\n"])
+async def test_an_empty_token_is_none(tmp_path: Path, configured: str) -> None:
+    async with running(tmp_path, operator_token=configured) as server:
+        assert await allowed(server, "") is False
+        assert await allowed(server, configured) is False
+
+
+async def test_a_configured_token_loses_the_line_end_of_its_file(tmp_path: Path) -> None:
+    async with running(tmp_path, operator_token="secret\n") as server:
+        assert await allowed(server, "secret") is True
+
+
+@pytest.mark.parametrize("header", [None, "", "Bearer", "Bearer ", "Basic YTpi", "bearer wrong", "Bearer é"])
+async def test_without_the_token_the_operators_routes_are_closed(
+    server: Server, formed: Party, header: str | None
+) -> None:
+    round_id = await formed.open_round(server)
+    headers = [] if header is None else [(b"authorization", header.encode("latin-1"))]
+    async with server.anonymous() as client:
+        for method, path in (
+            ("POST", f"/v1/federations/{formed.federation}/cohorts"),
+            ("POST", f"/v1/cohorts/{formed.cohort}/rounds"),
+            ("POST", f"/v1/cohorts/{formed.cohort}/close"),
+            ("POST", f"/v1/rounds/{round_id}/cancel"),
+            ("GET", f"/v1/rounds/{round_id}/result/sums"),
+            ("POST", f"/v1/cohorts/{'0' * 64}/rounds"),
+        ):
+            answer = await client.request(method, path, headers=httpx.Headers(headers))
+            assert (answer.status_code, answer.json()["cause"]) == (401, "unauthorised"), path
+            assert answer.headers["www-authenticate"] == "Bearer"
+    assert (await server.view(round_id))["state"] == "collecting"
+
+
+async def test_tokens_are_compared_in_constant_time(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[str, str]] = []
+
+    def compare(one: str, other: str) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    assert await allowed(server, "wrong") is False
+    assert [len(text) for pair in compared for text in pair] == [64, 64]
+
+
+async def test_a_federation_begins_with_the_operator_and_goes_on_with_the_admin(
+    server: Server, party: Party
+) -> None:
+    key = server.coordinator.key.public
+    where = f"/v1/federations/{party.federation}/roster"
+    first = party.make_roster(key)
+    async with server.signing("admin", party.admin) as client:
+
+        async def put(roster: bytes) -> tuple[int, str | None]:
+            answer = await client.put(where, content=roster, headers=OCTETS)
+            return answer.status_code, answer.json().get("cause")
+
+        async with server.anonymous() as nobody:
+            assert (await nobody.put(where, content=first.to_bytes())).json()["cause"] == "unauthorised"
+        assert await put(first.to_bytes()) == (401, "unauthorised")
+        await party.found(server)
+        assert await put(first.to_bytes()) == (200, None)
+        third = party.make_roster(key, version=3)
+        assert await put(third.to_bytes()) == (201, None)
+        assert await put(first.to_bytes()) == (409, "roster-rollback")
+        assert await put(party.make_roster(key, version=3, extractors=()).to_bytes()) == (409, "conflict")
+        assert await put(party.make_roster(bytes(32), version=4).to_bytes()) == (400, "malformed")
+        stranger = Party(party.ids, admin_seed=b"s" * 32)
+        assert await put(stranger.make_roster(key, version=4).to_bytes()) == (422, "wrong-federation")
+        forged = stranger.make_roster(key, version=4, federation=party.admin.public)
+        assert await put(forged.to_bytes()) == (422, "bad-signature")
+        newest = await client.get(where)
+        assert newest.content == third.to_bytes()
+        view = (await client.get(f"/v1/federations/{party.federation}")).json()
+        assert (view["roster_version"], view["members"]) == (3, list(party.ids))
+
+
+async def test_a_token_that_could_not_be_shown_is_not_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+
+    class Closed:
+        def write(self, _: str) -> None:
+            raise OSError("closed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tokens.sys, "stderr", Closed())  # type: ignore[attr-defined]
+        with pytest.raises(OSError, match="closed"):
+            await Tokens(database, time.time, None).start()
+    assert await Tokens(database, time.time, None).views() == ()
+    await database.stop()
+
+
+async def made(server: Server, *scopes: str, **changes: Any) -> dict[str, Any]:
+    answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": scopes, **changes})
+    assert answer.status_code == 201, answer.text
+    token: dict[str, Any] = answer.json()
+    return token
+
+
+def bearer(token: dict[str, Any]) -> dict[str, str]:
+    return {"authorization": f"Bearer {token['secret']}"}
+
+
+async def test_a_scope_is_all_that_a_token_may(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    calls = {
+        "read": ("GET", f"/v1/rounds/{round_id}/result/sums", None, 409),
+        "rounds": ("POST", f"/v1/rounds/{'0' * 16}/cancel", {"reason": "x"}, 404),
+        "federations": ("PUT", f"/v1/federations/{formed.federation}/roster", None, 400),
+        "admin": ("GET", "/v1/tokens", None, 200),
+    }
+    for scope in calls:
+        token = await made(server, scope)
+        assert token["scopes"] == [scope]
+        for other, (method, path, body, allowed) in calls.items():
+            answer = await server.anonymous().request(method, path, json=body, headers=bearer(token))
+            expected = allowed if scope in {other, "admin"} else 403
+            assert answer.status_code == expected, (scope, other, answer.text)
+            if expected == 403:
+                assert f"this takes '{other}'" in answer.json()["detail"]
+                assert token["secret"] not in answer.text
+
+
+async def test_a_token_ends_by_its_time_or_by_hand(server: Server) -> None:
+    short, long = await made(server, "admin", lifetime_s=60), await made(server, "read", "rounds")
+    nobody = server.anonymous()
+    assert (await nobody.get("/v1/tokens", headers=bearer(short))).status_code == 200
+    own = await nobody.post(f"/v1/tokens/{short['token']}/revoke", headers=bearer(short))
+    assert (own.status_code, own.json()["cause"]) == (409, "conflict")
+    ended = await server.client.post(f"/v1/tokens/{long['token']}/revoke")
+    again = await server.client.post(f"/v1/tokens/{long['token']}/revoke")
+    assert ended.json() == again.json()
+    assert ended.json()["revoked_s"] is not None
+    answer = await nobody.get(f"/v1/rounds/{'0' * 16}/result/sums", headers=bearer(long))
+    assert (answer.status_code, answer.json()["cause"]) == (401, "unauthorised")
+    assert f"token {long['token']} was revoked" in answer.json()["detail"]
+    server.clock.ahead_s = 61.0
+    late = await nobody.get("/v1/tokens", headers=bearer(short))
+    assert f"token {short['token']} has expired" in late.json()["detail"]
+    assert (await server.client.post("/v1/tokens/00000000/revoke")).status_code == 404
+    listed = (await server.client.get("/v1/tokens")).text
+    assert short["secret"] not in listed
+    assert [each["token"] for each in (await server.client.get("/v1/tokens")).json()["tokens"]] == [
+        short["token"],
+        long["token"],
+    ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"scopes": []},
+        {"scopes": ["root"]},
+        {"name": ""},
+        {"name": "a\nb"},
+        {"lifetime_s": 0},
+        {"lifetime_s": 1e9},
+    ],
+)
+async def test_a_token_has_a_name_a_scope_and_an_end(server: Server, changes: dict[str, Any]) -> None:
+    answer = await server.client.post("/v1/tokens", json={"name": "x", "scopes": ["read"], **changes})
+    assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request")

@@ -1,0 +1,88 @@
+"""A coordinator with something to see on every page: a finished round, one that runs, one that ended VOID, and empty ones."""
+
+from dataclasses import dataclass
+
+import httpx
+
+from protocol.simulator import After
+from tests.service.driver import OCTETS, Party, Server
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """What stands in it, by the names that pages take."""
+
+    federation: str
+    done: str
+    voided: str
+    running: str
+    removed: str
+
+    def pages(self) -> dict[str, str]:
+        """Every page that anybody may read, by what a picture of it is called."""
+        return {
+            "rounds": "/",
+            "rounds-none": "/?state=failed",
+            "round-done": f"/rounds/{self.done}",
+            "round-void": f"/rounds/{self.voided}",
+            "round-running": f"/rounds/{self.running}",
+            "result": f"/rounds/{self.done}/result",
+            "members": "/members",
+            "federation": f"/federations/{self.federation}",
+            "health": "/health",
+            "problems": "/problems",
+            "problem": "/problems/ledger-refused",
+            "sign-in": "/sign-in",
+            "not-found": f"/rounds/{'0' * 16}",
+        }
+
+
+async def hang(server: Server, party: Party) -> Gallery:
+    """Play what the pages show."""
+    await party.begin(server)
+    party.drop = {party.ids[-1]: After.ANNOUNCEMENT}
+    done = await party.open_round(server)
+    assert (await party.play(server, done))["state"] == "done"
+    party.drop = {}
+    await party.serve(server, done, party.ids[-1])  # it hears how that ended
+    party.drop = dict.fromkeys(party.ids, After.ANNOUNCEMENT)
+    voided = await party.open_round(server)
+    for member in party.ids:
+        await party.serve(server, voided, member)
+    await server.client.post(
+        f"/v1/rounds/{voided}/cancel", json={"reason": "the hospital's network is down until Monday"}
+    )
+    party.drop = {}
+    assert (await party.play(server, voided))["state"] == "voided"
+    roster = party.make_roster(
+        party.roster.coordinator,
+        2,
+        members=tuple(e for e in party.roster.members if e.member != party.ids[1]),
+    )
+    put = await server.client.put(
+        f"/v1/federations/{party.federation}/roster", content=roster.to_bytes(), headers=OCTETS
+    )
+    assert put.status_code == 201, put.text
+    await server.client.post(
+        f"/v1/cohorts/{party.cohort}/schedules",
+        json={
+            "at_s": server.clock() + 86_400,
+            "round": {"dim": 4, "classes": 3, "extractor": party.extractor.hex()},
+        },
+    )
+    running = await party.open_round(server)
+    for member in party.ids[:3]:
+        await party.serve(server, running, member)
+    party.seal(party.ids[3], await server.opening(running, party.ids[3]))
+    where = f"/v1/rounds/{running}/uploads/{party.ids[3]}"
+    await server.client.put(where, content=party.upload_of(party.ids[3]), headers=OCTETS)
+    return Gallery(party.federation, done, voided, running, party.ids[1])
+
+
+def browser(server: Server) -> httpx.AsyncClient:
+    """A client that asks for pages, as a browser does."""
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(server.app),
+        base_url="http://coordinator",
+        headers={"accept": "text/html,application/xhtml+xml"},
+    )

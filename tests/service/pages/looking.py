@@ -1,0 +1,111 @@
+"""A real browser at a real server: what a person sees, and what a machine finds wrong with it."""
+
+import asyncio
+import re
+import shutil
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import uvicorn
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+
+from tests.service.driver import Server
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text("utf-8")
+WIDTHS = {"phone": 390, "desktop": 1280}
+CLOCK = re.compile(r"^(\d+:)?\d{1,2}:\d\d$")
+Scheme = Literal["light", "dark"]
+SCHEMES: tuple[Scheme, ...] = ("light", "dark")
+
+
+@asynccontextmanager
+async def served(server: Server) -> AsyncIterator[str]:
+    """The driver's app over HTTP; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        config = uvicorn.Config(server.app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+        uvicorn_ = uvicorn.Server(config)
+        uvicorn_.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        task = asyncio.create_task(uvicorn_.serve([listener]))
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.coordinator.stop_waiting()
+            uvicorn_.should_exit = True
+            await task
+
+
+@asynccontextmanager
+async def chromium() -> AsyncIterator[Browser]:
+    """The machine's own browser."""
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=CHROMIUM,
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        try:
+            yield browser
+        finally:
+            await browser.close()
+
+
+@dataclass
+class Look:
+    """One page as one kind of reader has it.
+
+    Attributes:
+        complaints: what the browser said on its console: a script's error, or something that the policy forbids.
+        violations: what axe found, by rule.
+        overflow_px: by how much the page is wider than its window.
+    """
+
+    complaints: list[str] = field(default_factory=list)
+    violations: dict[str, list[str]] = field(default_factory=dict)
+    overflow_px: int = 0
+
+    @property
+    def fine(self) -> bool:
+        return not self.complaints and not self.violations and self.overflow_px <= 0
+
+
+async def context_of(
+    browser: Browser, width: int, scheme: Scheme, *, scripts: bool = True, still: bool = True
+) -> BrowserContext:
+    return await browser.new_context(
+        viewport={"width": width, "height": 900},
+        color_scheme=scheme,
+        java_script_enabled=scripts,
+        reduced_motion="reduce" if still else "no-preference",
+    )
+
+
+async def look(page: Page, address: str, picture: Path | None = None) -> Look:
+    """Open a page, photograph it, and have axe read it."""
+    found = Look()
+
+    def heard(message: Any) -> None:
+        # A refusal's page is a page, whatever its status.
+        if message.type in {"error", "warning"} and "Failed to load resource" not in message.text:
+            found.complaints.append(message.text)
+
+    page.on("console", heard)
+    page.on("pageerror", lambda error: found.complaints.append(str(error)))
+    await page.goto(address, wait_until="load")
+    await page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    if picture is not None:
+        picture.parent.mkdir(parents=True, exist_ok=True)
+        await page.screenshot(path=picture, full_page=True)
+    found.overflow_px = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    await page.evaluate(AXE)
+    outcome = await page.evaluate(
+        "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"
+    )
+    found.violations = {
+        violation["id"]: [node["html"][:200] for node in violation["nodes"][:3]]
+        for violation in outcome["violations"]
+    }
+    return found

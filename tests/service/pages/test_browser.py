@@ -1,0 +1,52 @@
+"""In real Chromium: nothing that the policy forbids, nothing that axe finds, and a page that follows its round.
+
+`make browser` does the first for every page, at two widths, light and dark.
+"""
+
+import os
+
+import pytest
+from playwright.async_api import expect
+
+from tests.service.driver import Party, Server
+from tests.service.pages import looking
+from tests.service.pages.gallery import hang
+
+
+@pytest.fixture(autouse=True)
+def _chromium() -> None:
+    if looking.CHROMIUM is None:
+        if os.environ.get("CI_MUST_RUN") == "1":
+            pytest.fail("chromium is not installed, and CI_MUST_RUN=1 lets nothing be skipped")
+        pytest.skip("chromium is not installed")
+
+
+@pytest.mark.slow
+async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server, party: Party) -> None:
+    async with looking.served(server) as address, looking.chromium() as browser:
+        gallery = await hang(server, party)
+        pages = gallery.pages()
+        context = await looking.context_of(browser, looking.WIDTHS["phone"], "dark")
+        for name in ("rounds", "result"):
+            page = await context.new_page()
+            found = await looking.look(page, address + pages[name])
+            assert found.fine, (name, found)
+            if name == "result":
+                await expect(page.locator(".chart canvas")).to_be_visible()
+            await page.close()
+        page = await context.new_page()
+        found = await looking.look(page, address + pages["round-running"])
+        assert found.fine, found
+        await expect(page.locator("[data-countdown]").first).to_have_text(looking.CLOCK)
+        await page.get_by_role("link", name="Federation").or_(page.locator("#grid")).last.focus()
+        for member in party.ids[3:]:
+            await party.serve(server, gallery.running, member)
+        await expect(page.locator(".now")).to_have_text("checking boxes")
+        await expect(page.locator("#announcer")).to_have_text(f"Round {gallery.running}: checking boxes")
+        await expect(page.locator("#grid")).to_be_focused()
+        plain = await looking.context_of(browser, looking.WIDTHS["desktop"], "light", scripts=False)
+        page = await plain.new_page()
+        await page.goto(address + pages["result"])
+        await page.locator("summary").click()
+        await expect(page.locator("#curve tbody tr").first).to_be_visible()
+        await expect(page.locator(".chart")).to_be_hidden()

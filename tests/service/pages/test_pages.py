@@ -1,0 +1,226 @@
+"""Every page without scripts: it renders, says what it should, links to what is there, and tells no more than REST does."""
+
+import re
+from html import unescape
+from html.parser import HTMLParser
+from typing import Any
+
+import httpx
+import pytest
+
+from protocol.causes import Cause
+from service.pages import rendering
+from service.pages.wording import PHASES, STATES
+from service.telemetry.metrics import STATES as VIEW_STATES
+from tests.service.driver import TOKEN, Party, Server
+from tests.service.pages.gallery import Gallery
+
+
+class Reader(HTMLParser):
+    """What stands in a page: its links, its text, and what a policy would forbid."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.links, self.inline, self.headings, self.ids = set[str](), list[str](), list[int](), list[str]()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        named = dict(attributes)
+        if tag in {"a", "link"} and (address := named.get("href")):
+            self.links.add(address)
+        if (tag == "script" and "src" not in named) or tag == "style":
+            self.inline.append(tag)
+        self.inline.extend(name for name in named if name == "style" or name.startswith("on"))
+        if re.fullmatch(r"h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+        if named.get("id"):
+            self.ids.append(str(named["id"]))
+
+
+async def test_every_page_renders_and_every_link_leads_somewhere(
+    visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    seen, due = set[str](), set(gallery.pages().values()) - {gallery.pages()["not-found"]}
+    while due:
+        address = due.pop()
+        seen.add(address)
+        answer = await visitor.get(address)
+        assert answer.status_code == (401 if address == "/audit" else 200), address
+        if not answer.headers["content-type"].startswith("text/html"):
+            continue
+        page = Reader(answer.text)
+        assert page.inline == [], address
+        assert page.headings[0] == 1, address
+        assert page.headings.count(1) == 1, address
+        assert all(
+            after <= before + 1 for before, after in zip(page.headings, page.headings[1:], strict=False)
+        ), address
+        assert len(page.ids) == len(set(page.ids)), address
+        due |= {link for link in page.links if link.startswith("/")} - seen
+    assert {f"/problems/{cause.value}" for cause in Cause} <= seen
+    assert f"/v1/rounds/{gallery.done}/result/weights" in seen
+
+
+async def test_each_page_is_under_the_strict_policy(visitor: httpx.AsyncClient, gallery: Gallery) -> None:
+    for address in gallery.pages().values():
+        headers = (await visitor.get(address)).headers
+        assert {**headers} | rendering.HEADERS == {**headers}
+    policy = rendering.HEADERS["content-security-policy"]
+    assert policy.startswith("default-src 'none'")
+    assert "unsafe" not in policy
+    script = await visitor.get(rendering.asset("live.js"))
+    assert script.status_code == 200
+    assert "javascript" in script.headers["content-type"]
+
+
+async def test_no_page_holds_a_secret(
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery, party: Party
+) -> None:
+    secrets = [TOKEN, server.coordinator.key.seed.hex(), *(key.seed.hex() for key in party.keys.values())]
+    secrets += [chunk[:16].hex() for chunks in party.chunks.values() for chunk in chunks]
+    for address in gallery.pages().values():
+        text = (await visitor.get(address)).text
+        assert [secret for secret in secrets if secret in text] == [], address
+
+
+async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
+    visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    text = words((await visitor.get(f"/rounds/{gallery.running}")).text)
+    assert "collecting uploads" in text
+    assert "Uploads whole 3 of 6, 4 needed" in text
+    assert "May still drop 2 members" in text
+    assert "Waiting for 3 members" in text
+    assert "m-3 0/4 later later later" in text
+    assert "m-0 4/4 later later later" in text
+    assert "Version 2 of the roster leaves out m-1" in text
+    assert "chunk-unknown 3" in text  # what members were refused
+
+
+async def test_a_finished_round_shows_who_answered_what(visitor: httpx.AsyncClient, gallery: Gallery) -> None:
+    text = words((await visitor.get(f"/rounds/{gallery.done}")).text)
+    assert "m-0 4/4 done done done in the sum" in text
+    assert (
+        "m-5 0/4 done done absent not in time" in text or "m-5 0/4 absent absent absent not in time" in text
+    )
+    assert "See the result" in text
+
+
+async def test_void_is_explained(visitor: httpx.AsyncClient, gallery: Gallery) -> None:
+    text = words((await visitor.get(f"/rounds/{gallery.voided}")).text)
+    assert "The attempt ended without a sum. Nothing was opened, nor can it be" in text
+    assert "Open the next attempt." in text
+    assert (
+        "Why: cancelled The operator cancelled the round. the hospital's network is down until Monday" in text
+    )
+    assert "What to do." in text
+
+
+async def test_a_result_names_what_it_is_and_how_to_check_it(
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    record = (await server.client.get(f"/v1/rounds/{gallery.done}/result")).json()
+    page = (await visitor.get(f"/rounds/{gallery.done}/result")).text
+    text = words(page)
+    assert "Without differential privacy" in text
+    assert record["weights_sha256"] in text.replace(" ", "")
+    assert f"veilsum round transcript {gallery.done} --output transcript.json" in text
+    assert "veilsum verify transcript.json --admin-key ADMIN_KEY" in text
+    assert gallery.federation not in page  # the key to check with is the admin's to give
+    assert page.count("<tr") == 1 + len(record["solution"]["grid"])
+    assert "In the sum 5 of 6 members" in text
+    assert "only the sum can be computed against the coordinator" in text
+    assert "rare classes are published (m = 0)" in text
+
+
+async def test_members_show_keys_cohorts_where_last_seen_and_who_was_removed(
+    visitor: httpx.AsyncClient, gallery: Gallery, party: Party
+) -> None:
+    text = words((await visitor.get(f"/federations/{gallery.federation}")).text)
+    assert party.keys["m-0"].public.hex() in text.replace(" ", "")
+    assert f"uploaded in {gallery.running}" in text
+    assert "m-1 removed in version 2" in text
+    assert "formed 6 of 6 2 members, 2 decryptors" in text
+
+
+async def test_rounds_are_filtered_and_paged(
+    visitor: httpx.AsyncClient, gallery: Gallery, monkeypatch: Any
+) -> None:
+    async def rounds(**choice: str) -> list[str]:
+        return re.findall(
+            r"<th scope=\"row\"><a href=\"/rounds/(\w+)", (await visitor.get("/", params=choice)).text
+        )
+
+    assert await rounds() == [gallery.running, gallery.voided, gallery.done]
+    assert await rounds(state="live") == [gallery.running]
+    assert await rounds(state="done", federation=gallery.federation) == [gallery.done]
+    assert await rounds(federation="0" * 64) == []
+    assert "No round fits this choice" in (await visitor.get("/?state=lost")).text
+    monkeypatch.setattr("service.pages.routes.PAGE_ROUNDS", 2)
+    assert await rounds(page="2") == [gallery.done]
+    assert "Page 1 of 2" in words((await visitor.get("/")).text)
+
+
+async def test_an_empty_coordinator_says_how_to_begin(
+    visitor: httpx.AsyncClient, server: Server, party: Party
+) -> None:
+    assert "veilsum federation new admin/" in (await visitor.get("/")).text
+    assert "No federation yet" in (await visitor.get("/members")).text
+    await party.found(server)
+    assert f"veilsum cohort open {party.federation}" in (await visitor.get("/")).text
+    assert "None yet" in (await visitor.get(f"/federations/{party.federation}")).text
+
+
+async def test_health_says_what_is_missing(visitor: httpx.AsyncClient, server: Server) -> None:
+    assert "Everything that was looked at is as it should be" in (await visitor.get("/health")).text
+    server.app.state.readiness._until = 0
+    server.coordinator.stop_waiting()
+    assert "the process is stopping" in (await visitor.get("/health")).text
+
+
+async def test_a_refusal_is_a_page_for_browsers_and_a_problem_for_others(
+    visitor: httpx.AsyncClient, server: Server
+) -> None:
+    for address, status in (
+        (f"/rounds/{'0' * 16}", 404),
+        ("/rounds/x", 400),
+        ("/nowhere", 404),
+        ("/problems/x", 404),
+    ):
+        answer = await visitor.get(address)
+        assert answer.status_code == status
+        assert answer.headers["content-type"].startswith("text/html")
+        assert "The cause is" in answer.text
+        plain = await server.client.get(address)
+        assert plain.json()["type"].startswith("/problems/")
+    rest = await visitor.get(f"/v1/rounds/{'0' * 16}")
+    assert rest.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_problems_type_leads_to_its_page(visitor: httpx.AsyncClient, server: Server) -> None:
+    problem = (await server.client.get(f"/v1/rounds/{'0' * 16}")).json()
+    page = await visitor.get(problem["type"])
+    assert page.status_code == 200
+    assert "Check the id; ids are lower-case hexadecimal." in page.text
+
+
+def test_every_state_and_phase_has_its_words() -> None:
+    assert set(STATES) == set(VIEW_STATES)
+    assert {phase for phases in PHASES.values() for phase in phases} <= set(STATES)
+
+
+@pytest.mark.parametrize(
+    ("duration_s", "shown"), [(0.04, "0.0 s"), (59.94, "59.9 s"), (61, "1 min 1 s"), (7260, "2 h 1 min")]
+)
+def test_durations_as_people_read_them(duration_s: float, shown: str) -> None:
+    assert rendering.seconds(duration_s) == shown
+
+
+def test_numbers_that_are_none() -> None:
+    assert rendering.figure(None) == rendering.figure(float("inf")) == "–"
+
+
+def words(page: str) -> str:
+    """A page's text in one line."""
+    inner = page.split("<main")[1].split("</main>", maxsplit=1)[0].partition(">")[2]
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", inner)).split())

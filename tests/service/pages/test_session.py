@@ -1,0 +1,240 @@
+"""Signing in: the token for a cookie, and what the cookie allows."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.pages.acting import inside
+from service.pages.session import LIFETIME_S
+from tests.service.driver import OCTETS, TOKEN, Party, Server, running
+from tests.service.pages.gallery import browser, hang
+
+
+async def sign_in(client: httpx.AsyncClient, token: str = TOKEN, **headers: str) -> httpx.Response:
+    return await client.post("/sign-in", data={"token": token, "then": "/members"}, headers=headers)
+
+
+async def form_token(client: httpx.AsyncClient) -> str:
+    found = re.search(r'name="form" value="(\w+)"', (await client.get("/")).text)
+    assert found is not None
+    return found[1]
+
+
+async def signed_in(client: httpx.AsyncClient) -> bool:
+    return "Sign out" in (await client.get("/")).text
+
+
+async def test_the_token_is_taken_for_a_cookie_that_scripts_and_other_sites_cannot_use(
+    server: Server, visitor: httpx.AsyncClient
+) -> None:
+    assert not await signed_in(visitor)
+    answer = await sign_in(visitor)
+    assert (answer.status_code, answer.headers["location"]) == (303, "/members")
+    cookie = answer.headers["set-cookie"]
+    for flag in ("HttpOnly", "SameSite=strict", "Path=/", f"Max-Age={LIFETIME_S}"):
+        assert flag in cookie
+    assert "Secure" not in cookie  # not over TLS here
+    assert TOKEN not in cookie
+    assert hashlib.sha256(TOKEN.encode()).hexdigest() not in cookie
+    assert await signed_in(visitor)
+    out = await visitor.post("/sign-out", data={"form": await form_token(visitor)})
+    assert out.status_code == 303
+    assert not await signed_in(visitor)
+
+
+async def test_over_tls_the_cookie_is_secure_and_of_this_host_alone(server: Server) -> None:
+    async with httpx.AsyncClient(
+        transport=httpx.ASGITransport(server.app), base_url="https://coordinator"
+    ) as client:
+        cookie = (await sign_in(client)).headers["set-cookie"]
+    assert cookie.startswith("__Host-veilsum-session=")
+    assert "Secure" in cookie
+
+
+@pytest.mark.parametrize("token", ["", "not-the-token", TOKEN + "x"])
+async def test_a_wrong_token_is_told(visitor: httpx.AsyncClient, token: str) -> None:
+    answer = await sign_in(visitor, token)
+    assert answer.status_code == 401
+    assert "That is no operator" in answer.text
+    assert "set-cookie" not in answer.headers
+    assert token == "" or token not in answer.text
+
+
+async def test_a_cookie_ends_in_time_and_with_its_token_and_cannot_be_made(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server, browser(server) as client:
+        await sign_in(client)
+        [(name, value)] = client.cookies.items()
+        assert await signed_in(client)
+        server.clock.ahead_s = LIFETIME_S + 1
+        assert not await signed_in(client)
+        server.clock.ahead_s = 0
+    async with running(tmp_path / "data") as server, browser(server) as client:
+        client.cookies.set(name, value)
+        assert await signed_in(client)  # also of another process: it is signed, and kept nowhere
+        for made in ("", "x", value[:-2] + "aa", "WzEsMiwzXQ." + value.rpartition(".")[2]):
+            client.cookies.set(name, made)
+            assert not await signed_in(client)
+    async with running(tmp_path / "data", operator_token="another") as server, browser(server) as client:
+        client.cookies.set(name, value)
+        assert not await signed_in(client)
+
+
+async def test_another_site_can_send_no_form(
+    server: Server, visitor: httpx.AsyncClient, formed: Party
+) -> None:
+    assert (await sign_in(visitor, origin="http://evil.example")).status_code == 401
+    assert (await sign_in(visitor, **{"sec-fetch-site": "cross-site"})).status_code == 401
+    assert (await sign_in(visitor, origin="http://coordinator")).status_code == 303
+    round_id = await formed.open_round(server)
+    form, where = await form_token(visitor), f"/rounds/{round_id}/cancel"
+    foreign = [{"origin": "http://evil.example"}, {"sec-fetch-site": "same-site"}, {"origin": "null"}]
+    for headers in foreign:
+        answer = await visitor.post(where, data={"form": form, "reason": "r"}, headers=headers)
+        assert answer.status_code == 401
+        assert "another site" in answer.text
+    for wrong in ("", "0" * 32, "é"):
+        answer = await visitor.post(where, data={"form": wrong, "reason": "r"})
+        assert "the form is of another session" in answer.text
+    visitor.cookies.clear()
+    answer = await visitor.post(where, data={"form": form, "reason": "r"})
+    assert (answer.status_code, "you are signed out" in answer.text) == (401, True)
+    assert (await server.view(round_id))["state"] == "collecting"
+
+
+async def test_an_operator_cancels_with_a_reason(
+    server: Server, visitor: httpx.AsyncClient, formed: Party
+) -> None:
+    await sign_in(visitor)
+    round_id = await formed.open_round(server)
+    assert "What an operator can do" in (await visitor.get(f"/rounds/{round_id}")).text
+    form = await form_token(visitor)
+    for reason in ("", "  ", "r" * 501):
+        answer = await visitor.post(f"/rounds/{round_id}/cancel", data={"form": form, "reason": reason})
+        assert answer.status_code == 400
+    reason = "<script>alert(1)</script>"
+    answer = await visitor.post(f"/rounds/{round_id}/cancel", data={"form": form, "reason": reason})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"/rounds/{round_id}")
+    view = await server.view(round_id)
+    assert (view["state"], view["fault"]["detail"]) == ("voiding", reason)
+    assert reason not in (await visitor.get(f"/rounds/{round_id}")).text  # as markup
+
+
+async def test_an_operator_gives_more_time(server: Server, visitor: httpx.AsyncClient, formed: Party) -> None:
+    await sign_in(visitor)
+    round_id = await formed.open_round(server)
+    form, where, before = await form_token(visitor), f"/rounds/{round_id}/extend", await server.view(round_id)
+    for minutes in ("", "0", "-1", "1.5", "x", "9" * 30, "٣"):
+        assert (await visitor.post(where, data={"form": form, "minutes": minutes})).status_code == 400
+    assert (await visitor.post(where, data={"form": form, "minutes": "30"})).status_code == 303
+    assert (await server.view(round_id))["deadline_s"] == before["deadline_s"] + 1800
+    beyond = await visitor.post(where, data={"form": form, "minutes": "527040"})
+    assert (beyond.status_code, "open another attempt" in beyond.text) == (422, True)
+    await formed.play(server, round_id)
+    over = await visitor.post(where, data={"form": form, "minutes": "30"})
+    assert (over.status_code, "waits for no time" in over.text) == (409, True)
+
+
+async def test_a_session_may_what_its_token_may_and_ends_with_it(
+    server: Server, visitor: httpx.AsyncClient, formed: Party
+) -> None:
+    made = (
+        await server.client.post(
+            "/v1/tokens", json={"name": "a reader", "scopes": ["read"], "lifetime_s": 60.0}
+        )
+    ).json()
+    round_id = await formed.open_round(server)
+    await sign_in(visitor, made["secret"])
+    page = (await visitor.get(f"/rounds/{round_id}")).text
+    assert made["token"] in page
+    assert "without the scope <code>rounds</code>" in page
+    form = await form_token(visitor)
+    for act in ("cancel", "extend"):
+        answer = await visitor.post(
+            f"/rounds/{round_id}/{act}", data={"form": form, "reason": "r", "minutes": "1"}
+        )
+        assert (answer.status_code, "lacks the scope" in answer.text) == (403, True)
+    assert (
+        await visitor.get(f"/rounds/{round_id}/sums")
+    ).status_code == 409  # read it may, and there is none yet
+    server.clock.ahead_s += 61
+    assert not await signed_in(visitor)
+    server.clock.ahead_s -= 61
+    assert await signed_in(visitor)
+    revoked = await server.client.post(f"/v1/tokens/{made['token']}/revoke")
+    assert revoked.status_code == 200
+    assert not await signed_in(visitor)
+
+
+async def test_how_far_an_upload_is_only_operators_see(
+    server: Server, visitor: httpx.AsyncClient, party: Party
+) -> None:
+    gallery = await hang(server, party)
+    chunk = party.chunks["m-3"][0]
+    where = f"/v1/rounds/{gallery.running}/uploads/m-3/chunks/0"
+    sent = await server.client.put(where, content=chunk, headers=OCTETS)
+    assert sent.status_code == 200, sent.text
+    whole = 'm-3</th>\n    <td><span class="gauge"><progress max="4" value="{}"'
+    assert whole.format(0) in (await visitor.get(f"/rounds/{gallery.running}")).text
+    await sign_in(visitor)
+    assert whole.format(1) in (await visitor.get(f"/rounds/{gallery.running}")).text
+
+
+async def test_the_audit_log_is_for_operators_and_shows_what_was_done_here(
+    server: Server, visitor: httpx.AsyncClient, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = await visitor.get("/audit")
+    assert (refused.status_code, "/sign-in?then=/audit" in refused.text) == (401, True)
+    await sign_in(visitor)
+    round_id = await formed.open_round(server)
+    await visitor.post(f"/rounds/{round_id}/cancel", data={"form": await form_token(visitor), "reason": "r"})
+    page = (await visitor.get("/audit")).text
+    assert "POST /rounds/{round_id}/cancel" in page
+    assert f"round_id={round_id}" in page
+    head = (await server.client.get("/v1/audit")).json()["head"]
+    assert head["head"] in page.replace(" ", "")
+    monkeypatch.setattr("service.pages.acting.PAGE_ENTRIES", 2)
+    assert f"Page 2 of {-(-head['number'] // 2)}" in (await visitor.get("/audit?page=2")).text
+    assert "Nothing has been changed yet" in (await visitor.get("/audit?page=999")).text
+
+
+async def test_the_sum_itself_is_for_operators(
+    server: Server, visitor: httpx.AsyncClient, formed: Party
+) -> None:
+    round_id = await formed.open_round(server)
+    await formed.play(server, round_id)
+    refused = await visitor.get(f"/rounds/{round_id}/sums")
+    assert refused.status_code == 401
+    assert f"/sign-in?then=/rounds/{round_id}/sums" in refused.text
+    await sign_in(visitor)
+    got = await visitor.get(f"/rounds/{round_id}/sums")
+    assert got.content == (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [("application/json", b"{}"), ("application/x-www-form-urlencoded", b"\xff=%ff&" + b"a&" * 40)],
+)
+async def test_what_is_no_form_is_refused(visitor: httpx.AsyncClient, kind: str, body: bytes) -> None:
+    answer = await visitor.post("/sign-in", content=body, headers={"content-type": kind})
+    assert answer.status_code == 400
+    long = await visitor.post("/sign-in", data={"token": "x" * 10_000})
+    assert long.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("address", "kept"),
+    [
+        ("/rounds/1?a=b", "/rounds/1?a=b"),
+        ("//evil.example", "/"),
+        ("/\\evil.example", "/"),
+        ("https://evil.example/", "/"),
+        ("javascript:alert(1)", "/"),
+        ("rounds", "/"),
+        ("/a\r\nset-cookie: x", "/aset-cookie%3A%20x"),
+    ],
+)
+def test_a_link_leads_back_inside(address: str, kept: str) -> None:
+    assert inside(address) == kept

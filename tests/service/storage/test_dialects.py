@@ -1,0 +1,117 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import func, insert, select
+from sqlalchemy.exc import IntegrityError
+
+from service.storage import dialects as module
+from service.storage.dialects import Sqlite
+from service.storage.tables import links, nonces
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {file.name: file.stat().st_mode & 0o777 for file in folder.iterdir()}
+
+
+def holding(folder: Path, needle: bytes) -> list[str]:
+    return [file.name for file in folder.iterdir() if needle in file.read_bytes()]
+
+
+async def insert_twice(database: Sqlite, value: str) -> None:
+    async with database.transaction() as connection:
+        for _ in range(2):
+            await connection.execute(insert(nonces).values(signer=value, nonce="n", expires_s=0.0))
+
+
+async def test_every_connection_is_durable_and_forgets(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+    async with database.reading() as one, database.reading() as other:
+        for connection in (one, other):
+            values = {
+                name: (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar_one()
+                for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout", "secure_delete")
+            }
+            assert values == {
+                "journal_mode": "wal",
+                "synchronous": 2,
+                "foreign_keys": 1,
+                "busy_timeout": 10_000,
+                "secure_delete": 1,
+            }
+    await database.stop()
+
+
+async def test_the_files_are_their_owners_alone(tmp_path: Path) -> None:
+    (tmp_path / "db").touch(mode=0o644)
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+    async with database.transaction() as connection:
+        await connection.execute(insert(nonces).values(signer="x", nonce="n", expires_s=0.0))
+    assert modes(tmp_path) == {"db": 0o600, "db-shm": 0o600, "db-wal": 0o600}
+    await database.stop()
+
+
+async def test_an_exception_rolls_back_and_tells_no_values(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+    for _ in range(2):
+        with pytest.raises(IntegrityError) as caught:
+            await insert_twice(database, "canary")
+        assert "canary" not in str(caught.value)
+    async with database.reading() as connection:
+        assert (await connection.execute(select(nonces))).all() == []
+    await database.stop()
+
+
+async def test_what_a_writer_reads_holds_until_it_writes(tmp_path: Path) -> None:
+    """Two rounds that end in the same moment get two positions in the chain."""
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+
+    async def append() -> None:
+        async with database.transaction() as connection:
+            position = (await connection.execute(select(func.count()).select_from(links))).scalar_one()
+            await asyncio.sleep(0)
+            await connection.execute(
+                insert(links).values(federation="f", position=position, body=b"", past=b"")
+            )
+
+    await asyncio.gather(*(append() for _ in range(20)))
+    async with database.reading() as connection:
+        positions = (await connection.execute(select(links.c.position).order_by(links.c.position))).scalars()
+        assert list(positions) == list(range(20))
+    await database.stop()
+
+
+async def test_what_was_deleted_is_gone_from_the_files(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+    body = b"a share that nobody may find" * 500
+    async with database.transaction() as connection:
+        await connection.execute(insert(links).values(federation="f", position=0, body=body, past=b""))
+    await database.forget()
+    assert holding(tmp_path, body[:28]) == ["db"]
+    async with database.transaction() as connection:
+        await connection.execute(links.delete())
+    await database.forget()
+    assert holding(tmp_path, body[:28]) == []
+    await database.stop()
+
+
+async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    monkeypatch.setitem(module.PRAGMAS, "busy_timeout", "10")
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+    async with database.reading() as reader:
+        await reader.exec_driver_sql("BEGIN")
+        (await reader.execute(select(nonces))).all()
+        async with database.transaction() as connection:
+            await connection.execute(insert(nonces).values(signer="x", nonce="n", expires_s=0.0))
+        with pytest.raises(OSError, match="in use"):
+            await database.forget()
+        await reader.exec_driver_sql("ROLLBACK")
+    await database.forget()
+    await database.stop()

@@ -1,0 +1,76 @@
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Connection, inspect, text
+
+from protocol.errors import Misuse
+from service.settings import Settings
+from service.storage import migrating
+from service.storage.database import Database
+from service.storage.dialects import Postgres
+from service.storage.stores import database_of
+from service.storage.tables import metadata
+from tests.service import driver
+
+ON_BOTH = True
+
+
+@pytest.fixture
+async def database(tmp_path: Path, stores: str) -> Database:
+    own = await driver.SERVERS.settings(tmp_path) if driver.SERVERS is not None else {}
+    return database_of(Settings(data_dir=tmp_path, **own))
+
+
+def differences(connection: Connection) -> list[object]:
+    return list(compare_metadata(MigrationContext.configure(connection), metadata))
+
+
+async def test_the_migrations_make_the_tables_and_take_them_away(database: Database) -> None:
+    await database.start()
+    await database.start()
+    async with database.transaction() as connection:
+        assert await connection.run_sync(differences) == []
+        assert await connection.run_sync(migrating.current) == migrating.newest()
+    await database.migrate(migrating.downgrade)
+    async with database.transaction() as connection:
+        left = await connection.run_sync(lambda inner: inspect(inner).get_table_names())
+        assert left == ["alembic_version"]
+        assert await connection.run_sync(migrating.current) is None
+    await database.start()
+    async with database.transaction() as connection:
+        assert await connection.run_sync(differences) == []
+    await database.stop()
+
+
+async def test_a_migration_that_fails_leaves_nothing(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def half(connection: Connection) -> None:
+        migrating.upgrade(connection)
+        raise OSError("the power is gone")
+
+    with pytest.raises(OSError, match="power"):
+        await database.migrate(half)
+    await database.start()
+    await database.stop()
+
+
+async def test_unknown_tables_are_refused(database: Database) -> None:
+    await database.start()
+    for change, said in (
+        ("UPDATE alembic_version SET version_num = 'later'", "revision later"),
+        ("DELETE FROM alembic_version", "unreleased"),
+    ):
+        async with database.transaction() as connection:
+            await connection.execute(text(change))
+        with pytest.raises(Misuse, match=said):
+            await database.start()
+    await database.stop()
+
+
+@pytest.mark.parametrize("url", ["", "x", "mysql://h/d", "sqlite:///x"])
+def test_other_databases_are_refused(url: str) -> None:
+    with pytest.raises(Misuse, match="postgresql://"):
+        Postgres(url)

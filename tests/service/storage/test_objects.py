@@ -1,0 +1,46 @@
+import pytest
+
+from protocol.errors import Misuse
+from service.storage.objects import ObjectBlobs
+from tests.service.servers import BUCKET
+
+
+def test_a_bucket_keeps_blobs_as_files_do(endpoint: str) -> None:
+    blobs, beside = (ObjectBlobs(f"s3://{BUCKET}/{name}/", endpoint) for name in ("one", "two"))
+    for name in ("r/1", "r/2", "r/m/3", "rest/1", "s"):
+        blobs.put(name, name.encode() * 9)
+    assert blobs.names("r") == ("1", "2", "m")
+    assert blobs.get("r/m/3") == b"r/m/3" * 9
+    size, pieces = blobs.read("r/1")
+    assert (size, b"".join(pieces)) == (27, b"r/1" * 9)
+    blobs.put("r/1", b"")
+    assert blobs.get("r/1") == b""
+    assert beside.names("r") == ()
+    blobs.delete("r/1")
+    assert blobs.names("r") == ("2", "m")
+    for _ in range(2):
+        blobs.delete("r")
+    assert blobs.names("r") == ()
+    assert blobs.names("rest") == ("1",)
+    with pytest.raises(FileNotFoundError):
+        blobs.get("r/2")
+    for use in (blobs.get, blobs.delete, blobs.names):
+        with pytest.raises(Misuse, match="not the name of a blob"):
+            use("../a")
+
+
+def test_a_bucket_that_fails_is_a_disk_that_fails(endpoint: str) -> None:
+    blobs = ObjectBlobs("s3://no-such-bucket", endpoint)
+    for use in (lambda: blobs.put("a", b"canary"), lambda: blobs.names("a"), lambda: blobs.delete("a")):
+        with pytest.raises(OSError, match="the bucket could not") as caught:
+            use()
+        assert "canary" not in str(caught.value)
+    closed = ObjectBlobs("s3://bucket", "http://127.0.0.1:9")
+    with pytest.raises(OSError, match="could not read"):
+        closed.get("a")
+
+
+@pytest.mark.parametrize("url", ["", "bucket", "s3://", "https://bucket/x", "s3://bucket/x?y=1"])
+def test_other_urls_are_refused(url: str) -> None:
+    with pytest.raises(Misuse, match="s3://bucket"):
+        ObjectBlobs(url)

@@ -1,0 +1,74 @@
+import asyncio
+from pathlib import Path
+
+import httpx
+import pytest
+
+from protocol.errors import PeerFault
+from service.storage import migrating
+from service.telemetry.metrics import READY, REGISTRY
+from service.telemetry.readiness import NotReady, Readiness
+from tests.service.driver import Server, running
+
+
+async def test_a_running_coordinator_is_ready_and_leaves_nothing_behind(server: Server) -> None:
+    answer = await server.anonymous().get("/readyz")
+    assert answer.status_code == 200
+    assert answer.json() == {"status": "ready", "checks": ["process", "database", "migrations", "blobs"]}
+    assert server.coordinator.blobs.names("readiness") == ()
+
+
+async def test_every_reason_is_told_and_health_is_another_matter(server: Server) -> None:
+    server.coordinator.blobs.put = _full  # type: ignore[method-assign]
+    server.coordinator.stop_waiting()
+    answer = await server.anonymous().get("/readyz")
+    assert answer.status_code == 503
+    problem = answer.json()
+    assert problem["cause"] == "unavailable"
+    assert problem["detail"] == "process: the process is stopping; blobs: OSError: the log says where"
+    assert (await server.anonymous().get("/healthz")).json() == {"status": "ok"}
+    assert READY._value.get() == 0
+
+
+def _full(name: str, data: bytes) -> None:
+    raise OSError("no space left on /somewhere/secret")
+
+
+async def test_a_database_of_another_revision_is_told(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        async with server.coordinator.database.transaction() as connection:
+            await connection.exec_driver_sql("UPDATE alembic_version SET version_num = 'older'")
+        detail = (await server.client.get("/readyz")).json()["detail"]
+        newest = migrating.newest()
+        assert detail == f"migrations: the database is at revision older, this release works with {newest}"
+
+
+async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
+    looks = 0
+
+    async def slow() -> None:
+        nonlocal looks
+        looks += 1
+        await asyncio.sleep(60)
+
+    async def missing() -> None:
+        raise NotReady("gone")
+
+    readiness = Readiness({"slow": slow, "other": missing}, kept_s=60, patience_s=0.01)
+    answers = await asyncio.gather(*(readiness.missing() for _ in range(5)))
+    assert answers == [{"slow": "no answer within 0.01 s", "other": "gone"}] * 5
+    assert looks == 1
+    with pytest.raises(PeerFault, match=r"slow: no answer within 0.01 s; other: gone$"):
+        await readiness.check()
+    readiness = Readiness({"fine": _fine}, kept_s=0)
+    assert await readiness.check() == ("fine",)
+    assert REGISTRY.get_sample_value("veilsum_ready") == 1
+
+
+async def _fine() -> None:
+    return None
+
+
+async def test_a_client_is_told_when_to_come_back(server: Server) -> None:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(server.app), base_url="http://x") as client:
+        assert (await client.get("/readyz")).headers["content-type"] == "application/json"

@@ -1,0 +1,117 @@
+"""What a running coordinator logs and counts: enough to find a request again, and nothing that a member would mind."""
+
+import asyncio
+import io
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from protocol import rest
+from protocol.causes import Cause
+from service.telemetry import logs, metrics
+from tests.service.driver import TOKEN, Party, Server
+
+CANARY = "canary-91c0"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    kept = io.StringIO()
+    logs.configure(kept)
+    yield kept
+    logs.configure()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def value(name: str, **labels: str) -> float:
+    return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
+
+
+async def test_an_answer_is_found_again_by_its_id(server: Server, formed: Party, stream: io.StringIO) -> None:
+    round_id = await formed.open_round(server)
+    answer = await server.client.get(
+        f"/v1/rounds/{round_id}/result", headers={rest.REQUEST_ID_HEADER: CANARY}
+    )
+    named = answer.headers[rest.REQUEST_ID_HEADER]
+    refused, request = [line for line in lines(stream) if line.get("request") == named]
+    assert (refused["event"], refused["cause"], refused["round"]) == ("refused", "wrong-phase", round_id)
+    assert (request["event"], request["route"], request["status"]) == ("request", rest.RESULT, 409)
+    assert request["round"] == round_id
+    assert request["ms"] >= 0
+    assert CANARY not in stream.getvalue()
+
+
+async def test_nothing_that_a_stranger_sends_is_logged(server: Server, stream: io.StringIO) -> None:
+    for method in ("GET", "POST", "PUT", "OPTIONS", "PROPFIND"):
+        await server.client.request(
+            method,
+            f"/v1/rounds/{CANARY}?{CANARY}={CANARY}",
+            headers={"authorization": f"Bearer {CANARY}", "cookie": CANARY, "content-type": CANARY},
+            content=CANARY,
+        )
+        await server.client.request(method, f"/{CANARY}", json={CANARY: CANARY})
+    assert len(lines(stream)) >= 10
+    assert CANARY not in stream.getvalue()
+    assert value("veilsum_request_seconds_count", method="other", route="none", status="404") >= 1
+
+
+async def test_a_whole_round_leaves_no_secret_share_value_or_token_in_the_log(
+    server: Server, formed: Party, stream: io.StringIO
+) -> None:
+    bodies: set[bytes] = set()
+    before = value("veilsum_upload_bytes_total")
+    round_id = await formed.open_round(server)
+    for member in formed.ids:
+        formed.seal(member, await server.opening(round_id, member))
+        bodies |= {*formed.chunks[member], formed.upload_of(member), formed.keys[member].seed}
+    ended = value("veilsum_rounds_ended_total", state="done")
+    assert (await formed.play(server, round_id))["state"] == "done"
+    assert value("veilsum_rounds_ended_total", state="done") == ended + 1
+    await server.tidy(round_id)
+    sums = await server.client.get(f"/v1/rounds/{round_id}/result/sums")
+    assert sums.status_code == 200
+    log = stream.getvalue()
+    [end] = [line for line in lines(stream) if line["event"] == "round ended"]
+    assert (end["round"], end["state"], end["cause"], end["of"]) == (round_id, "done", None, 6)
+    assert len(lines(stream)) > 50
+    assert TOKEN not in log
+    assert server.coordinator.key.seed.hex() not in log
+    for body in (*bodies, sums.content):
+        middle = body[len(body) // 2 :][:16]
+        assert middle.hex() not in log
+        assert str(middle)[2:-1] not in log
+    chunks = sum(len(chunk) for member in formed.ids for chunk in formed.chunks[member])
+    assert value("veilsum_upload_bytes_total") - before == chunks
+
+
+async def test_metrics_name_every_cause_and_state_from_the_start(server: Server, formed: Party) -> None:
+    await formed.open_round(server)
+    before = value("veilsum_refusals_total", cause="not-found")
+    await server.client.get(f"/v1/rounds/{'0' * 16}")
+    answer = await server.anonymous().get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    for cause in Cause:
+        assert f'veilsum_refusals_total{{cause="{cause.value}"}}' in answer.text
+    assert 'veilsum_rounds{state="collecting"} 1.0' in answer.text
+    assert 'veilsum_rounds{state="done"} 0.0' in answer.text
+    assert value("veilsum_refusals_total", cause="not-found") == before + 1
+
+
+async def test_the_loop_lag_is_measured() -> None:
+    before = value("veilsum_event_loop_lag_seconds_count")
+    task = asyncio.create_task(metrics.watch_loop(0.01))
+    await asyncio.sleep(0.1)
+    task.cancel()
+    assert value("veilsum_event_loop_lag_seconds_count") > before
+
+
+def test_an_operation_of_storage_is_measured_even_if_it_fails() -> None:
+    before = value("veilsum_storage_seconds_count", operation="get")
+    with pytest.raises(OSError, match="gone"), metrics.timed("get"):
+        raise OSError("gone")
+    assert value("veilsum_storage_seconds_count", operation="get") == before + 1

@@ -1,0 +1,57 @@
+"""More time for a phase: an event like every other, so that it survives the process, and bounded by what members signed."""
+
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.service.driver import Clock, Party, Server, running
+
+
+async def test_an_extended_deadline_holds_through_restarts_until_it_passes(
+    tmp_path: Path, party: Party
+) -> None:
+    clock = Clock()
+    async with running(tmp_path / "data", clock) as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        for member in party.ids[:5]:
+            await party.serve(server, round_id, member)
+        before = await server.view(round_id)
+        answer = await extend(server, round_id, before["deadline_s"] + 3600)
+        assert answer["deadline_s"] == before["deadline_s"] + 3600
+        assert answer["version"] == before["version"] + 1
+        assert await extend(server, round_id, answer["deadline_s"]) == answer
+        clock.ahead_s += before["deadline_s"] + 1 - clock()
+    async with running(tmp_path / "data", clock) as server:
+        assert await server.view(round_id) == answer
+        assert answer["state"] == "collecting"
+        view = await party.play(server, round_id)  # the last member comes in the time that it was given
+        assert (view["state"], len(view["survivors"])) == ("done", 6)
+        refused = await post(server, round_id, 4e9)
+        assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
+
+
+async def test_a_deadline_never_comes_nearer_nor_passes_the_terms_end(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server, lifetime_s=7200.0)
+    view = await server.view(round_id)
+    nearer = await post(server, round_id, view["deadline_s"] - 1)
+    assert (nearer.status_code, nearer.json()["cause"]) == (409, "conflict")
+    beyond = await post(server, round_id, view["terms"]["latest_end_s"])
+    assert (beyond.status_code, beyond.json()["cause"]) == (422, "terms-refused")
+    for wrong in (0, -1, 1e300):
+        assert (await post(server, round_id, wrong)).status_code == 400
+    anonymous = await server.anonymous().post(f"/v1/rounds/{round_id}/extend", json={"deadline_s": 4e9})
+    assert anonymous.status_code == 401
+    assert await server.view(round_id) == view
+
+
+async def post(server: Server, round_id: str, deadline_s: float) -> httpx.Response:
+    return await server.client.post(f"/v1/rounds/{round_id}/extend", json={"deadline_s": deadline_s})
+
+
+async def extend(server: Server, round_id: str, deadline_s: float) -> dict[str, Any]:
+    answer = await post(server, round_id, deadline_s)
+    assert answer.status_code == 200, answer.text
+    view: dict[str, Any] = answer.json()
+    return view

@@ -1,0 +1,51 @@
+from pathlib import Path
+
+import pytest
+from pydantic import SecretStr
+
+from protocol.errors import Misuse
+from service import keys
+from service.settings import Settings
+from tests.service.driver import running
+
+ON_BOTH = True
+
+
+async def test_all_replicas_of_a_database_have_one_key(
+    tmp_path: Path, stores: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as server:
+        key = server.coordinator.key
+    (tmp_path / "coordinator.key").unlink()
+    with pytest.raises(Misuse, match=f"{key.public.hex()}.*VEILSUM_COORDINATOR_KEY"):
+        async with running(tmp_path):
+            pass
+    async with running(tmp_path, coordinator_key=key.seed.hex().upper()) as server:
+        assert server.coordinator.key.public == key.public
+
+
+@pytest.mark.parametrize("text", ["00" * 31, "x" * 64])
+def test_a_key_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(Misuse, match="64 hexadecimal") as caught:
+        keys.key_of(Settings(coordinator_key=SecretStr(text)))
+    assert text not in str(caught.value)
+
+
+def test_an_empty_key_is_none(tmp_path: Path) -> None:
+    found = keys.key_of(Settings(coordinator_key=SecretStr(" "), data_dir=tmp_path))
+    assert found.seed == (tmp_path / "coordinator.key").read_bytes()
+
+
+def test_the_coordinators_key_is_made_once_and_is_its_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    made = keys.load_key(path)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert keys.load_key(path).public == made.public
+    path.chmod(0o640)
+    with pytest.raises(Misuse, match="readable by others: chmod 600"):
+        keys.load_key(path)
+    path.chmod(0o600)
+    path.write_bytes(b"short")
+    with pytest.raises(Misuse, match="5 bytes, not 32"):
+        keys.load_key(path)
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]

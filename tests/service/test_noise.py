@@ -1,0 +1,163 @@
+"""Differential privacy inside the secure round: SDK members, the app, one noisy sum after the other."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibration.errors import CalibrationError
+from calibration.layout import Layout
+from calibration.privacy import NoiseTerms
+from client_sdk import Policy
+from client_sdk.asked import terms_mechanism
+from client_sdk.errors import LineageError, PeerFault
+from client_sdk.result import Result
+from client_sdk.store import Store
+from client_sdk.sums import verify_sums
+from protocol.causes import Cause
+from tests.service.asking import Consortium, records_of
+from tests.service.driver import Server, running
+
+NOISY: dict[str, Any] = {"noise": {"epsilon": 2.0, "delta": 1e-5}}
+
+
+async def noisy_round(consortium: Consortium, **request: Any) -> tuple[str, list[Result]]:
+    round_id = await consortium.open_round(**{**NOISY, **request})
+    return round_id, await consortium.contribute(round_id)
+
+
+async def test_a_noisy_round_carries_the_noise_that_it_promises_and_says_so(tmp_path: Path) -> None:
+    async with running(tmp_path / "data", mu_budget=1.0) as server:
+        consortium = await Consortium(tmp_path, server, {"mu_max": 0.6}).begin()
+        round_id, results = await noisy_round(consortium)
+        record, terms = results[0].record, results[0].evidence.opening.terms
+        view = (await server.view(round_id))["terms"]["noise"]
+        assert not isinstance(record.noise, str)
+        assert record.noise.model_dump(mode="json") == view
+        assert 1.9 < record.noise.epsilon <= 2.0 < record.noise.published_epsilon
+        assert record.noise.shares == 4 - 1 == view["shares"]
+        assert (terms.family, record.solution.chosen_by, record.solution.ridge) == (
+            "noisy",
+            "shrinkage",
+            None,
+        )
+        notes = results[0].calibrated.noise
+        assert notes is not None
+        assert notes["mu"] == record.noise.mu
+        assert results[0].predict(records_of(9).features).shape == (60,)
+
+        mechanism = terms_mechanism(results[0].evidence.attempt)
+        assert mechanism is not None
+        exact = np.zeros(terms.elements, np.int64)
+        for index in range(4):
+            own = consortium.collected(results[0], records_of(index))
+            exact += own.vector(mechanism.lattice)
+        noise = (await consortium.sums(round_id)) - exact
+        layout = Layout.from_bytes(terms.layout)
+        for share in mechanism.shares:
+            part = noise[layout.slices[share.block]]
+            deviation = np.sqrt(4 * share.variance)
+            assert 0.5 < part.std() / deviation < 1.6, share.block  # of 4 members' shares, 21 and 18 draws
+            assert np.abs(part).max() < 12 * np.sqrt(4 * max(share.variances))
+
+        sums = await server.client.get(f"/v1/rounds/{round_id}/result/sums")
+        verify_sums(results[0], sums.content)
+        forged = record.model_copy(update={"noise": "none"})
+        with pytest.raises(PeerFault, match=r"bad-signature|of noise what the terms do not"):
+            Result(results[0].evidence, forged, results[0].weights_file).verify()
+
+        # the second of the same kind fits neither the member's budget of one round nor the federation's for long
+        budget = await server.client.get(f"/v1/federations/{consortium.admin.public.hex()}/budget")
+        spent = budget.json()
+        assert (spent["rounds"], spent["mu"], spent["mu_budget"]) == ([round_id], record.noise.mu, 1.0)
+        refused = await consortium.try_round(noise={"epsilon": 5.0})
+        assert refused.json()["cause"] == "terms-refused"
+        assert "VEILSUM_MU_BUDGET" in refused.json()["detail"]
+
+
+async def test_a_members_ledger_charges_at_upload_survives_restarts_and_refuses_when_it_is_spent(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server, {"mu_budget": 0.6}).begin()
+        _, results = await noisy_round(consortium)
+        noise = results[0].record.noise
+        assert not isinstance(noise, str)
+        (lineage,) = Store(tmp_path / "m-0").lineages.all()  # read from disk, as after a restart
+        assert lineage.budget(Policy(admin_key=bytes(32), mu_budget=0.6)).mu == noise.mu
+        second = await consortium.open_round(**NOISY)
+        with pytest.raises(LineageError, match=r"privacy budget: main has spent μ = 0\.\d+ of 0\.6"):
+            async with consortium.member("m-0") as member:
+                await member.contribute(second, records_of(0), lineage="main")
+        # given up before anybody uploads, it costs nobody anything
+        assert [charge[0] for charge in lineage.charges] == [results[0].evidence.attempt.context]
+
+
+async def test_only_a_void_certificate_gives_a_charge_back(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        round_id = await consortium.open_round(**NOISY)
+
+        async def part(index: int) -> Any:
+            async with consortium.member(f"m-{index}") as member:
+                try:
+                    return await member.contribute(round_id, records_of(index), lineage="main")
+                except Exception as error:  # noqa: BLE001 - what it ends in is looked at
+                    return error
+
+        async def give_up() -> None:
+            view = await server.view(round_id)
+            while len(view["uploaded"]) < 3:
+                waiting = {"after": view["version"], "wait_s": 5.0}
+                view = (await server.client.get(f"/v1/rounds/{round_id}", params=waiting)).json()
+            charged = Store(tmp_path / "m-0").lineages.all()
+            assert [len(each.charges) for each in charged] == [1]
+            await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+
+        *ends, _ = await asyncio.gather(*(part(index) for index in range(3)), give_up())
+        assert {type(end).__name__ for end in ends} == {"NoResult"}, ends
+        assert (await server.view(round_id))["state"] == "voided"
+        assert Store(tmp_path / "m-0").lineages.all() == ()
+        budget = await server.client.get(f"/v1/federations/{consortium.admin.public.hex()}/budget")
+        assert budget.json()["mu"] == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"), [({"sigma_min": 50.0}, "sigma_min"), ({"mu_max": 0.1}, "mu_max")]
+)
+async def test_a_policy_refuses_too_little_noise(tmp_path: Path, policy: dict[str, Any], field: str) -> None:
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server, policy).begin()
+        round_id = await consortium.open_round(**NOISY)
+        with pytest.raises(PeerFault, match=field) as caught:
+            async with consortium.member("m-0") as member:
+                await member.contribute(round_id, records_of(0), lineage="main")
+        assert caught.value.cause is Cause.POLICY_REFUSED
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"noise": {"epsilon": 1.0}, "ridges": [1.0]}, "solved by shrinkage"),
+    ({"noise": {"epsilon": 1.0}, "parameters": {"publish": "lda"}}, "exact class counts"),
+    ({"noise": {"epsilon": 1e-6}, "ring_bits": 24}, "no scale of the features lattice holds the noise"),
+]
+
+
+async def test_noise_that_cannot_be_is_refused_in_words(server: Server, tmp_path: Path) -> None:
+    consortium = await Consortium(tmp_path, server).begin()
+    for request, words in REFUSED:
+        answer = await consortium.try_round(**request)
+        assert answer.json()["detail"].find(words) >= 0, answer.text
+        assert answer.json()["cause"] == "terms-refused"
+
+
+def test_terms_of_noise_have_one_encoding() -> None:
+    terms = NoiseTerms.for_classes(10, 0.5, 1e-5)
+    assert NoiseTerms.from_bytes(terms.to_bytes()) == terms
+    for false in (b"{}", b"\xff", terms.to_bytes() + b" ", terms.to_bytes().replace(b"add-remove", b"other")):
+        with pytest.raises(CalibrationError):
+            NoiseTerms.from_bytes(false)
+    for mu, weight, delta in ((0.0, 1.0, 0.1), (float("nan"), 1.0, 0.1), (1.0, -1.0, 0.1), (1.0, 1.0, 1.0)):
+        with pytest.raises(CalibrationError):
+            NoiseTerms(mu, weight, delta)

@@ -1,0 +1,123 @@
+"""Ranges of the sum are added up as uploads come in, by whichever process is at hand, and nothing is added twice."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+
+from protocol.simulator import After
+from service import summing
+from service.storage.tables import sums
+from service.summing import Summing
+from tests.service import driver
+from tests.service.driver import Party, Server, running
+from tests.service.replicas import two
+from tests.service.servers import Servers
+
+ON_BOTH = True
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges of two chunks, written at every second upload."""
+    monkeypatch.setattr(summing, "RANGE_ELEMENTS", 16)
+    monkeypatch.setattr(summing, "BATCH", 2)
+
+
+async def kept(server: Server) -> dict[int, tuple[str, bool]]:
+    async with server.coordinator.database.reading() as connection:
+        rows = (await connection.execute(select(sums))).all()
+    return {row.part: (row.members, row.done) for row in rows}
+
+
+async def test_uploads_are_added_up_while_others_are_still_to_come(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    for member in formed.ids[:4]:
+        await formed.serve(server, round_id, member)
+    parts = server.coordinator.rounds[round_id].summing.parts
+    assert len(parts) > 1
+    for _ in range(200):
+        found = await kept(server)
+        if len(found) == len(parts) and all(len(members) > 30 for members, _ in found.values()):
+            break
+        await asyncio.sleep(0.02)
+    assert set(found.values()) == {('["m-0", "m-1", "m-2", "m-3"]', False)}
+    assert len(server.coordinator.blobs.names(f"sums/{round_id}")) == len(parts)
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await formed.check_result(server, round_id)
+    await server.tidy(round_id)
+    assert await kept(server) == {}
+    assert server.coordinator.blobs.names("sums") == ()
+
+
+async def test_who_is_not_certified_is_taken_off_again(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two have uploaded all, and the kept sums hold a stranger's chunks too."""
+    formed.drop = {"m-5": After.UPLOAD}
+    replaced = Summing._replace
+
+    async def also_m_5(
+        self: Summing, part: int, before: summing.Kept, after: summing.Kept, total: object
+    ) -> None:
+        if not after.done and "m-5" not in after.members:
+            more = (*after.members, "m-5")
+            total, after = self._masked(part, before, more), summing.Kept(members=more)
+        await replaced(self, part, before, after, total)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Summing, "_replace", also_m_5)
+    round_id = await formed.open_round(server)
+    for member in ("m-5", *formed.ids[:5]):
+        await formed.serve(server, round_id, member)
+    view = await formed.play(server, round_id)
+    assert view["state"] == "done"
+    await formed.check_result(server, round_id)
+
+
+async def test_a_late_writer_changes_nothing(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    for member in formed.ids[:2]:
+        await formed.serve(server, round_id, member)
+    found = server.coordinator.rounds[round_id].summing
+    while len(await kept(server)) < len(found.parts):  # noqa: ASYNC110 - nobody is told
+        await asyncio.sleep(0.02)
+    before = await kept(server)
+    stale = summing.Kept(blob="0-gone", members=("m-0",))
+    assert not await found._exchange(0, stale, summing.Kept(blob="0-late", members=("m-0", "m-1", "m-3")))
+    assert not await found._exchange(0, summing.Kept(), summing.Kept(blob="0-late"))
+    assert await kept(server) == before
+    assert (await formed.play(server, round_id))["state"] == "done"
+    assert not await found._exchange(0, summing.Kept(), summing.Kept(blob="0-late"))
+
+
+async def test_two_processes_share_the_ranges(
+    tmp_path: Path, party: Party, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver, "SERVERS", servers)
+    unmasked: list[int] = []
+    true = Summing._unmasked
+
+    def counting(self: Summing, part: int, *arguments: object) -> object:
+        unmasked.append(part)
+        return true(self, part, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(Summing, "_unmasked", counting)
+    async with two(tmp_path / "data") as (one, _, both):
+        await party.begin(both)
+        round_id = await party.open_round(both)
+        parts = one.coordinator.rounds[round_id].summing.parts
+        assert (await party.play(both, round_id))["state"] == "done"
+        await party.check_result(both, round_id)
+    assert set(unmasked) == set(parts)  # once each, but where storage failed on the way
+
+
+async def test_a_sum_goes_on_after_a_restart(tmp_path: Path, party: Party, stores: str) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        for member in party.ids[:3]:
+            await party.serve(server, round_id, member)
+    async with running(tmp_path) as server:
+        assert (await party.play(server, round_id))["state"] == "done"
+        await party.check_result(server, round_id)

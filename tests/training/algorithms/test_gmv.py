@@ -1,0 +1,56 @@
+import torch
+
+from tests.training.conftest import linear_model, site_of
+from training.algorithms import Batch, GlobalMemory, Round
+from training.heads import Classifier, Simplex
+
+X = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])
+Y = torch.tensor([0, 0, 2])
+MEANS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [4.0, 4.0]])
+
+
+def test_the_head_sees_the_plain_feature_and_its_classs_vector() -> None:
+    site = site_of(linear_model(classes=3), X, Y, broadcast={"means": MEANS}, round=Round(7, 0.1, 2))
+    seen = GlobalMemory(alpha=0.5, warmup=7).features(X, Y, site)
+    assert seen.tolist() == [[1.5, 0.0], [3.5, 2.0], [2.0, 7.0]]
+    assert torch.equal(GlobalMemory(alpha=0.5, warmup=8).features(X, Y, site), X)
+
+
+def test_logits_in_training_are_those_of_f_plus_mu() -> None:
+    torch.manual_seed(0)
+    model = Classifier(linear_model().extractor, Simplex()(2, 2), normalise=False)
+    y = torch.tensor([1, 0, 1])
+    site = site_of(model, X, y, broadcast={"means": MEANS[:2]})
+    logits = model.head(GlobalMemory(alpha=2.0).features(model.features(X), y, site))
+    w = model.head.weight
+    by_hand = torch.stack([w @ (f + 2.0 * MEANS[c]) for f, c in zip(X, y, strict=True)])
+    torch.testing.assert_close(logits, by_hand)
+    torch.testing.assert_close(model(X), X @ w.T)  # in use there is no label to add a vector of
+
+
+def test_a_member_sends_its_own_means_and_which_classes_it_holds() -> None:
+    model = linear_model(classes=3)
+    term = GlobalMemory()
+    site = site_of(model, X, Y, broadcast=term.start(model))
+    message, memory = term.finish(site, 5)
+    assert message["means"].tolist() == [[2.0, 1.0], [0.0, 0.0], [0.0, 5.0]]
+    assert message["holders"].tolist() == [1.0, 0.0, 1.0]
+    assert memory == {}
+    assert model.training
+
+
+def test_the_server_averages_the_holders_and_keeps_what_nobody_held() -> None:
+    one = {"means": torch.tensor([[2.0, 1.0], [0.0, 0.0], [0.0, 5.0]]), "holders": torch.tensor([1.0, 0, 1])}
+    two = {"means": torch.tensor([[4.0, 3.0], [0.0, 0.0], [0.0, 0.0]]), "holders": torch.tensor([1.0, 0, 0])}
+    after = GlobalMemory().reduce({"means": MEANS}, [one, two], Round(0, 0.1, 2))
+    assert after["means"].tolist() == [[3.0, 2.0], [0.0, 2.0], [0.0, 5.0]]
+
+
+def test_nothing_is_computed_before_it_is_of_use() -> None:
+    model, term = linear_model(classes=3), GlobalMemory(warmup=10)
+    early = site_of(model, X, Y, broadcast=term.start(model), round=Round(8, 0.1, 2))
+    assert term.finish(early, 1) == ({}, {})
+    assert term.reduce({"means": MEANS}, [{}], Round(8, 0.1, 2)) == {"means": MEANS}
+    last = site_of(model, X, Y, broadcast=term.start(model), round=Round(9, 0.1, 2))
+    assert term.finish(last, 1)[0].keys() == {"means", "holders"}
+    assert term.penalty(Batch(X, Y, X, X), last) == 0

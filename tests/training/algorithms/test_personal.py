@@ -1,0 +1,60 @@
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.conftest import EXTRACTOR, linear_model, site_of
+from training.algorithms import ALGORITHMS, Personal
+from training.data import load_digits_dataset
+from training.federated import train
+from training.models import ExtractorConfig
+from training.partition import dirichlet_partition
+from training.recipe import fedavg, spherefed
+
+DIGITS = load_digits_dataset()
+PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=10)
+MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
+
+
+def test_a_personal_head_goes_on_from_its_own(quadratic: Callable[..., list[float]]) -> None:
+    # Targets 0 and 4, η = ½: members come to 0 and 2, then, each from there, to 0 and 3. FedAvg would come to 1.5 from 1.
+    run = quadratic([0, 4], [1, 1], rounds=3, lr=0.5, local_epochs=1, algorithm=ALGORITHMS["fedper"]())
+    assert run == [1.0, 1.5, 1.75]
+
+
+@pytest.mark.parametrize(("layers", "name"), [("extractor", EXTRACTOR), ("head", "head.weight")])
+def test_what_is_personal_is_kept_and_put_back(layers: str, name: str) -> None:
+    term = Personal(layers)  # type: ignore[arg-type]
+    model = linear_model()
+    x, y = torch.rand(2, 2), torch.tensor([0, 1])
+    site = site_of(model, x, y)
+    term.begin(site)
+    assert torch.equal(model.get_parameter(name), torch.eye(2))
+    with torch.no_grad():
+        model.get_parameter(name).fill_(7.0)
+    message, memory = term.finish(site, 1)
+    assert message == {}
+    assert memory.keys() == {name}
+    with torch.no_grad():
+        model.get_parameter(name).fill_(1.0)
+    term.begin(site_of(model, x, y, memory=memory))
+    assert (model.get_parameter(name) == 7).all()
+
+
+@pytest.mark.parametrize("head_epochs", [0, 1, 2])
+def test_the_head_comes_first_and_alone(head_epochs: int) -> None:
+    recipe = fedavg(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=head_epochs), rounds=1, local_epochs=2)
+    trained = train(recipe, DIGITS, PARTITION).classifier.state_dict()
+    moved = {
+        name.split(".")[0]
+        for name, t in recipe.build(10).state_dict().items()
+        if not torch.equal(t, trained[name])
+    }
+    assert moved == {0: {"extractor"}, 1: {"extractor", "head"}, 2: {"head"}}[head_epochs]
+
+
+def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
+    recipe = spherefed(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
+    with pytest.raises(ValueError, match="need a head that is learned"):
+        train(recipe, DIGITS, PARTITION)

@@ -1,0 +1,70 @@
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from training.data import NAMES, SOURCES, DataError, load_dataset
+
+from .published import write_mnist
+
+X = [np.zeros((2, 28, 28), np.uint8)] * 2
+
+
+def test_digits_need_no_folder() -> None:
+    split = load_dataset("digits", seed=3)
+    assert split.train.shape == (1, 8, 8)
+    assert load_dataset("digits", side=16).test.shape == (1, 16, 16)
+
+
+def test_the_folder_comes_from_an_argument_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VEILSUM_DATA", raising=False)
+    with pytest.raises(DataError, match="set VEILSUM_DATA or pass one"):
+        load_dataset("mnist")
+    monkeypatch.setenv("VEILSUM_DATA", str(tmp_path / "nowhere"))
+    with pytest.raises(DataError, match="nowhere does not exist"):
+        load_dataset("mnist")
+    write_mnist(tmp_path / "mnist", X, [np.zeros(2, np.uint8)] * 2)
+    monkeypatch.setenv("VEILSUM_DATA", str(tmp_path))
+    assert len(load_dataset("mnist", checksums={}).train) == 2
+
+
+def test_a_name_that_is_none_is_refused_with_those_there_are() -> None:
+    with pytest.raises(
+        DataError, match="'imagenet'; there are cifar-10, cifar-10-jpeg, cifar-100, cinic-10, digits"
+    ):
+        load_dataset("imagenet")
+    assert len(NAMES) == len(SOURCES) + 1
+
+
+def test_a_file_that_is_not_the_published_one_is_refused(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "mnist", X, [np.zeros(2, np.uint8)] * 2)
+    with pytest.raises(
+        DataError, match=r"train-images-idx3-ubyte\.gz has MD5 [0-9a-f]{32}, the published file f68b3c2d"
+    ):
+        load_dataset("mnist", tmp_path)
+    sums = {path.name: hashlib.md5(path.read_bytes()).hexdigest() for path in (tmp_path / "mnist").iterdir()}
+    assert len(load_dataset("mnist", tmp_path, checksums=sums).test) == 2
+
+
+@pytest.mark.parametrize("name", sorted(SOURCES))
+def test_what_is_missing_is_named_with_where_it_goes(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).mkdir()
+    with pytest.raises(DataError, match=r"is not in .*: (get it from http|docs/training\.md)"):
+        load_dataset(name, tmp_path)
+
+
+def test_every_checksum_is_an_md5_and_every_channel_has_its_moments() -> None:
+    for source in SOURCES.values():
+        assert all(len(bytes.fromhex(md5)) == 16 for md5 in source.checksums.values())
+        mean, std = source.moments
+        assert len(mean) == len(std) in {1, 3}
+        assert all(0 < value < 1 for value in (*mean, *std))
+
+
+def test_labels_beyond_the_classes_are_not_as_published(tmp_path: Path) -> None:
+    write_mnist(tmp_path / "mnist", X, [np.array([10, 0], np.uint8)] * 2)
+    with pytest.raises(DataError, match=r"MNIST is not as published: labels must lie in 0\.\.9"):
+        load_dataset("mnist", tmp_path, checksums={})

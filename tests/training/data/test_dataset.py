@@ -1,0 +1,99 @@
+import pytest
+import torch
+
+from training.data import Dataset, batches, load_digits_dataset, stratified
+
+
+def test_digits_are_scaled_images_with_every_class_on_both_sides() -> None:
+    train, test = load_digits_dataset(seed=0)
+    assert len(train) + len(test) == 1797
+    assert train.x.shape[1:] == (1, 8, 8)
+    assert train.x.dtype == torch.float32
+    assert float(train.x.min()) == 0
+    assert float(train.x.max()) == 1
+    shares = torch.bincount(test.y) / torch.bincount(torch.cat([train.y, test.y]))
+    assert shares.sub(0.25).abs().max() < 0.01
+
+
+def test_the_split_depends_on_the_seed_alone() -> None:
+    assert torch.equal(load_digits_dataset(3).train.x, load_digits_dataset(3).train.x)
+    assert not torch.equal(load_digits_dataset(3).train.y, load_digits_dataset(4).train.y)
+
+
+def test_a_subset_keeps_the_order_asked_for() -> None:
+    data = Dataset(torch.arange(4.0)[:, None], torch.tensor([0, 1, 2, 0]), 3, "toy")
+    subset = data.subset(torch.tensor([3, 1]))
+    assert subset.x.flatten().tolist() == [3, 1]
+    assert subset.y.tolist() == [0, 1]
+    assert len(data.subset(torch.tensor([], dtype=torch.int64))) == 0
+
+
+def test_a_subset_keeps_groups_names_and_moments() -> None:
+    data = Dataset(
+        torch.zeros(3, 1, 2, 2, dtype=torch.uint8),
+        torch.tensor([0, 1, 0]),
+        2,
+        "toy",
+        torch.tensor([5, 6, 7]),
+        ("a", "b"),
+        mean=(0.5,),
+        std=(0.2,),
+    )
+    subset = data.subset(torch.tensor([2, 0]))
+    assert subset.groups is not None
+    assert subset.groups.tolist() == [7, 5]
+    assert (subset.class_names, subset.mean, subset.std, subset.shape) == (
+        ("a", "b"),
+        (0.5,),
+        (0.2,),
+        (1, 2, 2),
+    )
+
+
+def test_groups_must_be_one_a_record() -> None:
+    with pytest.raises(ValueError, match=r"groups must have shape \(2,\)"):
+        Dataset(torch.zeros(2, 1), torch.tensor([0, 0]), 1, "toy", torch.tensor([0]))
+
+
+def test_a_smaller_image_holds_the_means_of_the_areas() -> None:
+    x = torch.tensor([[[[0, 10, 20, 30], [10, 20, 30, 41], [1, 1, 2, 2], [1, 1, 2, 2]]]], dtype=torch.uint8)
+    data = Dataset(x, torch.tensor([0]), 1, "toy")
+    assert data.resized(2).x.tolist() == [[[[10, 30], [1, 2]]]]
+    assert data.resized(2).x.dtype == torch.uint8
+    assert data.resized(4) is data
+    floats = Dataset(x / 255, torch.tensor([0]), 1, "toy").resized(2)
+    torch.testing.assert_close(floats.x, torch.tensor([[[[10, 30.25], [1, 2]]]]) / 255)
+
+
+def test_a_stratified_draw_keeps_the_classes_shares() -> None:
+    labels = torch.tensor([0] * 60 + [1] * 30 + [2] * 10)[
+        torch.randperm(100, generator=torch.Generator().manual_seed(0))
+    ]
+    drawn = stratified(labels, 50, torch.Generator().manual_seed(1))
+    assert labels[drawn].bincount().tolist() == [30, 15, 5]
+    assert sorted(set(drawn.tolist())) == drawn.tolist()
+    again, other = (stratified(labels, 50, torch.Generator().manual_seed(seed)) for seed in (1, 2))
+    assert torch.equal(drawn, again)
+    assert not torch.equal(drawn, other)
+    for records in (0, 101):
+        with pytest.raises(ValueError, match="of 100 records can't be drawn"):
+            stratified(labels, records, torch.Generator())
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"),
+    [([0], "shape"), ([0, 3], r"0\.\.2"), ([-1, 0], r"0\.\.2")],
+)
+def test_labels_must_fit(labels: list[int], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Dataset(torch.zeros(2, 1), torch.tensor(labels), 3, "toy")
+
+
+@pytest.mark.parametrize(
+    ("records", "sizes"),
+    [(9, [4, 5]), (8, [4, 4]), (10, [4, 4, 2]), (1, [1]), (3, [3])],
+)
+def test_an_epoch_visits_every_record_and_leaves_no_batch_of_one(records: int, sizes: list[int]) -> None:
+    parts = list(batches(records, 4))
+    assert [len(part) for part in parts] == sizes
+    assert sorted(torch.cat(parts).tolist()) == list(range(records))

@@ -1,0 +1,164 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from training.algorithms import ClassVariance, ControlVariates, FedAvg, FedNova, Proximal, RestrictedSoftmax
+from training.data import Dataset
+from training.experiments import ConfigError, load_experiment, merged, parse_change, shipped, variants
+from training.heads import NormalisedHead, Simplex, orthonormal_head
+from training.losses import mean_squared_error, positive_hinge
+from training.schedules import MultiStep
+
+EVERY = [(name, variant) for name, others in shipped().items() for variant in (None, *others)]
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"training": {"lr": -1}}, "training.lr: Input should be greater than 0"),
+    ({"trainin": {}}, "there is no 'trainin'; there are method, paper_row"),
+    ({"training": {"epochs": 2}}, "there is no 'training.epochs'; there are algorithm"),
+    ({"training": {"algorithm": "fedpro"}}, "training.algorithm: there is no 'fedpro'; it is one of clsprox"),
+    ({"training": {"algorithm": {"mu": 1}}}, "training.algorithm: a table needs a `name`"),
+    ({"training": {"algorithm": {"name": "fedprox", "nu": 1}}}, "no option 'nu'; its options are mu"),
+    ({"training": {"algorithm": {"name": "fednova", "nu": 1}}}, "no option 'nu'; it has none"),
+    (
+        {"training": {"algorithm": {"name": "fedprox", "mu": "x"}}},
+        "fedprox's mu: Input should be a valid number",
+    ),
+    ({"training": {"algorithm": "fedrep"}}, "fedrep needs the option 'head_epochs'"),
+    ({"training": {"also": ["fedrs", "x"]}}, "training.also: there is no 'x'"),
+    ({"training": {"head": "x"}}, "training.head: there is no 'x'"),
+    ({"training": {"loss": "x"}}, "training.loss: there is no 'x'; it is one of cross-entropy"),
+    ({"training": {"schedule": "x"}}, "training.schedule: there is no 'x'"),
+    ({"deal": "x"}, "deal: there is no 'x'"),
+    ({"deal": {"name": "dirichlet"}}, "dirichlet needs the option 'members'"),
+    ({"model": {"architecture": "x"}}, "model.architecture: there is no 'x'"),
+    ({"calibrate": {"x": {}}}, "calibrate: there is no 'x'"),
+    ({"calibrate": {"ffc": {"lam": 1}}}, "ffc has no option 'lam'; its options are ridge, bias"),
+    ({"personal": {"methods": {"x": {}}}}, "personal.methods: there is no 'x'"),
+    ({"personal": {"methods": {"sgd": {"lam": 1}}}}, "sgd has no option 'lam'; its options are epochs, lr"),
+]
+
+
+def data(side: int = 32, channels: int = 3, classes: int = 100) -> Dataset:
+    return Dataset(torch.zeros(1, channels, side, side), torch.zeros(1, dtype=torch.int64), classes, "data")
+
+
+@pytest.mark.parametrize(("name", "variant"), EVERY)
+def test_every_shipped_experiment_holds_choices_that_there_are(name: str, variant: str | None) -> None:
+    experiment = load_experiment(name, variant)
+    assert experiment.method
+    assert experiment.calibrate
+    assert experiment.name == (name if variant is None else f"{name}/{variant}")
+    if variant == "small":
+        assert experiment.scale
+        assert experiment.data.stands_in_for
+        assert experiment.data.name in {"cifar-10-jpeg", "tinyimagenet-100", "pacs-32", "spoken-digits"}
+        assert experiment.model.architecture in {"moon_cnn", "mlp"}
+
+
+@pytest.mark.parametrize("name", [name for name in shipped() if not name.startswith("digits-")])
+def test_every_row_of_the_papers_has_a_small_variant(name: str) -> None:
+    small = load_experiment(name, "small")
+    recipe = small.recipe(data(classes=10 if "cifar-10" in small.data.name else 100), 0)
+    assert recipe.rounds <= 100
+    assert "small" in variants(name)
+
+
+def test_methods_are_composed_as_their_files_say() -> None:
+    ours = load_experiment(
+        "spherefed-fednova-vgg13-ours", "alpha-05", {"model": {"architecture": "moon_cnn"}}
+    )
+    recipe = ours.recipe(data(), 7)
+    assert (recipe.head, recipe.loss, recipe.normalise) == (orthonormal_head, mean_squared_error, True)
+    assert recipe.algorithm.aggregation == FedNova()
+    assert (recipe.lr, recipe.rounds, recipe.local_epochs, recipe.seed) == (0.5, 100, 10, 7)
+    etf = load_experiment("fedetf-etf-gmv", "small").recipe(data(classes=10), 0)
+    assert etf.head == Simplex()
+    assert [vars(term) for term in etf.algorithm.terms] == [{"alpha": 1.0, "warmup": 90}]
+    uv = load_experiment("feduv-stl10-feduv", "variance-only").training.algorithm
+    assert uv == {"name": "feduv", "uniformity": 0.0}
+    both = load_experiment("fedetf-scaffold-fedrs", "small").recipe(data(classes=10), 0)
+    assert both.algorithm.terms == (ControlVariates(), RestrictedSoftmax())
+    assert both.algorithm.aggregation == FedAvg(uniform=True)
+    aws = load_experiment("fedetf-fedaws", "small").recipe(data(classes=10), 0)
+    assert (aws.head, aws.loss) == (NormalisedHead, positive_hinge)
+    steps = load_experiment(
+        "spherefed-fedavg-mobilenetv2", "multi-step", {"model": {"architecture": "moon_cnn"}}
+    )
+    assert steps.recipe(data(), 0).schedule == MultiStep((50, 75), 0.1)
+    with_uv = load_experiment("ccvr-fedprox", "small", {"training": {"also": ["feduv"]}}).recipe(
+        data(classes=10), 0
+    )
+    assert with_uv.algorithm.terms[:2] == (Proximal(0.001), ClassVariance())
+
+
+@pytest.mark.parametrize(("change", "reason"), WRONG)
+def test_what_is_wrong_and_what_is_allowed(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment("digits-fedavg", None, change)
+    assert reason in str(caught.value)
+    assert str(caught.value).startswith("digits-fedavg: ")
+
+
+def test_what_only_the_data_can_tell() -> None:
+    crowded = load_experiment(
+        "digits-spherefed", None, {"model": {"architecture": "cnn", "options": {"dim": 9}}}
+    )
+    with pytest.raises(ConfigError, match="digits-spherefed: 10 classes need 10 orthonormal rows"):
+        crowded.recipe(data(8, 1, 10), 0)
+    odd = load_experiment(
+        "digits-spherefed", None, {"model": {"architecture": "cnn", "options": {"depth": 9}}}
+    )
+    with pytest.raises(ConfigError, match="cnn has no option 'depth'"):
+        odd.recipe(data(8, 1, 10), 0)
+
+
+def test_a_file_of_ones_own_extends_and_varies(tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text(
+        'extends = "digits-spherefed"\n[training]\nrounds = 3\n[variants.a.training]\nlr = 9.0\n'
+    )
+    (tmp_path / "own.toml").write_text(
+        'extends = "base.toml"\nmethod = "mine"\n[variants.b.training]\nlr = 8.0\n'
+    )
+    own = load_experiment(tmp_path / "own.toml")
+    assert (own.name, own.method, own.training.rounds, own.training.local_epochs) == ("own", "mine", 3, 4)
+    assert variants(tmp_path / "own.toml") == ("a", "b")
+    assert [load_experiment(str(tmp_path / "own.toml"), v).training.lr for v in "ab"] == [9.0, 8.0]
+    with pytest.raises(ConfigError, match="has no variant 'c'; it has a, b"):
+        load_experiment(tmp_path / "own.toml", "c")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a = ", "is no TOML"),
+        ('extends = "own.toml"', "extends itself"),
+        ('extends = "nothing"', "no experiment is called 'nothing'"),
+    ],
+)
+def test_a_file_that_is_none(tmp_path: Path, text: str, reason: str) -> None:
+    (tmp_path / "own.toml").write_text(text)
+    with pytest.raises(ConfigError, match=reason):
+        load_experiment(tmp_path / "own.toml")
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="can't be read: No such file"):
+        load_experiment(tmp_path / "own.toml")
+    with pytest.raises(ConfigError, match=r"name a \.toml file, or one of ccvr-clsnorm"):
+        load_experiment("nothing")
+
+
+def test_changes_as_words() -> None:
+    assert parse_change("training.rounds=3") == {"training": {"rounds": 3}}
+    assert parse_change("training.algorithm=fedprox") == {"training": {"algorithm": "fedprox"}}
+    assert parse_change('training.algorithm={name = "fedprox", mu = 1}') == {
+        "training": {"algorithm": {"name": "fedprox", "mu": 1}}
+    }
+    for text in ("training", "=3"):
+        with pytest.raises(ConfigError, match="is no change; write a key, =, and a value"):
+            parse_change(text)
+    assert merged({"a": {"b": 1, "c": 2}}, {"a": {"c": 3}}, {"d": 4}) == {"a": {"b": 1, "c": 3}, "d": 4}
+    assert merged({"head": {"name": "simplex", "scale": 2}}, {"head": {"name": "tammes"}}) == {
+        "head": {"name": "tammes"}
+    }

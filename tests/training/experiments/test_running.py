@@ -1,0 +1,91 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.data import DataError
+from training.experiments import ConfigError, Experiment, load_experiment, prepare, run
+from training.experiments.dealing import DEALS
+from training.results import read_result, write_result
+
+QUICK = {"training": {"rounds": 2, "local_epochs": 1}, "model": {"architecture": "mlp"}}
+
+
+def digits(**changes: Any) -> Experiment:
+    return load_experiment("digits-fedavg", None, {**QUICK, **changes})
+
+
+def test_a_run_leaves_everything_that_its_numbers_depend_on(tmp_path: Path) -> None:
+    finished = run(digits(), 3)
+    result = finished.result
+    assert (result.experiment, result.method, result.seed) == ("digits-fedavg", "FedAvg", 3)
+    assert result.deal.digest == finished.prepared.partition.digest
+    assert (result.deal.kind, result.deal.options) == ("dirichlet", {"members": 12, "alpha": 0.1})
+    assert result.recipe["seed"] == 3
+    assert [line.round for line in result.history] == [1, 2]
+    assert {each.kind for each in result.calibrations} == {"ffc", "rff", "lda", "ccvr"}
+    assert min(each.accuracy for each in result.calibrations) > result.accuracy
+    assert result.data.train_records == 1347
+    assert result.cost.parameters == sum(p.numel() for p in finished.trained.classifier.parameters())
+    write_result(result, tmp_path / "result.json")
+    assert read_result(tmp_path / "result.json") == result
+
+
+def test_the_same_seed_is_the_same_run_and_another_another() -> None:
+    one, same, other = (run(digits(calibrate={}), seed).result for seed in (1, 1, 2))
+    assert (one.accuracy, one.deal) == (same.accuracy, same.deal)
+    assert [line.local_loss for line in one.history] == [line.local_loss for line in same.history]
+    assert one.deal.digest != other.deal.digest
+
+
+def test_fewer_records_are_the_same_for_every_seed() -> None:
+    few = digits(data={"train_records": 200, "watched": 50}, deal={"name": "iid", "members": 3})
+    one, other = prepare(few, 0), prepare(few, 1)
+    assert torch.equal(one.data.train.y, other.data.train.y)
+    assert len(one.data.train) == one.partition.sizes.sum() == 200
+    assert len(one.data.test) == 450
+    accuracies = [line.accuracy for line in run(few, 0).result.history]
+    np.testing.assert_allclose(np.multiply(accuracies, 50) % 1, 0, atol=1e-9)
+
+
+def test_members_are_evaluated_on_what_they_kept_back() -> None:
+    personal = {"keep_back": 0.3, "methods": {"ffc": {}, "sgd": {"epochs": 1}}}
+    finished = run(digits(personal=personal, data={"pooled": True}, calibrate={}), 0)
+    prepared, result = finished.prepared, finished.result
+    assert prepared.kept_back is not None
+    assert len(prepared.data.train) == 1797
+    for used, kept in zip(prepared.partition.members, prepared.kept_back.test.members, strict=True):
+        assert not set(used) & set(kept)
+        assert len(kept) == round(0.3 * (len(used) + len(kept)))
+    assert {name: len(values) for name, values in result.personal.items()} == {"ffc": 12, "sgd": 12}
+
+
+def test_what_cannot_be_dealt_or_read() -> None:
+    with pytest.raises(ConfigError, match="deal: 1347 records can't give 2000 members"):
+        prepare(digits(deal={"name": "iid", "members": 2000}), 0)
+    with pytest.raises(ConfigError, match="deal: a member with one record"):
+        prepare(digits(deal={"name": "iid", "members": 1347}, personal={"methods": {"ffc": {}}}), 0)
+    with pytest.raises(DataError, match="no data set is called 'x'"):
+        prepare(digits(data={"name": "x"}), 0)
+
+
+def test_every_deal_deals_the_records_there_are() -> None:
+    deals: list[dict[str, Any]] = [
+        {"name": "iid", "members": 4},
+        {"name": "shards", "members": 10, "classes": 2},
+        {"name": "shards", "members": 10, "classes": 2, "records": 20},
+        {"name": "quantity", "members": 4, "beta": 0.5},
+    ]
+    for deal in deals:
+        partition = prepare(digits(deal=deal), 0).partition
+        assert len(partition) == deal["members"]
+        assert ((partition.label_counts > 0).sum(axis=1) == 2).all() == (deal["name"] == "shards")
+    with pytest.raises(ConfigError, match="no natural members"):
+        prepare(digits(deal="natural"), 0)
+    data = prepare(digits(), 0).data.train
+    spoken = replace(data, groups=torch.arange(len(data)) % 3)
+    partition = DEALS["natural"]()(spoken, np.random.default_rng(0))
+    assert partition.sizes.tolist() == [449] * 3

@@ -1,0 +1,166 @@
+from functools import cache
+from itertools import pairwise
+
+import pytest
+import torch
+
+from training.data import Dataset
+from training.models import ARCHITECTURES, Extractor, ExtractorConfig
+
+DIMS = {
+    "cnn": 64,
+    "convnet7": 1024,
+    "feduv_cnn": 256,
+    "mlp": 64,
+    "mobilenetv2": 1280,
+    "moon_cnn": 256,
+    "resnet18": 512,
+    "resnet50": 2048,
+    "senet18": 512,
+    "vgg11": 512,
+    "vgg13": 512,
+}
+SMALL = ["cnn", "convnet7", "feduv_cnn", "mlp", "moon_cnn"]
+
+
+@cache
+def built(architecture: str, shape: tuple[int, int, int]) -> Extractor:
+    return ExtractorConfig(architecture, shape).build().eval()
+
+
+def parameters(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32), (3, 64, 64)], ids=str)
+@torch.no_grad()
+def test_features_have_the_stated_dimension(architecture: str, shape: tuple[int, int, int]) -> None:
+    extractor = built(architecture, shape)
+    assert extractor(torch.rand(2, *shape)).shape == (2, extractor.dim) == (2, DIMS[architecture])
+
+
+@pytest.mark.parametrize("architecture", ["cnn", "mlp"])
+def test_two_of_them_take_digits_of_8_pixels_and_a_dimension(architecture: str) -> None:
+    extractor = ExtractorConfig(architecture, (1, 8, 8), {"dim": 24}).build()
+    assert extractor(torch.rand(2, 1, 8, 8)).shape == (2, extractor.dim) == (2, 24)
+
+
+@pytest.mark.parametrize("architecture", sorted(ARCHITECTURES))
+@torch.no_grad()
+def test_a_records_features_do_not_depend_on_its_batch(architecture: str) -> None:
+    extractor = built(architecture, (3, 32, 32))
+    x = torch.rand(3, 3, 32, 32)
+    torch.testing.assert_close(extractor(x)[:1], extractor(x[:1]), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("architecture", SMALL)
+def test_a_member_with_a_single_record_can_train(architecture: str) -> None:
+    extractor = ExtractorConfig(architecture, (1, 28, 28)).build().train()
+    extractor(torch.rand(1, 1, 28, 28)).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in extractor.parameters())
+
+
+# What others count for the same networks: PyTorch's ImageNet MobileNetV2 without its classifier of 1,281,000, whose
+# convolutions are the same but for their strides; the ResNets with 3×3 stems that CIFAR's literature quotes as 11.17
+# and 23.52 million with a head of ten classes.
+@pytest.mark.parametrize(
+    ("architecture", "expected"),
+    [
+        ("mobilenetv2", 3_504_872 - 1_281_000),
+        ("resnet18", 11_173_962 - 10 * 513),
+        ("resnet50", 23_520_842 - 10 * 2049),
+    ],
+)
+def test_published_counts_of_parameters(architecture: str, expected: int) -> None:
+    assert parameters(built(architecture, (3, 32, 32))) == expected
+
+
+def three(*channels: int) -> int:
+    """Parameters of a chain of 3×3 convolutions, each with a normalisation's scale and shift."""
+    return sum(9 * a * b + 2 * b for a, b in pairwise(channels))
+
+
+# Added up by hand from the layers that the papers' tables print.
+TABLES = {
+    "moon_cnn": (25 * 3 + 1) * 6 + (25 * 6 + 1) * 16 + 401 * 120 + 121 * 84 + 85 * 84 + 85 * 256,
+    "convnet7": three(3, 32, 64, 64, 64, 128, 128, 256),
+    "vgg11": three(3, 64, 128, 256, 256, 512, 512, 512, 512),
+    "vgg13": three(3, 64, 64, 128, 128, 256, 256, 512, 512, 512, 512),
+    # ResNet-18 and, at the end of its eight blocks, two linear maps between c and c/16.
+    "senet18": 11_168_832 + 2 * sum(2 * c * c // 16 + c + c // 16 for c in (64, 128, 256, 512)),
+    "feduv_cnn": (
+        9 * 3 * 16 + 16 * 16 + 9 * 16 * 32 + 9 * 32 * 32 + 32 * 32 + 9 * 32 * 64 + 9 * 64 * 64 + 64 * 64
+    )
+    + 2 * (2 * 16 + 3 * 32 + 3 * 64)
+    + (65 * 256 + 257 * 256 + 2 * 2 * 256),
+}
+
+
+@pytest.mark.parametrize("architecture", TABLES)
+def test_counts_of_parameters_are_those_of_the_tables(architecture: str) -> None:
+    assert parameters(built(architecture, (3, 32, 32))) == TABLES[architecture]
+
+
+def test_the_small_tables_hold_at_other_sizes() -> None:
+    # The MOON CNN's third layer has 16·4·4 inputs at 28 px and 16·13·13 at 64.
+    at_32 = TABLES["moon_cnn"]
+    assert parameters(built("moon_cnn", (1, 28, 28))) == at_32 - 25 * 2 * 6 - (400 - 256) * 120
+    assert parameters(built("moon_cnn", (3, 64, 64))) == at_32 + (2704 - 400) * 120
+
+
+def test_an_unknown_architecture_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="'resnet-1000'; there are cnn, convnet7, feduv_cnn, mlp"):
+        ExtractorConfig("resnet-1000", (1, 8, 8)).build()
+
+
+@pytest.mark.parametrize(
+    ("architecture", "reason"),
+    [
+        ("resnet18", "'width'; its options are norm, stride, projector"),
+        ("mlp", "'width'; its options are hidden, dim"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_those_there_are(architecture: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        ExtractorConfig(architecture, (1, 8, 8), {"width": 3}).build()
+
+
+@pytest.mark.parametrize(("architecture", "side"), [("moon_cnn", 15), ("feduv_cnn", 23)])
+def test_images_that_are_too_small_are_refused(architecture: str, side: int) -> None:
+    with pytest.raises(
+        ValueError, match=f"needs images of {side + 1} px or more, not {side}×{side}; take cnn"
+    ):
+        ExtractorConfig(architecture, (1, side, side)).build()
+    shape = (1, side + 1, side + 1)
+    assert ExtractorConfig(architecture, shape).build()(torch.rand(2, *shape)).shape == (2, 256)
+
+
+def test_bytes_are_scaled_and_normalised_in_the_network() -> None:
+    data = Dataset(
+        torch.randint(256, (4, 3, 32, 32), dtype=torch.uint8),
+        torch.tensor([0, 1, 0, 1]),
+        2,
+        "toy",
+        mean=(0.4, 0.5, 0.6),
+        std=(0.2, 0.3, 0.4),
+    )
+    config = ExtractorConfig.of("cnn", data, width=8)
+    assert (config.shape, config.options) == ((3, 32, 32), {"width": 8})
+    extractor = config.build()
+    by_hand = (data.x.float() / 255 - torch.tensor([0.4, 0.5, 0.6])[:, None, None]) / torch.tensor(
+        [0.2, 0.3, 0.4]
+    )[:, None, None]
+    torch.testing.assert_close(extractor.scaled(data.x), by_hand)
+    torch.testing.assert_close(extractor(data.x), extractor.layers(by_hand))
+    torch.testing.assert_close(extractor(data.x.float() / 255), extractor(data.x))
+    assert "0.4" in config.preprocessing
+    # Neither sent in a round nor averaged.
+    assert not list(extractor.buffers())
+    assert ExtractorConfig("cnn", (3, 32, 32)).preprocessing == "bytes over 255"
+
+
+@pytest.mark.parametrize(("mean", "std"), [((0.5,), (0.5,)), ((0.5,) * 3, ()), ((0.5,) * 3, (0.5, 0.5, 0.0))])
+def test_moments_must_fit_the_channels(mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    with pytest.raises(ValueError, match="mean and std must have 3 entries, one a channel, or none"):
+        ExtractorConfig("cnn", (3, 32, 32), {}, mean, std).build()

@@ -1,0 +1,100 @@
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from training.report import cells, markdown, page
+
+from .conftest import Make
+
+VOID = {"meta", "img", "br"}
+
+
+class Checker(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+        self.images = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name in {"src", "href"}:
+                self.links.append(value or "")
+        if tag == "img":
+            self.images += 1
+            assert dict(attrs)["alt"]
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def checked(text: str) -> Checker:
+    checker = Checker()
+    checker.feed(text)
+    assert checker.open == []
+    return checker
+
+
+def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
+    runs = [make(seed=0), make(seed=1), make(experiment="ccvr-moon", method="MOON <1>", ccvr=0.7)]
+    text = page(cells(runs), title="A & B")
+    checker = checked(text)
+    assert all(link.startswith("data:image/") for link in checker.links)
+    assert checker.images == 9
+    assert "<h1>A &amp; B</h1>" in text
+    assert "MOON &lt;1&gt;" in text
+    assert "a &lt;fast&gt; one" in text
+    assert "58.55 ± 0.98" in text
+    assert "3 runs of 2 experiments on CIFAR-10." in text
+    assert "$" not in re.sub(r"data:image/[^\"]+", "", text)
+
+
+def test_what_is_not_there_is_not_drawn(make: Make) -> None:
+    bare = make(experiment="own", calibrations=(), sweeps=(), analyses={}, per_class=())
+    text = page(
+        cells(
+            [
+                bare.model_copy(
+                    update={"cost": bare.cost.model_copy(update={"cpu_s": None, "upload_bytes": None})}
+                )
+            ]
+        )
+    )
+    assert checked(text).images == 2
+    assert "None of these runs repeats a row" in text
+
+
+def test_stand_ins_are_said_first_and_in_their_rows(make: Make) -> None:
+    run = make()
+    data = run.data.model_copy(update={"name": "TinyImageNet-100", "stands_in_for": "CIFAR-10"})
+    found = cells([run.model_copy(update={"data": data})])
+    text = page(found)
+    assert "1 of them on data that stand in for the paper's" in text
+    assert text.count("TinyImageNet-100 stands in for CIFAR-10") == 2
+    assert "within a point of the paper" not in text
+    assert "TinyImageNet-100 stands in for CIFAR-10" in markdown(found)
+
+
+def test_a_report_of_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one result"):
+        page([])
+
+
+def test_the_markdown_has_the_same_numbers(make: Make) -> None:
+    text = markdown(
+        cells([make(), make(seed=1, accuracy=0.62), make(experiment="own", method="a|b", calibrations=())])
+    )
+    assert (
+        "| FedAvg | trained | 60.00 ± 2.83 | 58.55 ± 0.98 (Table 2 and Table 5) | +1.45 | – | – | 2 | nothing |"
+        in text
+    )
+    assert (
+        "| FedAvg | CCVR | 62.00 ± 0.00 | 62.68 ± 0.54 (Table 2 and Table 5) | −0.68 | +2.00 | +4.13 | 2 | nothing |"
+        in text
+    )
+    assert "| a\\|b | 58.00 | – | – | 1 | 2.0 |" in text
+    assert "### CIFAR-10, 50,000 records, dirichlet (alpha 0.1)" in text
+    assert "There are no result files yet." in markdown([])

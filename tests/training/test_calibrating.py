@@ -1,0 +1,76 @@
+from typing import Any
+
+import numpy as np
+import pytest
+
+from calibration import CCVRStatistics, solve_ffc
+from training.calibrating import CALIBRATIONS, Held, calibrate
+from training.data import load_digits_dataset
+from training.evaluate import accuracy, extract_features, predict_logits
+from training.federated import train
+from training.heads import NormalisedHead
+from training.models import ExtractorConfig
+from training.partition import dirichlet_partition
+from training.recipe import fedavg
+
+DIGITS = load_digits_dataset()
+PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 6, 0.1, np.random.default_rng(0), min_size=10)
+MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 64, "dim": 32})
+TRAINED = train(fedavg(MLP, rounds=3, local_epochs=2, lr=0.1), DIGITS, PARTITION).classifier
+HELD = Held.of(TRAINED, DIGITS.train, PARTITION)
+TEST = extract_features(TRAINED, DIGITS.test.x).numpy()
+QUICK: dict[str, dict[str, Any]] = {
+    "ccvr": {"per_class": 200, "transform": "none", "lr": 0.01},
+    "all-data": {"lr": 0.01},
+}
+
+
+@pytest.mark.parametrize("kind", CALIBRATIONS)
+def test_every_calibration_mends_a_head_that_uneven_data_biased(kind: str) -> None:
+    fitted = calibrate(kind, HELD, **QUICK.get(kind, {}))
+    after = float((fitted.predict(TEST) == DIGITS.test.y.numpy()).mean())
+    assert after > accuracy(TRAINED, DIGITS.test) + 0.02
+    assert (fitted.upload_bytes is None) == (kind == "all-data")
+
+
+def test_members_sums_give_the_pooled_records_head() -> None:
+    pooled = calibrate("ffc", HELD, ridge=0.1).head
+    rows = np.concatenate(HELD.features).astype(np.float64)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    wanted = np.eye(10)[np.concatenate(HELD.labels)]
+    by_hand = np.linalg.solve(rows.T @ rows + 0.1 * np.eye(32), rows.T @ wanted)
+    np.testing.assert_allclose(pooled.weights, by_hand, rtol=1e-8)
+    assert calibrate("ffc", HELD).options["ridge"] == solve_ffc(HELD.ffc()).ridge
+
+
+def test_ccvrs_pooled_covariance_is_the_centralised_one() -> None:
+    # Luo et al. 2021, eq. 3 and 4: from members' sums, unbiased, whoever holds which record.
+    bound = max(float(np.linalg.norm(z, axis=1).max()) for z in HELD.features) * 1.01
+    pooled = CCVRStatistics(32, 10, norm_bound=bound)
+    for z, y in HELD.members():
+        own = CCVRStatistics(32, 10, norm_bound=bound)
+        own.update(z, y)
+        pooled.merge(own)
+    rows, labels = np.concatenate(HELD.features).astype(np.float64), np.concatenate(HELD.labels)
+    for label in range(10):
+        of_class = rows[labels == label]
+        np.testing.assert_allclose(pooled.mean(label), of_class.mean(axis=0), atol=1e-9)
+        np.testing.assert_allclose(pooled.covariance(label), np.cov(of_class.T), atol=1e-8)
+
+
+@pytest.mark.parametrize("normalised", [True, False])
+def test_what_the_trained_head_does_is_known_as_one_matrix(*, normalised: bool) -> None:
+    recipe = fedavg(MLP, head=NormalisedHead) if normalised else fedavg(MLP)
+    classifier = recipe.build(10)
+    held = Held.of(classifier, DIGITS.train, PARTITION)
+    logits = extract_features(classifier, DIGITS.test.x).double().numpy() @ held.head[:-1] + held.head[-1]
+    np.testing.assert_allclose(logits, predict_logits(classifier, DIGITS.test.x).numpy(), atol=1e-5)
+
+
+def test_draws_depend_on_the_seed_alone() -> None:
+    def weights(seed: int) -> np.ndarray:
+        held = Held.of(TRAINED, DIGITS.train, PARTITION, seed=seed)
+        return calibrate("ccvr", held, per_class=20, solver="exact").head.weights
+
+    np.testing.assert_array_equal(weights(1), weights(1))
+    assert not np.array_equal(weights(1), weights(2))

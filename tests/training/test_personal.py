@@ -1,0 +1,89 @@
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from training.algorithms import ALGORITHMS
+from training.data import load_digits_dataset
+from training.evaluate import accuracy
+from training.federated import Trained, train
+from training.models import ExtractorConfig
+from training.partition import Partition, dirichlet_partition
+from training.personal import (
+    METHODS,
+    as_trained,
+    fine_tuned,
+    keep_back,
+    local_ffc,
+    local_sgd,
+    personal_accuracies,
+)
+from training.recipe import Recipe, fedavg, spherefed
+
+DIGITS = load_digits_dataset()
+MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 32, "dim": 16})
+DEALT = dirichlet_partition(DIGITS.train.y.numpy(), 5, 0.2, np.random.default_rng(0), min_size=20)
+RECORDS = keep_back(DEALT, DIGITS.train.y.numpy(), 0.25, 0)
+
+
+def trained(recipe: Recipe) -> Trained:
+    return train(recipe, DIGITS, RECORDS.train)
+
+
+def quick(name: str = "fedavg", **options: Any) -> Recipe:
+    return fedavg(MLP, algorithm=ALGORITHMS[name](**options), rounds=3, local_epochs=2, lr=0.05)
+
+
+def test_every_record_is_trained_on_or_kept_back() -> None:
+    for whole, used, kept in zip(DEALT.members, RECORDS.train.members, RECORDS.test.members, strict=True):
+        np.testing.assert_array_equal(np.sort(np.concatenate([used, kept])), whole)
+        assert len(kept) == round(0.25 * len(whole))
+    pair = Partition.of([np.array([0, 1])], np.array([0, 1]))
+    assert keep_back(pair, np.array([0, 1]), 0.01, 0).test.sizes.tolist() == [1]
+    assert keep_back(pair, np.array([0, 1]), 0.99, 0).train.sizes.tolist() == [1]
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_a_share_is_between_none_and_all(share: float) -> None:
+    with pytest.raises(ValueError, match="lies in"):
+        keep_back(DEALT, DIGITS.train.y.numpy(), share, 0)
+    with pytest.raises(ValueError, match="min_size >= 2"):
+        keep_back(Partition.of([np.array([0])], np.array([0])), np.array([0]), 0.5, 0)
+
+
+def test_a_head_of_ones_own_beats_everybodys_where_data_are_uneven() -> None:
+    run = trained(spherefed(MLP, rounds=3, local_epochs=2))
+    found = {name: personal_accuracies(run, DIGITS.train, RECORDS, name) for name in METHODS}
+    assert {len(accuracies) for accuracies in found.values()} == {5}
+    assert min(map(np.mean, (found["ffc"], found["sgd"], found["fine-tuned"]))) > np.mean(found["as-trained"])
+
+
+def test_personal_evaluation_leaves_the_global_model_as_it_was() -> None:
+    run = trained(spherefed(MLP, rounds=1, local_epochs=1))
+    before = {name: t.clone() for name, t in run.classifier.state_dict().items()}
+    own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[0]))
+    tuned, headed, closed = fine_tuned(run, 0, own), local_sgd(run, 0, own), local_ffc(run, 0, own)
+    assert all(torch.equal(t, before[name]) for name, t in run.classifier.state_dict().items())
+    assert not run.classifier.head.weight.requires_grad
+    assert not torch.equal(tuned.head.weight, run.classifier.head.weight)
+    for name, tensor in headed.extractor.state_dict().items():
+        assert torch.equal(tensor, before[f"extractor.{name}"])
+    assert closed.extractor is run.classifier.extractor
+
+
+@pytest.mark.parametrize(("name", "layers"), [("lg-fedavg", "extractor."), ("fedper", "head.")])
+def test_members_with_layers_of_their_own_are_asked_under_them(name: str, layers: str) -> None:
+    run = trained(quick(name))
+    own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[1]))
+    personal = as_trained(run, 1, own)
+    for key, tensor in personal.state_dict().items():
+        assert torch.equal(tensor, run.classifier.state_dict()[key]) != key.startswith(layers), key
+    assert accuracy(personal, own) > accuracy(run.classifier, own)
+
+
+def test_what_other_methods_remember_is_no_layer() -> None:
+    run = trained(quick("scaffold"))
+    own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[1]))
+    state = as_trained(run, 1, own).state_dict()
+    assert all(torch.equal(t, state[name]) for name, t in run.classifier.state_dict().items())

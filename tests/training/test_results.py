@@ -1,0 +1,144 @@
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from training import results
+from training.data import Split, load_digits_dataset
+from training.federated import train
+from training.models import ExtractorConfig
+from training.partition import iid_partition
+from training.recipe import fedavg
+from training.results import (
+    Analyses,
+    Calibration,
+    Cost,
+    Data,
+    Deal,
+    Environment,
+    Line,
+    Result,
+    ResultError,
+    Sweep,
+    lines,
+    per_class,
+    read_result,
+    read_results,
+    write_result,
+)
+
+
+def result(seed: int = 0, experiment: str = "digits") -> Result:
+    whole = load_digits_dataset(0)
+    data = Split(whole.train.subset(whole.train.y.argsort()[::9]), whole.test)
+    partition = iid_partition(data.train.y.numpy(), 3, np.random.default_rng(seed))
+    recipe = fedavg(ExtractorConfig("mlp", (1, 8, 8), {"dim": 16}), rounds=2, local_epochs=1, seed=seed)
+    trained = train(recipe, data, partition)
+    return Result(
+        experiment=experiment,
+        method="FedAvg",
+        seed=seed,
+        recipe=recipe.describe(),
+        data=Data.of(data, stands_in_for="CIFAR-10"),
+        deal=Deal.of(partition, "iid"),
+        history=lines(trained.history),
+        accuracy=trained.history[-1].accuracy,
+        per_class=per_class(np.array([0.5, np.nan])),
+        calibrations=(Calibration(kind="ffc", accuracy=0.75, options={"ridge": 0.1}),),
+        sweeps=(Sweep(kind="ffc", parameter="ridge", values=(0.1, 1.0), accuracies=(0.75, 0.7)),),
+        cost=Cost(wall_s=1.5),
+        environment=Environment.here(),
+    )
+
+
+def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
+    written = result()
+    write_result(written, tmp_path / "deep" / "run.json")
+    assert read_result(tmp_path / "deep" / "run.json") == written
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["run.json"]
+
+
+def test_a_loss_that_diverged_and_a_similarity_of_constants_are_null(tmp_path: Path) -> None:
+    one = result()
+    diverged = Line(**(one.history[0].model_dump() | {"local_loss": float("nan"), "test_loss": float("inf")}))
+    analyses = Analyses(cka={"head": ((1.0, float("nan")), (float("nan"), 1.0))})
+    written = one.model_copy(update={"history": (diverged,), "analyses": analyses})
+    write_result(written, tmp_path / "run.json")
+    read = read_result(tmp_path / "run.json")
+    assert (read.history[0].local_loss, read.history[0].test_loss) == (None, None)
+    assert read.analyses.cka["head"] == ((1.0, None), (None, 1.0))
+    assert read == written
+
+
+def test_a_result_names_what_its_numbers_depend_on() -> None:
+    one = result()
+    assert one.data.name == "digits"
+    assert one.data.shape == (1, 8, 8)
+    assert one.data.train_records + one.data.test_records == np.sum(one.deal.label_counts) + 450
+    assert one.recipe["seed"] == one.seed == 0
+    assert len(one.deal.digest) == 64
+    assert [line.round for line in one.history] == [1, 2]
+    assert one.per_class == (0.5, None)
+    assert one.environment.torch
+    assert one.environment.processor
+
+
+def test_an_accuracy_by_the_name_of_its_head() -> None:
+    one = result()
+    assert one.after("none") == one.accuracy == one.history[-1].accuracy
+    assert one.after("ffc") == 0.75
+    assert one.after("ccvr") is None
+
+
+def test_a_folder_is_read_by_experiment_and_seed_whatever_lies_beside(tmp_path: Path) -> None:
+    one = result()
+    each: dict[str, dict[str, Any]] = {"c": {"seed": 1}, "a": {"experiment": "z"}, "b/b": {"seed": 0}}
+    for name, changes in each.items():
+        write_result(one.model_copy(update=changes), tmp_path / f"{name}.json")
+    (tmp_path / "other.json").write_text('{"format": "else"}')
+    (tmp_path / "list.json").write_text("[1]")
+    (tmp_path / "broken.json").write_text("{")
+    read = read_results([tmp_path])
+    assert [(run.experiment, run.seed) for run in read] == [("digits", 0), ("digits", 1), ("z", 0)]
+    assert read_results([tmp_path / "a.json"])[0].experiment == "z"
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"{", "Invalid JSON"),
+        (b"\xff\xfe", "it is no text"),
+        (b'{"format": "veilsum/result/2"}', "format: Input should be 'veilsum/result/1'"),
+        (b'{"experiment": 3}', "experiment: Input should be a valid string"),
+    ],
+)
+def test_a_file_without_a_result_is_refused_with_the_reason(
+    tmp_path: Path, content: bytes, reason: str
+) -> None:
+    path = tmp_path / "run.json"
+    path.write_bytes(content)
+    with pytest.raises(ResultError, match=rf"run\.json holds no result: {reason}"):
+        read_results([path])
+
+
+def test_a_number_out_of_range_or_an_unknown_field_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "run.json"
+    whole = json.loads(result().model_dump_json())
+    for changes in ({"accuracy": 71.85}, {"acuracy": 0.7}):
+        path.write_text(json.dumps(whole | changes))
+        with pytest.raises(ResultError, match=r"holds no result: (accuracy|acuracy): "):
+            read_result(path)
+
+
+def test_an_empty_folder_and_a_missing_file_are_errors(tmp_path: Path) -> None:
+    with pytest.raises(ResultError, match="holds no results; `veilsum train` writes them"):
+        read_results([tmp_path])
+    with pytest.raises(FileNotFoundError):
+        read_results([tmp_path / "nowhere.json"])
+
+
+def test_a_processor_has_a_name_where_the_kernel_tells_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "Path", lambda _: Path("/nowhere"))
+    assert Environment.here().processor

@@ -1,0 +1,88 @@
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from training.experiments import load_experiment, run
+from training.results import Result
+from training.resume import RoundRecord
+from training.tracking import TRACKERS, TrackingError, measures, outcomes, trackers
+
+RECORD = RoundRecord(round=3, rounds=5, lr=0.1, local_loss=0.5, test_loss=0.4, accuracy=0.75, seconds=2.0)
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    changes = {
+        "training": {"rounds": 1, "local_epochs": 1},
+        "model": {"architecture": "mlp"},
+        "calibrate": {"rff": {"size": 16}},
+    }
+    return run(load_experiment("digits-spherefed", None, changes), 5).result
+
+
+def test_what_there_is_to_draw(result: Result) -> None:
+    assert measures(RECORD) == {
+        "accuracy": 0.75,
+        "loss/local": 0.5,
+        "loss/test": 0.4,
+        "learning rate": 0.1,
+        "seconds a round": 2.0,
+    }
+    assert outcomes(result)["final/accuracy"] == result.accuracy
+    assert outcomes(result)["final/after ffc"] == result.after("ffc")
+
+
+def test_a_tracker_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        pytest.raises(TrackingError, match="no tracker is called 'x'; there are tensorboard, mlflow"),
+        trackers(["x"], tmp_path, ""),
+    ):
+        pass
+
+    def absent(folder: Path, title: str) -> Any:
+        raise ImportError
+
+    monkeypatch.setitem(TRACKERS, "tensorboard", absent)
+    with (
+        pytest.raises(TrackingError, match=r"pip install 'veilsum\[tracking\]'"),
+        trackers(["tensorboard"], tmp_path, ""),
+    ):
+        pass
+
+
+def told(name: str, folder: Path, result: Result) -> None:
+    with trackers([name], folder, "digits seed 5") as (tracker,):
+        tracker.round(RECORD)
+        tracker.result(result)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("tensorboard") is None, reason="an extra")
+def test_tensorboard_has_a_point_a_round(tmp_path: Path, result: Result) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
+
+    told("tensorboard", tmp_path, result)
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert [(e.step, e.value) for e in events.Scalars("accuracy")] == [(3, 0.75)]
+    assert events.Scalars("final/accuracy")[0].value == pytest.approx(result.accuracy)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("mlflow") is None, reason="an extra")
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_a_run_with_its_seed_and_partition(
+    tmp_path: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow  # noqa: PLC0415
+
+    store = tmp_path / "store"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    told("mlflow", tmp_path, result)
+    client = mlflow.MlflowClient(store.as_uri())
+    found = client.get_experiment_by_name("digits")
+    assert found is not None
+    [kept] = client.search_runs([found.experiment_id])
+    assert kept.data.metrics["accuracy"] == 0.75
+    assert kept.data.params["partition"] == result.deal.digest
+    assert (kept.data.params["seed"], kept.info.status) == ("5", "FINISHED")

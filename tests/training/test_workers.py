@@ -1,0 +1,65 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from tests.training.test_federated import DIGITS, MLP, PARTITION
+from training.algorithms import ALGORITHMS
+from training.checkpoint import save_checkpoint
+from training.federated import train
+from training.recipe import Recipe, fedavg
+
+ROOT = Path(__file__).parents[2]
+
+
+def recipe() -> Recipe:
+    return fedavg(
+        MLP, algorithm=ALGORITHMS["scaffold"](), rounds=2, local_epochs=1, participation=0.8, lr=0.05
+    )
+
+
+def one_of_a_group(folder: Path) -> None:
+    """What each process of `torchrun` does."""
+    from torch import distributed  # noqa: PLC0415
+
+    distributed.init_process_group("gloo")
+    try:
+        with pytest.raises(ValueError, match="torchrun started 2 processes already"):
+            train(recipe(), DIGITS, PARTITION, workers=2)
+        trained = train(recipe(), DIGITS, PARTITION, snapshot=folder / "run.safetensors")
+        rank = distributed.get_rank()
+        save_checkpoint(trained.classifier, folder / f"{rank}.safetensors", preprocessing="")
+        np.save(folder / f"{rank}.npy", [record.local_loss for record in trained.history])
+    finally:
+        distributed.destroy_process_group()
+
+
+def test_torchrun_s_processes_all_have_the_bits_of_one(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [*command, str(Path(__file__)), str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    alone = train(recipe(), DIGITS, PARTITION)
+    state = alone.classifier.state_dict()
+    for rank in range(2):
+        weights = load_file(tmp_path / f"{rank}.safetensors")
+        assert all(np.array_equal(weights[name], tensor) for name, tensor in state.items())
+        losses = np.load(tmp_path / f"{rank}.npy")
+        np.testing.assert_array_equal(losses, [record.local_loss for record in alone.history])
+    assert (tmp_path / "run.safetensors").exists()
+
+
+if __name__ == "__main__":
+    one_of_a_group(Path(sys.argv[1]))

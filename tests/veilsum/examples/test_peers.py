@@ -1,0 +1,94 @@
+"""Examples for Flower and NVFLARE, each with its own interpreter; `make peers` builds both."""
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from client_sdk import Identity, Member, Policy, Result
+from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Consortium
+
+ROOT = Path(__file__).parents[3]
+
+
+def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What an example prints last."""
+    home = ROOT / "examples" / name
+    python = Path(os.environ.get(f"{name.upper()}_PYTHON", home / ".venv" / "bin" / "python"))
+    if not python.exists():
+        pytest.skip(f"{name} has no environment here: make peers")
+    path = folder / f"{name}-{settings.get('lineage', '')}.json"
+    path.write_text(json.dumps(settings))
+    run = subprocess.run(
+        [python, script, path],
+        cwd=home,
+        env={**os.environ, "VEILSUM_OPERATOR_TOKEN": TOKEN, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    found: dict[str, Any] = json.loads(run.stdout.splitlines()[-1])
+    return found
+
+
+def test_flower_trains_and_veilsum_calibrates(consortium: Callable[..., Consortium]) -> None:
+    c = consortium()
+    x, y = load_digits(return_X_y=True)
+    x = x / 16 - 0.5
+    order = np.random.default_rng(0).permutation(len(x))
+    held, train = order[:400], order[400:]
+    np.savez(c.folder / "test.npz", x=x[held], y=y[held])
+    nodes = []
+    for index, member in enumerate(c.members):
+        mine = train[(y[train] * 3 // 10) == index]  # three or four classes each
+        np.savez(c.folder / f"{member}-digits.npz", x=x[mine], y=y[mine])
+        nodes.append({"identity": str(c.folder / member), "data": str(c.folder / f"{member}-digits.npz")})
+    settings = {
+        "url": c.cli.url,
+        "cohort": c.cohort,
+        "extractor": EXTRACTOR,
+        "admin-key": c.admin,
+        "nodes": nodes,
+    }
+    files = {"test": str(c.folder / "test.npz"), "output": str(c.folder / "calibrated.npz")}
+    outcome = example("flower", "local.py", settings | files, c.folder)
+    assert (outcome["heads"], outcome["counted"]) == (1, 3)
+    assert outcome["calibrated"] > max(0.85, outcome["trained"])
+    assert np.load(c.folder / "calibrated.npz")["w2"].shape == (32, 10)
+
+
+def test_an_nvflare_executor_takes_part(consortium: Callable[..., Consortium]) -> None:
+    c = consortium()
+    settings = {
+        "url": c.cli.url,
+        "admin_key": c.admin,
+        "cohort": c.cohort,
+        "dim": DIM,
+        "lineage": "site-0",
+        "identity": str(c.folder / "m0"),
+        "data": str(c.files[0]),
+    }
+    refused = example(
+        "nvflare", "drive.py", settings | {"round": "no round", "cohort": "zz", "lineage": "r"}, c.folder
+    )
+    assert refused == {"unknown": "TASK_UNKNOWN", "code": "EXECUTION_EXCEPTION"}
+    joining = [c.join(member) for member in c.members[1:]]
+    policy = Policy(admin_key=bytes.fromhex(c.admin))
+    with Member(c.cli.url, Identity.load(c.folder / "m0"), None, policy) as member:
+        member.enrol(c.cohort)  # the round opens once all are there, and the task names it
+    settings["round"] = c.open()
+    answer = example("nvflare", "drive.py", settings, c.folder)
+    assert answer["code"] == "OK"
+    assert answer["counted"] is True
+    assert answer["shape"] == [DIM, CLASSES]
+    outcomes = [future.result(60) for future in joining]
+    assert [outcome.code for outcome in outcomes] == [0, 0]
+    assert answer["head"] == Result.load(c.folder / "m1" / "result").record.weights_sha256

@@ -1,0 +1,103 @@
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+from sklearn.linear_model import RidgeClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from client_sdk import Identity, Member, Policy
+from protocol.errors import Misuse
+from tests.veilsum.cli import CLASSES, Consortium
+from veilsum.integrations.sklearn import SecureRidgeClassifier
+
+EXEMPT = {
+    "check_estimators_dtypes": "rounds its data to integers, one row of them to zeros, which have no direction"
+}
+"""Checks that don't apply, each with its reason."""
+
+
+@parametrize_with_checks([SecureRidgeClassifier()], expected_failed_checks=lambda _: EXEMPT)  # type: ignore[untyped-decorator] # an untyped library
+def test_it_is_a_scikit_learn_estimator(estimator: Any, check: Callable[[Any], None]) -> None:
+    check(estimator)
+
+
+def test_local_fits_are_ridge_on_unit_rows() -> None:
+    digits, labels = load_digits(return_X_y=True)
+    ours = SecureRidgeClassifier(ridge=0.5, bias=False).fit(digits[:1200], labels[:1200])
+    theirs = make_pipeline(Normalizer(), RidgeClassifier(0.5, fit_intercept=False)).fit(
+        digits[:1200], labels[:1200]
+    )
+    # Theirs has targets of −1 and 1: an affine map of ours without a constant, so that answers rarely differ.
+    assert (ours.predict(digits[1200:]) == theirs.predict(digits[1200:])).mean() > 0.97
+    assert ours.result_ is None
+    searched = GridSearchCV(SecureRidgeClassifier(), {"bias": [False, True]}, cv=3).fit(digits, labels)
+    assert searched.best_score_ > 0.85
+    shares = ours.set_params(temperature=0.05).predict_proba(digits[:5])
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
+    np.testing.assert_array_equal(shares.argmax(axis=1), ours.predict(digits[:5]))
+    with pytest.raises(ValueError, match="temperature is 0, not above 0"):
+        ours.set_params(temperature=0).predict_proba(digits[:5])
+
+
+def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> None:
+    c = consortium()
+    names = np.array([f"class {index}" for index in range(CLASSES)])
+    joining = [c.join(member) for member in c.members[1:]]
+    data = np.load(c.files[0])
+    with Member(
+        c.cli.url, Identity.load(c.folder / "m0"), None, Policy(admin_key=bytes.fromhex(c.admin))
+    ) as member:
+        enrolling = c._pool.submit(member.enrol, c.cohort)
+        c.formed()
+        enrolling.result(30)
+        round_id = c.open("--bias")
+        mine = data["labels"] < 2  # this member holds two of the three classes
+        classifier = SecureRidgeClassifier(member, round_id, "x", classes=names, temperature=0.1)
+        classifier.fit(data["features"][mine], names[data["labels"][mine]])
+        assert [future.result(60).code for future in joining] == [0, 0]
+    assert classifier.result_ is not None
+    classifier.result_.verify(bytes.fromhex(c.admin))
+    assert classifier.result_.counted
+    test = np.load(c.test)
+    assert classifier.score(test["features"], names[test["labels"]]) > 0.9
+    np.testing.assert_array_equal(
+        classifier.predict(test["features"]), names[classifier.result_.predict(test["features"])]
+    )
+    assert classifier.predict_proba(test["features"]).shape == (30, CLASSES)
+    with pytest.raises(Misuse, match=r"the round is of 3 classes, and you named 4"):
+        SecureRidgeClassifier(_Again(classifier.result_), round_id, classes=[*names, "more"]).fit(
+            data["features"], names[data["labels"]]
+        )
+
+
+class _Again(Member):
+    """A member that is told a result again."""
+
+    def __init__(self, result: Any) -> None:
+        self._result = result
+
+    def contribute(self, *_: Any, **__: Any) -> Any:
+        return self._result
+
+
+def test_a_class_that_nobody_holds_is_never_answered() -> None:
+    rng = np.random.default_rng(0)
+    features, labels = rng.normal(size=(60, 5)), np.arange(60) % 2
+    classifier = SecureRidgeClassifier(classes=[0, 1, 2]).fit(features, labels)
+    assert set(classifier.predict(rng.normal(size=(500, 5)))) == {0, 1}
+    assert not classifier.predict_proba(features)[:, 2].any()
+
+
+def test_wrong_use_says_what_to_do() -> None:
+    features, labels = np.eye(4), [0, 1, 0, 1]
+    with pytest.raises(Misuse, match="member and round_id go together"):
+        SecureRidgeClassifier(round_id="00" * 8).fit(features, labels)
+    with pytest.raises(Misuse, match="a round needs classes="):
+        SecureRidgeClassifier(_Again(None), "00" * 8).fit(features, labels)
+    with pytest.raises(ValueError, match=r"labels \[1\] are not among classes=\[0, 7\]"):
+        SecureRidgeClassifier(classes=[0, 7]).fit(features, labels)

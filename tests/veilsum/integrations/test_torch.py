@@ -1,0 +1,215 @@
+"""The libraries themselves are not here: small models with the layout that each gives its own stand for them."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from calibration import FFCStatistics, Solution, solve_ffc
+from client_sdk import Result
+from protocol.errors import Misuse
+from veilsum.integrations.torch import CalibratedHead, classifier_name, head_inputs, replace_head
+
+PIXELS, DIM = 12, 6
+
+
+def body() -> nn.Sequential:
+    return nn.Sequential(nn.Linear(PIXELS, DIM), nn.Tanh())
+
+
+class ResNetLike(nn.Module):
+    """As torchvision's ResNet: a linear `fc`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers, self.fc = body(), nn.Linear(DIM, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc(self.layers(x))
+        return out
+
+
+class MobileNetLike(nn.Module):
+    """As torchvision's MobileNet and VGG: `classifier` is sequential and ends in the linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features, self.classifier = body(), nn.Sequential(nn.Dropout(0.5), nn.Linear(DIM, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.classifier(self.features(x))
+        return out
+
+
+class VisionTransformerLike(nn.Module):
+    """As torchvision's VisionTransformer: `heads.head`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = body()
+        self.heads = nn.Sequential()
+        self.heads.add_module("head", nn.Linear(DIM, 10))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.heads(self.encoder(x))
+        return out
+
+
+class TimmHead(nn.Module):
+    """As timm's ClassifierHead: pooling and dropout around its `fc`."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(DIM, classes) if classes else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.fc(x)
+        return out
+
+
+class TimmLike(nn.Module):
+    """As timm's models: `get_classifier`, `reset_classifier` and `num_classes`, and other linear layers beside."""
+
+    def __init__(self, classes: int = 10) -> None:
+        super().__init__()
+        self.stages, self.num_classes = body(), classes
+        self.head = TimmHead(classes)
+
+    def get_classifier(self) -> nn.Module:
+        return self.head.fc
+
+    def reset_classifier(self, num_classes: int) -> None:
+        self.num_classes, self.head = num_classes, TimmHead(num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.head(self.stages(x))
+        return out
+
+
+class HuggingFaceLike(nn.Module):
+    """As AutoModelForImageClassification gives it: `classifier`, `config.num_labels`, called by keyword, answers `.logits`."""
+
+    def __init__(self, *, sequential: bool = False) -> None:
+        super().__init__()
+        self.vit, last = body(), nn.Linear(DIM, 10)
+        self.classifier = nn.Sequential(nn.Flatten(), last) if sequential else last
+        self.num_labels = 10
+        self.config = SimpleNamespace(num_labels=10)
+
+    def forward(self, pixel_values: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(logits=self.classifier(self.vit(pixel_values)))
+
+
+class Distilled(nn.Module):
+    """As timm's DeiT with a teacher: two classifiers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.head, self.head_dist = body(), nn.Linear(DIM, 10), nn.Linear(DIM, 10)
+
+    def get_classifier(self) -> tuple[nn.Module, nn.Module]:
+        return self.head, self.head_dist
+
+
+LAYOUTS = [
+    (ResNetLike, "fc"),
+    (MobileNetLike, "classifier.1"),
+    (VisionTransformerLike, "heads.head"),
+    (TimmLike, "head.fc"),
+    (HuggingFaceLike, "classifier"),
+    (lambda: HuggingFaceLike(sequential=True), "classifier.1"),
+]
+
+
+def logits(model: nn.Module, x: Tensor) -> Tensor:
+    out = model(x)
+    found: Tensor = getattr(out, "logits", out)
+    return found
+
+
+def solution(features: Any, classes: int = 4) -> tuple[Solution, Any]:
+    labels = np.random.default_rng(1).integers(0, 3, len(features))  # nobody holds the fourth
+    statistics = FFCStatistics(DIM, classes, bias=True, normalise=True, track_records=False)
+    statistics.update(features, labels)
+    return solve_ffc(statistics), labels
+
+
+@pytest.mark.parametrize(("make", "name"), LAYOUTS, ids=[name for _, name in LAYOUTS[:-1]] + ["sequential"])
+def test_the_model_then_answers_as_the_head(make: Any, name: str) -> None:
+    torch.manual_seed(0)
+    model, x = make().train(), torch.randn(40, PIXELS)
+    assert classifier_name(model) == name
+    features = head_inputs(model, [x[:25], x[25:]])
+    assert features.shape == (40, DIM)
+    assert model.training
+    head, _ = solution(features)
+    assert replace_head(model, head) is model
+    assert isinstance(model.get_submodule(name), CalibratedHead)
+    found = logits(model.eval(), x).detach()
+    assert torch.isneginf(found[:, 3]).all()
+    np.testing.assert_allclose(
+        found[:, :3].numpy(), head.scores(features, normalise=True)[:, :3], rtol=0, atol=1e-5
+    )
+    np.testing.assert_array_equal(found.argmax(dim=1).numpy(), head.predict(features, normalise=True))
+    assert not model.get_submodule(name).weight.requires_grad
+    for holder in (model, getattr(model, "config", None)):
+        for count in ("num_classes", "num_labels"):
+            assert getattr(holder, count, 4) == 4
+
+
+def test_a_verified_round_s_result_with_a_temperature_in_half_precision(result: Result) -> None:
+    model = ResNetLike().to(torch.bfloat16)
+    replace_head(model, result, temperature=0.25)
+    z = torch.randn(9, DIM)
+    found = CalibratedHead.forward(model.fc, z.to(torch.bfloat16)).float().numpy()  # type: ignore[arg-type]
+    np.testing.assert_allclose(found, result.scores(z.numpy()) / 0.25, atol=0.1)
+    assert model.fc.weight.dtype == torch.bfloat16
+    reloaded = ResNetLike()
+    replace_head(reloaded, result)
+    reloaded.load_state_dict(model.float().state_dict())  # another process puts the head in, then loads
+    with pytest.raises(Misuse, match="a temperature is above 0, not 0"):
+        replace_head(model, result, temperature=0)
+
+
+def test_nothing_is_guessed() -> None:
+    head, _ = solution(np.random.default_rng(0).normal(size=(30, DIM)))
+    with pytest.raises(
+        Misuse, match=r"of Distilled is its classifier is not clear: pass at= one of head, head_dist$"
+    ):
+        replace_head(Distilled(), head)
+    two = ResNetLike()
+    two.classifier = nn.Linear(DIM, 10)
+    with pytest.raises(Misuse, match=r"one of fc, classifier$"):
+        classifier_name(two)
+    assert classifier_name(two, "classifier") == "classifier"
+    assert classifier_name(MobileNetLike(), "classifier") == "classifier.1"
+    with pytest.raises(Misuse, match="ResNetLike has no module 'top'"):
+        replace_head(ResNetLike(), head, at="top")
+    with pytest.raises(Misuse, match="layers is a Sequential that does not end in a linear layer"):
+        replace_head(ResNetLike(), head, at="layers")
+    with pytest.raises(Misuse, match="no linear classifier; build it with one"):
+        replace_head(nn.Sequential(nn.Conv2d(1, 1, 1)), head)
+    with pytest.raises(Misuse, match="TimmLike has no linear classifier; build it with one"):
+        replace_head(TimmLike(0), head)  # timm's num_classes=0: what is linear in it is no classifier
+
+
+def test_an_unusual_name_is_found_where_it_is_the_only_linear_layer() -> None:
+    assert classifier_name(nn.Sequential(nn.Conv2d(1, DIM, 1), nn.Flatten(), nn.Linear(DIM, 3))) == "2"
+
+
+def test_another_extractor_s_head_and_unusable_inputs_are_refused() -> None:
+    wide = FFCStatistics(DIM + 1, 2, normalise=True, track_records=False)
+    wide.update(np.eye(DIM + 1)[:4], np.array([0, 1, 0, 1]))
+    with pytest.raises(Misuse, match="fc takes features of length 6, the head of length 7"):
+        replace_head(ResNetLike(), solve_ffc(wide))
+    with pytest.raises(Misuse, match="no batches"):
+        head_inputs(ResNetLike(), [])
+    with pytest.raises(Misuse, match=r"fc is given \(2, 5, 6\), not one vector a record"):
+        head_inputs(ResNetLike(), [torch.zeros(2, 5, PIXELS)])
+
+
+def test_a_batch_by_keywords() -> None:
+    assert head_inputs(HuggingFaceLike(), [{"pixel_values": torch.ones(3, PIXELS)}]).shape == (3, DIM)

@@ -1,0 +1,44 @@
+import warnings
+from pathlib import Path
+
+import pytest
+
+from client_sdk import Result
+from veilsum.integrations.tracking import facts, figures, log_to_mlflow, log_to_tensorboard
+
+
+def test_a_result_in_an_mlflow_run(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # its database wants the whole of mlflow
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own, at its import
+        mlflow = pytest.importorskip("mlflow", reason="the extra veilsum[tracking] is not installed")
+        mlflow.set_tracking_uri(tmp_path.joinpath("runs").as_uri())
+        with mlflow.start_run() as run:
+            log_to_mlflow(result, accuracy=0.875)
+        logged = mlflow.get_run(run.info.run_id)
+        names = {each.path for each in mlflow.MlflowClient().list_artifacts(run.info.run_id, "veilsum")}
+    assert logged.data.params["veilsum.round"] == result.record.round
+    assert logged.data.params["veilsum.withheld"] == "none"
+    assert logged.data.metrics["veilsum.survivors"] == 3
+    assert logged.data.metrics["veilsum.accuracy"] == 0.875
+    assert {"veilsum/record.json", "veilsum/weights.safetensors"} <= names
+    assert not [name for name in names if "key" in name]
+
+
+def test_a_result_on_a_tensorboard(result: Result, tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own, at its import
+        tensorboard = pytest.importorskip(
+            "torch.utils.tensorboard", reason="the extra veilsum[tracking] is not installed"
+        )
+        from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415
+
+        with tensorboard.SummaryWriter(str(tmp_path)) as writer:
+            log_to_tensorboard(result, writer, 7, accuracy=0.875)
+        events = EventAccumulator(str(tmp_path)).Reload()
+    assert {f"veilsum/{name}" for name in (*figures(result), "accuracy")} == set(events.Tags()["scalars"])
+    [event] = events.Scalars("veilsum/records")
+    assert (event.step, event.value) == (7, result.record.records)
+    [text] = events.Tensors("veilsum/round/text_summary")
+    assert facts(result)["round"].encode() in text.tensor_proto.string_val[0]

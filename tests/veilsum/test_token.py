@@ -1,0 +1,27 @@
+from tests.veilsum.cli import TOKEN, Cli
+
+
+def test_a_token_s_life(remote: Cli) -> None:
+    made = remote.operate("token", "new", "night shift", "--scope", "read", "--days", 1)
+    assert made["scopes"] == ["read"]
+    listed = remote.operate("token", "list")["tokens"]
+    assert [each["name"] for each in listed if each["token"] == made["token"]] == ["night shift"]
+    refused = remote(*remote.at("token", "list"), "--token", made["secret"])
+    assert "this takes 'admin'" in refused.error
+    assert made["secret"] not in refused.err
+    text = remote(*remote.at("token", "list"), "--token", TOKEN)
+    assert "night shift" in text.out
+    assert made["secret"] not in text.out
+    assert (
+        "veilsum token list" in remote(*remote.at("token", "revoke", made["secret"]), "--token", TOKEN).error
+    )
+    assert remote.operate("token", "revoke", made["token"])["revoked"] is not None
+    ended = remote(*remote.at("token", "list"), "--token", made["secret"])
+    assert f"token {made['token']} was revoked" in ended.error
+    assert "scopes" in remote(*remote.at("token", "new", "x", "--scope", "root"), "--token", TOKEN).error
+    shown = remote(*remote.at("token", "new", "y", "--scope", "rounds"), "--token", TOKEN)
+    assert "Shown only this once" in shown.err
+
+
+def test_without_any_token_it_says_so(remote: Cli) -> None:
+    assert "pass --token" in remote(*remote.at("token", "list")).error

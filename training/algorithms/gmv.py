@@ -1,0 +1,70 @@
+"""Global memory vectors (Huang et al. 2023, "Neural Collapse Inspired Federated Learning with Non-iid Data")."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from training.algorithms.base import Term
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from training.algorithms.base import Round, Site, State
+    from training.heads import Classifier
+
+
+@dataclass(frozen=True)
+class GlobalMemory(Term):
+    """From round R_warm on the head sees f + αμ_y in training (Huang et al. 2023, Algorithm 1), and f alone in use.
+
+    μ_c is the mean over those participants of the last round that hold class c of their own mean feature of it; a class that
+    none of them held keeps its vector. Each sends its C means and which classes it holds: both add up over members.
+
+    Attributes:
+        alpha: α ≥ 0.
+        warmup: R_warm, the first round, from 0, that adds vectors: once features are good.
+    """
+
+    alpha: float = 1.0
+    warmup: int = 0
+
+    def start(self, model: Classifier) -> State:
+        """μ = 0."""
+        return {"means": torch.zeros(model.head.out_features, model.extractor.dim)}
+
+    def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
+        """F + αμ_y."""
+        if site.round.index < self.warmup:
+            return z
+        return z + self.alpha * site.broadcast["means"][y]
+
+    @torch.no_grad()
+    def finish(self, site: Site, steps: int) -> tuple[State, State]:
+        """The member's means, (C, l), and its classes, (C,); nothing before they are of use."""
+        del steps
+        if site.round.index + 1 < self.warmup:
+            return {}, {}
+        training = site.model.training
+        site.model.eval()
+        z = torch.cat([site.model.features(part) for part in torch.split(site.records.x, 512)])
+        site.model.train(training)
+        means = torch.zeros_like(site.broadcast["means"]).index_add_(0, site.records.y, z)
+        held = site.label_counts > 0
+        means[held] /= site.label_counts[held, None]
+        return {"means": means, "holders": held.to(z.dtype)}, {}
+
+    def reduce(self, broadcast: State, messages: Sequence[State], round_: Round) -> State:
+        """The next μ."""
+        if round_.index + 1 < self.warmup:
+            return broadcast
+        total = torch.stack([message["means"] for message in messages]).sum(dim=0)
+        holders = torch.stack([message["holders"] for message in messages]).sum(dim=0)
+        means = broadcast["means"].clone()
+        held = holders > 0
+        means[held] = total[held] / holders[held, None]
+        return {"means": means}

@@ -1,0 +1,135 @@
+"""Whole algorithms by their names, from an aggregation and terms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from training.algorithms.base import Algorithm
+from training.algorithms.contrast import FeatureDiscrepancy, ModelContrastive
+from training.algorithms.fedavg import FedAvg
+from training.algorithms.fedaws import Spreading
+from training.algorithms.feddyn import DynamicCorrection, DynamicPenalty
+from training.algorithms.fednova import FedNova
+from training.algorithms.fedopt import ServerOptimiser
+from training.algorithms.fedprox import Proximal
+from training.algorithms.fedrs import RestrictedSoftmax
+from training.algorithms.feduv import ClassVariance, Uniformity
+from training.algorithms.gmv import GlobalMemory
+from training.algorithms.personal import HeadFirst, Personal
+from training.algorithms.scaffold import ControlVariates
+
+
+def fedavg(*, uniform: bool = False) -> Algorithm:
+    """McMahan et al. 2017."""
+    return Algorithm(FedAvg(uniform))
+
+
+def fedprox(*, mu: float = 0.001) -> Algorithm:
+    """Li et al. 2020."""
+    return fedavg().plus(Proximal(mu))
+
+
+def clsprox(*, mu: float = 0.001) -> Algorithm:
+    """Luo et al. 2021, §3.3: FedProx over the head alone."""
+    return fedavg().plus(Proximal(mu, "head"))
+
+
+def fedavgm(*, momentum: float = 0.9, lr: float = 1.0) -> Algorithm:
+    """Hsu et al. 2019: momentum at the server. Luo et al. 2021 take 0.1."""
+    return Algorithm(ServerOptimiser("sgd", lr, momentum))
+
+
+def fednova() -> Algorithm:
+    """Wang et al. 2020."""
+    return Algorithm(FedNova())
+
+
+def fedopt(
+    *,
+    rule: Literal["sgd", "adam", "yogi", "adagrad"] = "adam",
+    lr: float = 0.1,
+    momentum: float = 0.9,
+    beta2: float = 0.99,
+    tau: float = 1e-3,
+) -> Algorithm:
+    """Reddi et al. 2021."""
+    return Algorithm(ServerOptimiser(rule, lr, momentum, beta2, tau))
+
+
+def scaffold() -> Algorithm:
+    """Karimireddy et al. 2020."""
+    return fedavg(uniform=True).plus(ControlVariates())
+
+
+def feddyn(*, alpha: float = 0.01) -> Algorithm:
+    """Acar et al. 2021."""
+    return Algorithm(DynamicCorrection(alpha), (DynamicPenalty(alpha),))
+
+
+def moon(*, mu: float = 1.0, temperature: float = 0.5) -> Algorithm:
+    """Li et al. 2021."""
+    return fedavg().plus(ModelContrastive(mu, temperature))
+
+
+def fedmmd(*, weight: float = 0.1) -> Algorithm:
+    """Yao et al. 2018."""
+    return fedavg().plus(FeatureDiscrepancy(weight))
+
+
+def fedrs(*, alpha: float = 0.5) -> Algorithm:
+    """Li and Zhan 2021."""
+    return fedavg().plus(RestrictedSoftmax(alpha))
+
+
+def fedaws(*, margin: float = 2**0.5, lr: float = 0.1) -> Algorithm:
+    """Yu et al. 2020, the server's half; its members' half is `training.losses.positive_hinge`."""
+    return Algorithm(Spreading(margin, lr))
+
+
+def feduv(*, variance: float | None = None, uniformity: float = 0.5) -> Algorithm:
+    """Son et al. 2024: λ = `variance`, C/4 where None, and μ = `uniformity`; 0 leaves a term out."""
+    on_logits = () if variance == 0 else (ClassVariance(variance),)
+    on_features = () if uniformity == 0 else (Uniformity(uniformity),)
+    return fedavg().plus(*on_logits, *on_features)
+
+
+def gmv(*, alpha: float = 1.0, warmup: int = 0) -> Algorithm:
+    """Huang et al. 2023, Algorithm 1; its server averages the participants alike."""
+    return fedavg(uniform=True).plus(GlobalMemory(alpha, warmup))
+
+
+def lg_fedavg() -> Algorithm:
+    """Liang et al. 2020."""
+    return fedavg().plus(Personal("extractor"))
+
+
+def fedper() -> Algorithm:
+    """Arivazhagan et al. 2019."""
+    return fedavg().plus(Personal("head"))
+
+
+def fedrep(*, head_epochs: int) -> Algorithm:
+    """Collins et al. 2021: so many of the local epochs for the head, the rest for the extractor."""
+    return fedper().plus(HeadFirst(head_epochs))
+
+
+ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
+    "fedavg": fedavg,
+    "fedprox": fedprox,
+    "clsprox": clsprox,
+    "fedavgm": fedavgm,
+    "fednova": fednova,
+    "fedopt": fedopt,
+    "scaffold": scaffold,
+    "feddyn": feddyn,
+    "moon": moon,
+    "fedmmd": fedmmd,
+    "fedrs": fedrs,
+    "fedaws": fedaws,
+    "feduv": feduv,
+    "gmv": gmv,
+    "lg-fedavg": lg_fedavg,
+    "fedper": fedper,
+    "fedrep": fedrep,
+}

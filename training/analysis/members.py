@@ -1,0 +1,98 @@
+"""All of the analyses at once, as they go into a result file."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from training.algorithms import Round
+from training.analysis.cka import cka_by_layer, layer_outputs
+from training.analysis.embedding import embed
+from training.analysis.heads import direction_consistency, head_norms, norm_difference, singular_values
+from training.analysis.separability import separability
+from training.evaluate import extract_features
+from training.local import LocalTrainer, Task
+from training.results import Analyses, Matrix
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    import numpy.typing as npt
+
+    from training.algorithms import State
+    from training.data import Dataset
+    from training.federated import Trained
+    from training.heads import Classifier
+    from training.partition import Partition
+
+_RECORDS, _EMBEDDED = 512, 1000
+
+
+def member_models(trained: Trained, data: Dataset, partition: Partition) -> Iterator[Classifier]:
+    """Each member's model after one more local training from the global one, in the members' order, in one module.
+
+    It has the recipe's learning rate before any schedule, and the algorithm's terms as they are before a server's first message: what
+    FedAvg, FedProx, MOON or FedUV would do next, and SCAFFOLD or FedDyn without their corrections.
+
+    Args:
+        trained: from `train`.
+        data: the training records.
+        partition: who holds which of them.
+    """
+    recipe, classifier = trained.recipe, trained.classifier
+    trainer, model = LocalTrainer(recipe, data, partition), recipe.build(data.classes)
+    round_ = Round(recipe.rounds - 1, recipe.lr, len(partition))
+    weights = {name: tensor.clone() for name, tensor in classifier.shared_weights().items()}
+    broadcasts = tuple(term.start(classifier) for term in recipe.algorithm.terms)
+    nothing: tuple[State, ...] = tuple({} for _ in recipe.algorithm.terms)
+    model.load_state_dict(classifier.state_dict())
+    for member in range(len(partition)):
+        update = trainer(Task(member, round_, weights, broadcasts, nothing))
+        model.load_state_dict(update.weights, strict=False)
+        yield model.eval()
+
+
+def analyse(
+    trained: Classifier,
+    members: Iterable[Classifier],
+    test: Dataset,
+    *,
+    predicted: Mapping[str, npt.NDArray[np.integer]] | None = None,
+    seed: int = 0,
+) -> Analyses:
+    """What the pictures of one run show.
+
+    Args:
+        trained: the global classifier.
+        members: each member's after its local training in one round, one after another; they may share a module.
+        test: records to compare on: the first 512 for CKA, the first 1,000 for t-SNE.
+        predicted: by name, predictions of heads for the test records, (n,), to colour the embedding by.
+        seed: of t-SNE and the directions of the sliced distance.
+    """
+    x = test.x[:_RECORDS]
+    outputs, heads = [], []
+    for member in members:
+        outputs.append(layer_outputs(member, x))
+        heads.append(member.head.weight.detach().double().numpy().copy())
+    shown = test.x[:_EMBEDDED]
+    z, labels = extract_features(trained, shown).double().numpy(), test.y[:_EMBEDDED].numpy()
+    # Methods normalise features or don't: on one scale their distances compare.
+    scaled = z / np.sqrt(np.square(z).sum(axis=1).mean())
+    weights = np.stack(heads) if heads else np.empty((0, 0, 0))
+    return Analyses(
+        cka={name: _rows(matrix) for name, matrix in cka_by_layer(outputs).items()} if outputs else {},
+        head_norms=_rows(head_norms(weights)) if heads else (),
+        consistency={"direction": direction_consistency(weights), "norm difference": norm_difference(weights)}
+        if len(heads) > 1
+        else {},
+        singular_values=tuple(singular_values(trained.head.weight.detach().double().numpy()).tolist()),
+        separability=separability(scaled, labels, np.random.default_rng(seed)),
+        embedding=_rows(embed(z, seed=seed)),
+        labels=tuple(labels.tolist()),
+        predicted={name: tuple(values[:_EMBEDDED].tolist()) for name, values in (predicted or {}).items()},
+    )
+
+
+def _rows(matrix: npt.NDArray[np.float64]) -> Matrix:
+    return tuple(map(tuple, matrix.tolist()))

@@ -1,0 +1,246 @@
+"""Heads fitted after training to the features of all members: the last step of any run, whatever trained it.
+
+Every one but the oracle is computed from sums over members (`calibration`), in this process and in the clear; that masked sums
+give the same is what `veilsum train --through service` shows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from calibration import (
+    CCVRStatistics,
+    FFCStatistics,
+    Head,
+    RandomFeatures,
+    balanced_weights,
+    fit_logistic_sgd,
+    mean_squared_distance,
+    nearest_class_mean,
+    solve_ccvr,
+    solve_ffc,
+    solve_lda,
+    solve_random_features,
+    tukey,
+    virtual_features,
+)
+from calibration.virtual import TukeyHead
+from training.evaluate import extract_features
+from training.seeding import Stream, generator
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from calibration.layout import Layout
+    from training.data import Dataset
+    from training.heads import Classifier
+    from training.partition import Partition
+
+_RING_BITS = 48
+
+
+@dataclass(frozen=True, eq=False)
+class Held:
+    """A frozen extractor's view of the federation.
+
+    Attributes:
+        features: per member, (n_k, l) float32 as the head saw them in training.
+        labels: per member, (n_k,) int64.
+        classes: C.
+        head: the weights, (l + 1, C) float64, the bias in the last row, that training left.
+        seed: of whatever a calibration draws.
+    """
+
+    features: tuple[npt.NDArray[np.float32], ...]
+    labels: tuple[npt.NDArray[np.int64], ...]
+    classes: int
+    head: npt.NDArray[np.float64]
+    seed: int = 0
+
+    @classmethod
+    def of(cls, classifier: Classifier, data: Dataset, partition: Partition, *, seed: int = 0) -> Held:
+        """Every member's features under the classifier's extractor."""
+        z, y = extract_features(classifier, data.x).numpy(), data.y.numpy()
+        with torch.no_grad():
+            identity = torch.eye(classifier.extractor.dim)
+            constant = classifier.head(torch.zeros(1, classifier.extractor.dim))
+            weights = classifier.head(identity) - constant  # whatever kind of linear head it is
+        return cls(
+            tuple(z[rows] for rows in partition.members),
+            tuple(y[rows] for rows in partition.members),
+            data.classes,
+            torch.cat([weights, constant]).double().numpy(),
+            seed,
+        )
+
+    @property
+    def dim(self) -> int:
+        """The number of features l."""
+        return len(self.head) - 1
+
+    def ffc(self, **settings: Any) -> FFCStatistics:
+        """V, U and counts, summed over members."""
+        dim = settings.pop("dim", self.dim)
+        see = settings.pop("through", None)
+        pooled = FFCStatistics(dim, self.classes, normalise=see is None, track_records=False, **settings)
+        for z, y in self.members():
+            own = FFCStatistics(dim, self.classes, normalise=see is None, track_records=False, **settings)
+            own.update(z if see is None else see(z), y)
+            pooled.merge(own)
+        return pooled
+
+    def members(self) -> Sequence[tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]]:
+        """Features and labels, member by member."""
+        return tuple(zip(self.features, self.labels, strict=True))
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A head and what it took.
+
+    Attributes:
+        kind: the calibration's name in `CALIBRATIONS`.
+        head: answers features as `Held` has them.
+        unit: whether it was fitted to features of length 1 and takes others scaled.
+        upload_bytes: that a member would send for it at 48 bits a number; None where it is no sum.
+        seconds: wall-clock time, statistics included.
+        options: what it was asked for, and chose.
+    """
+
+    kind: str
+    head: Head
+    unit: bool
+    upload_bytes: int | None
+    seconds: float
+    options: dict[str, float | int | str | bool]
+
+    def predict(self, features: npt.NDArray[np.floating]) -> npt.NDArray[np.int64]:
+        """The classes of features, (n,)."""
+        return self.head.predict(features, normalise=self.unit)
+
+
+Solved = tuple[Head, bool, "Layout | None", dict[str, float | int | str | bool]]
+
+
+def ffc(held: Held, *, ridge: float | None = None, bias: bool = False) -> Solved:
+    """SphereFed's head (Dong et al. 2022, eq. 10 to 12), λ by generalised cross-validation where None."""
+    statistics = held.ffc(bias=bias)
+    solution = solve_ffc(statistics, ridge)
+    return solution, True, statistics.layout, {"ridge": solution.ridge, "bias": bias}
+
+
+def balanced(held: Held, *, ridge: float | None = None) -> Solved:
+    """FFC in which every class counts alike, after a round of counts."""
+    counts = np.bincount(np.concatenate(held.labels), minlength=held.classes)
+    statistics = held.ffc(class_weights=balanced_weights(counts))
+    solution = solve_ffc(statistics, ridge)
+    return solution, True, statistics.layout, {"ridge": solution.ridge}
+
+
+def rff(held: Held, *, size: int = 1024, ridge: float | None = None) -> Solved:
+    """Ridge on random features, their bandwidth from a first round's means (Fed3R-RF: Fanì et al. 2024)."""
+    bandwidth = float(np.sqrt(mean_squared_distance(held.ffc())))
+    context = held.seed.to_bytes(8, "little")
+    features = RandomFeatures(held.dim, size, bandwidth, context)
+    statistics = held.ffc(dim=size, through=lambda z: features(z, normalise=True))
+    head = solve_random_features(statistics, features, [size], ridge)
+    return head, True, statistics.layout, {"size": size, "bandwidth": bandwidth}
+
+
+def lda(held: Held, *, shrinkage: float | None = None) -> Solved:
+    """CCVR with one covariance for all classes, in closed form."""
+    statistics = held.ffc()
+    head = solve_lda(statistics, shrinkage=shrinkage)
+    return head, True, statistics.layout, {"shrinkage": head.shrinkage}
+
+
+def ncm(held: Held) -> Solved:
+    """The nearest class mean."""
+    statistics = held.ffc()
+    return nearest_class_mean(statistics), True, statistics.layout, {}
+
+
+def ccvr(
+    held: Held,
+    *,
+    per_class: int = 2000,
+    transform: Literal["tukey", "none"] = "tukey",
+    solver: Literal["sgd", "exact"] = "sgd",
+    lr: float = 0.001,
+    epochs: int = 10,
+) -> Solved:
+    """CCVR (Luo et al. 2021, Algorithm 1): virtual features of each class's Gaussian, and a head retrained on them.
+
+    Args:
+        held: the features.
+        per_class: M_c, the paper's for CIFAR-10 at α = 0.1 and 0.05 (Table 8).
+        transform: the paper's ReLU and square root, made for features that are not negative; or neither.
+        solver: the paper's SGD from the head that training left, or the minimum of the same cross-entropy.
+        lr: of that SGD.
+        epochs: of that SGD.
+    """
+    bound = max(float(np.linalg.norm(z, axis=1).max()) for z in held.features)
+    # The bound is a term of the round: rounding to float32 on the way must not make its own row too long.
+    statistics = CCVRStatistics(held.dim, held.classes, norm_bound=max(bound * (1 + 1e-6), 1e-12))
+    for z, y in held.members():
+        own = CCVRStatistics(held.dim, held.classes, norm_bound=statistics.norm_bound)
+        own.update(z, y)
+        statistics.merge(own)
+    rng = generator(held.seed, Stream.CALIBRATION)
+    power = 0.5 if transform == "tukey" else None
+    if solver == "exact":
+        head = solve_ccvr(statistics, rng, per_class=per_class, power=power)
+    else:
+        features, labels = virtual_features(statistics, per_class, rng)
+        seen = tukey(features, power)
+        parameters = fit_logistic_sgd(
+            seen, labels, held.classes, rng, start=held.head, rate=lr, epochs=epochs
+        )
+        empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
+        head = TukeyHead(parameters[:-1], parameters[-1], empty, power)
+    return head, False, statistics.layout, {"per_class": per_class, "transform": transform, "solver": solver}
+
+
+def all_data(held: Held, *, lr: float = 0.001, epochs: int = 50) -> Solved:
+    """The oracle that no federation has: the head retrained by SGD on everybody's features (Luo et al. 2021, §3.3)."""
+    rng = generator(held.seed, Stream.CALIBRATION)
+    features = np.concatenate(held.features).astype(np.float64)
+    labels = np.concatenate(held.labels)
+    parameters = fit_logistic_sgd(
+        features, labels, held.classes, rng, start=held.head, rate=lr, epochs=epochs
+    )
+    empty = tuple(np.flatnonzero(np.bincount(labels, minlength=held.classes) == 0).tolist())
+    head = TukeyHead(parameters[:-1], parameters[-1], empty, None)
+    return head, False, None, {"lr": lr, "epochs": epochs}
+
+
+CALIBRATIONS: dict[str, Callable[..., Solved]] = {
+    "ffc": ffc,
+    "balanced": balanced,
+    "rff": rff,
+    "lda": lda,
+    "ncm": ncm,
+    "ccvr": ccvr,
+    "all-data": all_data,
+}
+
+
+def calibrate(kind: str, held: Held, **options: Any) -> Fitted:
+    """Fit one of `CALIBRATIONS`.
+
+    Raises:
+        KeyError: there is none of this name.
+        CalibrationError: the features don't allow it, as `calibration`'s solvers say.
+    """
+    started = time.perf_counter()
+    head, unit, layout, chosen = CALIBRATIONS[kind](held, **options)
+    upload = None if layout is None else layout.elements * _RING_BITS // 8
+    return Fitted(kind, head, unit, upload, time.perf_counter() - started, chosen)

@@ -1,0 +1,229 @@
+"""Every data set by its name: who reads it, where its publisher offers it, and what it is normalised by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from training.data.cifar import read_cifar10, read_cifar100
+from training.data.dataset import Dataset, Split
+from training.data.digits import load_digits_dataset
+from training.data.idx import read_emnist, read_mnist
+from training.data.leaf import read_femnist
+from training.data.packs import read_pack
+from training.data.pictures import read_cinic10, read_ham10000, read_office_home, read_pacs, read_tinyimagenet
+from training.data.shelf import DataError, Images, Shelf, data_folder
+from training.data.stl10 import read_stl10
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+Moments = tuple[tuple[float, ...], tuple[float, ...]]
+
+_IMAGENET: Moments = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+_CIFAR10: Moments = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+_CIFAR100: Moments = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
+_CINIC10: Moments = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
+_TINYIMAGENET: Moments = ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
+_MNIST: Moments = ((0.1307,), (0.3081,))
+_FASHION: Moments = ((0.2860,), (0.3530,))
+_GREY: Moments = ((0.5,), (0.5,))
+
+_TORONTO = "https://www.cs.toronto.edu/~kriz/cifar.html"
+_NIST = "https://www.nist.gov/itl/products-and-services/emnist-dataset"
+_SELF = "its makers; docs/training.md says what a pack holds"
+
+
+@dataclass(frozen=True)
+class Source:
+    """One data set.
+
+    Attributes:
+        title: what reports call it.
+        classes: C.
+        read: from its shelf to training and test records.
+        moments: each channel's mean and standard deviation, in 0..1.
+        url: where its publisher offers it.
+        checksums: MD5 by file name, where the publisher states one.
+        pack: a pack of the same records, bit for bit, that will do where the publisher's files aren't there.
+        side: the pixels that images of differing sizes are brought to, unless told otherwise.
+    """
+
+    title: str
+    classes: int
+    read: Callable[[Shelf], tuple[Images, Images]]
+    moments: Moments
+    url: str = _SELF
+    checksums: Mapping[str, str] = field(default_factory=dict)
+    pack: str | None = None
+    side: int = 96
+
+
+SOURCES: dict[str, Source] = {
+    "mnist": Source(
+        "MNIST",
+        10,
+        read_mnist,
+        _MNIST,
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        {
+            "train-images-idx3-ubyte.gz": "f68b3c2dcbeaaa9fbdd348bbdeb94873",
+            "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
+            "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
+            "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+        },
+        pack="mnist.npz",
+    ),
+    "fashion-mnist": Source(
+        "Fashion-MNIST",
+        10,
+        read_mnist,
+        _FASHION,
+        "https://github.com/zalandoresearch/fashion-mnist",
+        {
+            "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+            "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
+            "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
+            "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+        },
+        pack="fashion_mnist.npz",
+    ),
+    **{
+        f"emnist-{split}": Source(
+            f"EMNIST {split}",
+            classes,
+            partial(read_emnist, split=split),
+            _MNIST,
+            _NIST,
+            {"gzip.zip": "58c8d27c78d21e728a6bc7b3cc06412e"},
+        )
+        for split, classes in {
+            "balanced": 47,
+            "byclass": 62,
+            "bymerge": 47,
+            "digits": 10,
+            "letters": 26,
+        }.items()
+    },
+    "femnist": Source("FEMNIST", 62, read_femnist, _MNIST, "https://github.com/TalwalkarLab/leaf"),
+    "cifar-10": Source(
+        "CIFAR-10",
+        10,
+        read_cifar10,
+        _CIFAR10,
+        _TORONTO,
+        {
+            "cifar-10-python.tar.gz": "c58f30108f718f92721af3b95e74349a",
+            "cifar-10-binary.tar.gz": "c32a1d4ab5d03f1284b67883e8d87530",
+        },
+    ),
+    "cifar-100": Source(
+        "CIFAR-100",
+        100,
+        read_cifar100,
+        _CIFAR100,
+        _TORONTO,
+        {
+            "cifar-100-python.tar.gz": "eb9058c3a382ffc7106e4002c42a8d85",
+            "cifar-100-binary.tar.gz": "03b5dce01913d631647c71ecec9e9cb8",
+        },
+    ),
+    "stl-10": Source(
+        "STL-10",
+        10,
+        read_stl10,
+        _CIFAR10,
+        "https://cs.stanford.edu/~acoates/stl10/",
+        {"stl10_binary.tar.gz": "91f7769df0f17e558f3565bffb0c7dfb"},
+    ),
+    "tinyimagenet": Source(
+        "TinyImageNet",
+        200,
+        read_tinyimagenet,
+        _TINYIMAGENET,
+        "http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+        {"tiny-imagenet-200.zip": "90528d7ca1a48142e341f4ef8d21d0de"},
+        side=64,
+    ),
+    "cinic-10": Source(
+        "CINIC-10", 10, read_cinic10, _CINIC10, "https://datashare.ed.ac.uk/handle/10283/3192", side=32
+    ),
+    "pacs": Source("PACS", 7, read_pacs, _IMAGENET, "https://dali-dl.github.io/project_iccv2017.html"),
+    "office-home": Source(
+        "Office-Home", 65, read_office_home, _IMAGENET, "https://www.hemanthdv.org/officeHomeDataset.html"
+    ),
+    "ham10000": Source("HAM10000", 7, read_ham10000, _IMAGENET, "https://doi.org/10.7910/DVN/DBW86T"),
+    "cifar-10-jpeg": Source("CIFAR-10 (JPEG)", 10, partial(read_pack, name="cifar10_jpegpack.npz"), _CIFAR10),
+    "pacs-32": Source("PACS at 32 px", 7, partial(read_pack, name="pacs32.npz"), _IMAGENET),
+    "tinyimagenet-100": Source(
+        "TinyImageNet-100", 100, partial(read_pack, name="tinyimagenet100_jpegpack.npz"), _TINYIMAGENET
+    ),
+    "spoken-digits": Source("Spoken digits", 10, partial(read_pack, name="fsdd_logmel32.npz"), _GREY),
+}
+DIGITS = "digits"
+NAMES = tuple(sorted([DIGITS, *SOURCES]))
+
+
+def load_dataset(
+    name: str,
+    folder: Path | None = None,
+    *,
+    side: int | None = None,
+    seed: int = 0,
+    checksums: Mapping[str, str] | None = None,
+) -> Split:
+    """A data set by its name, from files that the user has fetched; nothing is downloaded.
+
+    Args:
+        name: one of `NAMES`.
+        folder: the data folder; VEILSUM_DATA's where None. scikit-learn's digits need none.
+        side: the pixels that images are brought to; the publisher's size where None.
+        seed: of the digits' split. Every other set is split by its publisher, or once and for all.
+        checksums: other MD5s by file name than the published ones, for files of one's own.
+
+    Raises:
+        DataError: if the name is unknown, or the files are missing or not as published.
+    """
+    if name == DIGITS:
+        split = load_digits_dataset(seed)
+        return split if side is None else Split(split.train.resized(side), split.test.resized(side))
+    if name not in SOURCES:
+        raise DataError(f"no data set is called {name!r}; there are {', '.join(NAMES)}")
+    source = SOURCES[name]
+    shelf = Shelf(
+        data_folder(folder),
+        name,
+        source.url,
+        side or source.side,
+        source.checksums if checksums is None else checksums,
+    )
+    # The publisher's files come first; a pack stands in only where their folder isn't there.
+    packed = source.pack is not None and not shelf.folder.is_dir() and (shelf.root / source.pack).is_file()
+    parts = read_pack(shelf, source.pack) if packed and source.pack else source.read(shelf)
+    train, test = (_dataset(source, part) for part in parts)
+    return Split(train, test) if side is None else Split(train.resized(side), test.resized(side))
+
+
+def _dataset(source: Source, images: Images) -> Dataset:
+    x = torch.from_numpy(np.ascontiguousarray(images.x))
+    x = x[:, None] if x.ndim == 3 else x.permute(0, 3, 1, 2).contiguous()
+    mean, std = source.moments
+    try:
+        return Dataset(
+            x,
+            torch.from_numpy(images.y),
+            source.classes,
+            source.title,
+            None if images.groups is None else torch.from_numpy(images.groups),
+            images.class_names,
+            images.group_names,
+            mean,
+            std,
+        )
+    except ValueError as error:
+        raise DataError(f"{source.title} is not as published: {error}") from error

@@ -1,0 +1,100 @@
+"""Packs: a whole data set in one .npz file, for copies that were gathered from single images.
+
+An array pack holds `x` with `y`, and marks its test records by `is_test`; or holds `x_train`, `y_train`, `x_test` and
+`y_test`. A JPEG pack holds the files' bytes: `body_train` with `offsets_train` of length n + 1, and `head_id_train`,
+which says of each record which header of `heads` (cut at `head_offsets`) goes before its body; the same for `test`.
+Either may name its classes (`class_names`), and its records' natural members (`domain` or `speaker`, with
+`domain_names` or `speaker_names`).
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from training.data.shelf import DataError, Images, Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    Arrays = Mapping[str, np.ndarray[Any, np.dtype[Any]]]
+
+_GROUPS = ("domain", "speaker")
+# Of the spoken digits, the publisher's test set is recordings 0 to 4 of each speaker and digit.
+_FIRST_TRAINING_INDEX = 5
+
+
+def read_pack(shelf: Shelf, name: str) -> tuple[Images, Images]:
+    """The pack `name` in the data folder itself.
+
+    Raises:
+        DataError: if it is not there, or is no pack.
+    """
+    path = shelf.root / name
+    if not path.is_file():
+        raise DataError(
+            f"{name} is not in {shelf.root}: docs/training.md says what a pack holds and how to make one"
+        )
+    try:
+        # Arrays of objects would be pickles: they are refused.
+        with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            arrays = dict(file)
+        if "heads" in arrays:
+            return _jpegs(arrays, "train"), _jpegs(arrays, "test")
+        if "x_train" in arrays:
+            return _images(arrays, "_train"), _images(arrays, "_test")
+        whole = _images(arrays, "")
+        held = _held(arrays)
+    except (OSError, KeyError, ValueError, IndexError, zipfile.BadZipFile) as error:
+        raise _no_pack(path, error) from error
+    return whole.where(~held), whole.where(held)
+
+
+def _held(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    if "is_test" in arrays:
+        return arrays["is_test"].astype(bool)
+    return np.asarray(arrays["index"] < _FIRST_TRAINING_INDEX)
+
+
+def _images(arrays: Arrays, suffix: str) -> Images:
+    x = arrays[f"x{suffix}"]
+    if x.dtype != np.uint8 or x.ndim not in {3, 4}:
+        raise ValueError(f"x{suffix} is {x.dtype} of {x.ndim} dimensions, not uint8 of 3 or 4")
+    group = next((name for name in _GROUPS if name in arrays), None)
+    return Images(
+        x,
+        arrays[f"y{suffix}"].astype(np.int64),
+        None if group is None else arrays[group].astype(np.int64),
+        _names(arrays, "class_names"),
+        _names(arrays, f"{group}_names"),
+    )
+
+
+def _jpegs(arrays: Arrays, part: str) -> Images:
+    from PIL import Image  # noqa: PLC0415 - worker processes need no Pillow
+
+    cuts = arrays["head_offsets"]
+    heads = [arrays["heads"][a:b].tobytes() for a, b in pairwise(cuts)]
+    body, offsets = arrays[f"body_{part}"].tobytes(), arrays[f"offsets_{part}"]
+    pictures = []
+    for start, end, head in zip(offsets[:-1], offsets[1:], arrays[f"head_id_{part}"], strict=True):
+        with Image.open(io.BytesIO(heads[head] + body[start:end])) as image:
+            pictures.append(np.asarray(image.convert("RGB")))
+    return Images(
+        np.stack(pictures), arrays[f"y_{part}"].astype(np.int64), class_names=_names(arrays, "class_names")
+    )
+
+
+def _names(arrays: Arrays, key: str) -> tuple[str, ...]:
+    return tuple(map(str, arrays[key])) if key in arrays else ()
+
+
+def _no_pack(path: Path, error: Exception) -> DataError:
+    return DataError(
+        f"{path} is no pack: {type(error).__name__}: {error}; docs/training.md says what one holds"
+    )

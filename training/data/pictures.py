@@ -1,0 +1,192 @@
+"""Data sets of one image file each: TinyImageNet, CINIC-10, PACS, Office-Home, HAM10000."""
+
+from __future__ import annotations
+
+import csv
+import io
+import zipfile
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from training.data.shelf import DataError, Images, Shelf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+_SUFFIXES = {".jpg", ".jpeg", ".png"}
+_TEST_SEED = 0
+_HAM_TEST_SHARE = 0.2
+
+
+class _Place(Protocol):
+    """What a folder and a folder in a zip archive have in common."""
+
+    @property
+    def name(self) -> str: ...
+    def __truediv__(self, name: str) -> _Place: ...
+    def iterdir(self) -> Iterable[_Place]: ...
+    def is_dir(self) -> bool: ...
+    def read_bytes(self) -> bytes: ...
+
+
+def read_tinyimagenet(shelf: Shelf) -> tuple[Images, Images]:
+    """tiny-imagenet-200.zip, or the folder that it unpacks to; its validation images are the test.
+
+    Classes are numbered in the order of `wnids.txt`, as the publisher has them, and named by their WordNet ids.
+    """
+    root: _Place
+    if (shelf.folder / "tiny-imagenet-200").is_dir():
+        root = shelf.folder / "tiny-imagenet-200"
+    else:
+        path = shelf.one_of("tiny-imagenet-200.zip")
+        try:
+            root = zipfile.Path(path, "tiny-imagenet-200/")
+        except zipfile.BadZipFile as error:
+            raise shelf.broken(path, str(error)) from error
+    try:
+        names = (root / "wnids.txt").read_bytes().decode().split()
+        label = {name: i for i, name in enumerate(names)}
+        found = {name: _files(root / "train" / name / "images") for name in names}
+        lines = (root / "val" / "val_annotations.txt").read_bytes().decode().splitlines()
+        held = [line.split("\t")[:2] for line in lines if line]
+        train = _images(
+            [file for files in found.values() for file in files],
+            [label[name] for name, files in found.items() for _ in files],
+            shelf.side,
+        )
+        test = _images(
+            [root / "val" / "images" / file for file, _ in held],
+            [label[name] for _, name in held],
+            shelf.side,
+        )
+    except (OSError, KeyError, ValueError) as error:
+        raise shelf.broken(shelf.folder, f"{type(error).__name__}: {error}") from error
+    return train._replace(class_names=tuple(names)), test._replace(class_names=tuple(names))
+
+
+def read_cinic10(shelf: Shelf) -> tuple[Images, Images]:
+    """`train/CLASS/*.png` and `test/CLASS/*.png`, as CINIC-10.tar.gz unpacks; `valid` is left alone."""
+    train, test = (_by_class(shelf, shelf.below(part)) for part in ("train", "test"))
+    return train, test
+
+
+def read_pacs(shelf: Shelf) -> tuple[Images, Images]:
+    """`DOMAIN/CLASS/*`: art_painting, cartoon, photo, sketch; 40 of each class and domain are held out.
+
+    FedUV holds out as many at random (Son et al. 2024, §4.1); which ones follows from a fixed seed here.
+    """
+    return _domains(shelf, ("art_painting", "cartoon", "photo", "sketch"), 40)
+
+
+def read_office_home(shelf: Shelf) -> tuple[Images, Images]:
+    """`DOMAIN/CLASS/*`: Art, Clipart, Product, Real World; 7 of each class and domain are held out, as in FedUV."""
+    return _domains(shelf, ("Art", "Clipart", "Product", "Real World"), 7)
+
+
+def read_ham10000(shelf: Shelf) -> tuple[Images, Images]:
+    """HAM10000_metadata with the two folders of images (Tschandl et al. 2018); a group is the `dataset` column's source.
+
+    About a fifth of each source is held out. Images of one lesion stay together, for several show the same one.
+    """
+    path = shelf.one_of("HAM10000_metadata", "HAM10000_metadata.csv", "HAM10000_metadata.tab")
+    text = path.read_text("utf-8")
+    rows = list(csv.DictReader(io.StringIO(text), delimiter="\t" if "\t" in text.partition("\n")[0] else ","))
+    if not rows or not {"lesion_id", "image_id", "dx", "dataset"} <= rows[0].keys():
+        raise shelf.broken(
+            path, "it lacks one of the columns lesion_id, image_id, dx, dataset (newer copies have them)"
+        )
+    places = [shelf.below(f"HAM10000_images_part_{part}") for part in (1, 2)]
+    files = {file.stem: file for place in places for file in place.glob("*.jpg")}
+    if absent := [row["image_id"] for row in rows if row["image_id"] not in files]:
+        raise shelf.missing(f"{absent[0]}.jpg (and {len(absent) - 1} more)")
+    classes, sources = (sorted({row[key] for row in rows}) for key in ("dx", "dataset"))
+    images = _images(
+        [files[row["image_id"]] for row in rows], [classes.index(row["dx"]) for row in rows], shelf.side
+    )
+    images = images._replace(
+        groups=np.array([sources.index(row["dataset"]) for row in rows]),
+        class_names=tuple(classes),
+        group_names=tuple(sources),
+    )
+    held = _hold_lesions([row["lesion_id"] for row in rows], images.groups)
+    return images.where(~held), images.where(held)
+
+
+def _hold_lesions(lesions: Sequence[str], groups: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+    assert groups is not None
+    rng, held = np.random.default_rng(_TEST_SEED), np.zeros(len(lesions), dtype=bool)
+    names = np.array(lesions)
+    for group in np.unique(groups):
+        own = groups == group
+        wanted = round(_HAM_TEST_SHARE * int(own.sum()))
+        for lesion in rng.permutation(np.unique(names[own])):
+            if int((held & own).sum()) >= wanted:
+                break
+            held |= own & (names == lesion)
+    return held
+
+
+def _domains(shelf: Shelf, domains: Sequence[str], held_out: int) -> tuple[Images, Images]:
+    parts = [_by_class(shelf, shelf.below(domain)) for domain in domains]
+    names = parts[0].class_names
+    for domain, part in zip(domains, parts, strict=True):
+        if part.class_names != names:
+            raise DataError(
+                f"{shelf.folder / domain} has the classes {part.class_names}, {domains[0]} has {names}"
+            )
+    images = Images(
+        np.concatenate([part.x for part in parts]),
+        np.concatenate([part.y for part in parts]),
+        np.concatenate([np.full(len(part.y), i) for i, part in enumerate(parts)]),
+        names,
+        tuple(domains),
+    )
+    assert images.groups is not None
+    held = hold_out(images.y, images.groups, held_out)
+    return images.where(~held), images.where(held)
+
+
+def hold_out(y: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
+    """Marks `count` records of each class in each group, drawn from a fixed seed; of a smaller cell half its records."""
+    rng, held = np.random.default_rng(_TEST_SEED), np.zeros(len(y), dtype=bool)
+    for group in np.unique(groups):
+        for label in np.unique(y):
+            cell = np.flatnonzero((groups == group) & (y == label))
+            held[rng.permutation(cell)[: min(count, len(cell) // 2)]] = True
+    return held
+
+
+def _by_class(shelf: Shelf, folder: Path) -> Images:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    found = [(file, label) for label, name in enumerate(names) for file in _files(folder / name)]
+    if not found:
+        raise shelf.missing(f"{folder.name}/CLASS/*.jpg or *.png")
+    try:
+        images = _images([file for file, _ in found], [label for _, label in found], shelf.side)
+    except (OSError, ValueError) as error:
+        raise shelf.broken(folder, str(error)) from error
+    return images._replace(class_names=tuple(names))
+
+
+def _files(folder: _Place) -> list[_Place]:
+    inside = (entry for entry in folder.iterdir() if f".{entry.name.rpartition('.')[2].lower()}" in _SUFFIXES)
+    return sorted(inside, key=lambda entry: entry.name)
+
+
+def _images(files: Sequence[_Place], labels: Sequence[int], side: int) -> Images:
+    from PIL import Image, UnidentifiedImageError  # noqa: PLC0415 - worker processes need no Pillow
+
+    x = np.empty((len(files), side, side, 3), np.uint8)
+    for row, file in zip(x, files, strict=True):
+        try:
+            with Image.open(io.BytesIO(file.read_bytes())) as image:
+                colour = image.convert("RGB")
+                if colour.size != (side, side):
+                    colour = colour.resize((side, side), Image.Resampling.LANCZOS)
+                row[:] = np.asarray(colour)
+        except UnidentifiedImageError as error:
+            raise ValueError(f"{file.name} is no image") from error
+    return Images(x, np.asarray(labels, np.int64))

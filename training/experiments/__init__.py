@@ -1,0 +1,26 @@
+"""Experiments as files: every row of the papers' tables, each with a small variant that two cores finish in minutes."""
+
+from training.experiments.config import (
+    Experiment,
+    load_experiment,
+    merged,
+    parse_change,
+    shipped,
+    variants,
+)
+from training.experiments.errors import ConfigError
+from training.experiments.running import Finished, Prepared, prepare, run
+
+__all__ = [
+    "ConfigError",
+    "Experiment",
+    "Finished",
+    "Prepared",
+    "load_experiment",
+    "merged",
+    "parse_change",
+    "prepare",
+    "run",
+    "shipped",
+    "variants",
+]

@@ -1,0 +1,203 @@
+"""One experiment under one seed: data, partition, training, calibrations, and the result's file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from training.calibrating import Held, calibrate
+from training.data import Dataset, Split, load_dataset, stratified
+from training.evaluate import accuracy, extract_features, per_class_accuracy
+from training.experiments.choices import chosen
+from training.experiments.config import Experiment
+from training.experiments.dealing import DEALS
+from training.experiments.errors import ConfigError
+from training.federated import Trained, train
+from training.hardware import CPU, Hardware
+from training.partition import Partition
+from training.personal import OwnRecords, keep_back, personal_accuracies
+from training.results import Calibration, Cost, Data, Deal, Environment, Result, lines, per_class
+from training.resume import RoundRecord
+from training.seeding import Stream, generator
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a seed makes of an experiment's data.
+
+    Attributes:
+        data: records to train on, and those held out.
+        partition: who trains on which.
+        kept_back: what members keep back of their own, where they are evaluated on it.
+    """
+
+    data: Split
+    partition: Partition
+    kept_back: OwnRecords | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A run and its result."""
+
+    trained: Trained
+    prepared: Prepared
+    result: Result
+
+
+def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Prepared:
+    """Read an experiment's records and deal them.
+
+    Args:
+        experiment: the choices.
+        seed: of the deal. Which records are left out of a smaller set does not depend on it.
+        folder: the data folder.
+
+    Raises:
+        DataError: the records aren't there.
+        ConfigError: they can't be dealt like that.
+    """
+    choice = experiment.data
+    data = _read(choice.name, folder, choice.side)
+    if choice.pooled:
+        data = Split(_pooled(data), data.test)
+    data = Split(_sample(data.train, choice.train_records), data.test)
+    try:
+        partition = chosen(DEALS, experiment.deal, "deal")(data.train, generator(seed, Stream.PARTITION))
+        if experiment.personal is None:
+            return Prepared(data, partition)
+        kept_back = keep_back(partition, data.train.y.numpy(), experiment.personal.keep_back, seed)
+    except ConfigError:
+        raise
+    except ValueError as error:
+        raise ConfigError(f"deal: {error}") from error
+    return Prepared(data, kept_back.train, kept_back)
+
+
+def run(
+    experiment: Experiment,
+    seed: int,
+    *,
+    folder: Path | None = None,
+    snapshot: Path | None = None,
+    snapshot_every: int = 1,
+    workers: int = 1,
+    hardware: Hardware = CPU,
+    progress: Callable[[RoundRecord], None] | None = None,
+) -> Finished:
+    """Train, calibrate and evaluate.
+
+    Args:
+        experiment: the choices.
+        seed: of everything.
+        folder: the data folder.
+        snapshot: where the run is kept between rounds, and taken up again.
+        snapshot_every: rounds from one snapshot to the next.
+        workers: processes that train members.
+        hardware: where members train.
+        progress: called with each round's record.
+
+    Raises:
+        ConfigError, DataError, ResumeError, DivergedError: as their makers say.
+    """
+    wall, cpu = time.perf_counter(), time.process_time()
+    prepared = prepare(experiment, seed, folder)
+    data, partition = prepared.data, prepared.partition
+    recipe = experiment.recipe(data.train, seed)
+    trained = train(
+        recipe,
+        Split(data.train, _sample(data.test, experiment.data.watched)),
+        partition,
+        progress=progress,
+        workers=workers,
+        hardware=hardware,
+        snapshot=snapshot,
+        snapshot_every=snapshot_every,
+    )
+    classifier = trained.classifier
+    calibrations = _calibrations(experiment, trained, prepared, seed)
+    personal = {}
+    if experiment.personal is not None and prepared.kept_back is not None:
+        for method, options in experiment.personal.methods.items():
+            personal[method] = personal_accuracies(trained, data.train, prepared.kept_back, method, **options)
+    deal = {"name": experiment.deal} if isinstance(experiment.deal, str) else dict(experiment.deal)
+    sent = classifier.shared_weights().values()
+    result = Result(
+        experiment=experiment.name,
+        method=experiment.method,
+        paper_row=experiment.paper_row,
+        scale=experiment.scale,
+        seed=seed,
+        recipe=recipe.describe(),
+        data=Data.of(data, stands_in_for=experiment.data.stands_in_for, note=experiment.data.note),
+        deal=Deal.of(partition, deal.pop("name"), **deal),
+        history=lines(trained.history),
+        accuracy=accuracy(classifier, data.test),
+        per_class=per_class(per_class_accuracy(classifier, data.test)),
+        calibrations=calibrations,
+        personal=personal,
+        cost=Cost(
+            wall_s=time.perf_counter() - wall,
+            cpu_s=time.process_time() - cpu if workers == 1 else None,
+            upload_bytes=sum(tensor.numel() * tensor.element_size() for tensor in sent),
+            parameters=sum(p.numel() for p in classifier.parameters() if p.requires_grad),
+        ),
+        environment=Environment.here(device=hardware.device),
+    )
+    return Finished(trained, prepared, result)
+
+
+def _calibrations(
+    experiment: Experiment, trained: Trained, prepared: Prepared, seed: int
+) -> tuple[Calibration, ...]:
+    if not experiment.calibrate:
+        return ()
+    data = prepared.data
+    held = Held.of(trained.classifier, data.train, prepared.partition, seed=seed)
+    test, labels = extract_features(trained.classifier, data.test.x).numpy(), data.test.y.numpy()
+    found = []
+    for kind, options in experiment.calibrate.items():
+        fitted = calibrate(kind, held, **options)
+        right = fitted.predict(test) == labels
+        counts = np.bincount(labels, minlength=held.classes)
+        hits = np.bincount(labels, weights=right, minlength=held.classes)
+        by_class = np.full(held.classes, np.nan)
+        np.divide(hits, counts, out=by_class, where=counts > 0)
+        found.append(
+            Calibration(
+                kind=kind,
+                accuracy=float(right.mean()),
+                per_class=per_class(by_class),
+                upload_bytes=fitted.upload_bytes,
+                seconds=fitted.seconds,
+                options=fitted.options,
+            )
+        )
+    return tuple(found)
+
+
+def _pooled(data: Split) -> Dataset:
+    train, test = data
+    groups = None
+    if train.groups is not None and test.groups is not None:
+        groups = torch.cat([train.groups, test.groups])
+    return replace(train, x=torch.cat([train.x, test.x]), y=torch.cat([train.y, test.y]), groups=groups)
+
+
+@lru_cache(maxsize=1)
+def _read(name: str, folder: Path | None, side: int | None) -> Split:
+    return load_dataset(
+        name, folder, side=side
+    )  # some take minutes; whoever runs several seeds wants the same
+
+
+def _sample(data: Dataset, records: int | None) -> Dataset:
+    if records is None or records >= len(data):
+        return data
+    return data.subset(stratified(data.y, records, torch.Generator().manual_seed(0)))

@@ -1,0 +1,69 @@
+"""Where members train: the processor, or a GPU with its memory formats."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from training.algorithms import State
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """The same experiment elsewhere: equal but for rounding. Only one process on the CPU gives equal bits.
+
+    Attributes:
+        device: torch's name, such as ``cpu`` or ``cuda:0``.
+        channels_last: keep images and convolutions in that order, which tensor cores want.
+        bfloat16: multiply in that type; weights, and what members send, stay float32.
+    """
+
+    device: str = "cpu"
+    channels_last: bool = False
+    bfloat16: bool = False
+
+    @classmethod
+    def named(cls, name: str) -> Hardware:
+        """What suits a device: on a GPU both of its formats.
+
+        Raises:
+            ValueError: if torch knows no such device, or this machine has none.
+        """
+        try:
+            torch.empty(0, device=name)
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(
+                f"device {name!r} can't be used here: {str(error).splitlines()[0]}; take cpu, or cuda where torch has it"
+            ) from error
+        on_gpu = not name.startswith("cpu")
+        return cls(name, channels_last=on_gpu, bfloat16=on_gpu)
+
+    def model(self, model: nn.Module) -> nn.Module:
+        """The model in its place."""
+        form = torch.channels_last if self.channels_last else torch.preserve_format
+        return model.to(device=self.device, memory_format=form)  # type: ignore[call-overload, no-any-return]
+
+    def images(self, x: Tensor) -> Tensor:
+        """Inputs in their place."""
+        moved = x.to(self.device)
+        last = self.channels_last and moved.ndim == 4
+        return moved.contiguous(memory_format=torch.channels_last) if last else moved
+
+    def state(self, state: State) -> State:
+        """Weights in their place; the very same tensors where they are there already."""
+        return {name: tensor.to(self.device) for name, tensor in state.items()}
+
+    def arithmetic(self) -> AbstractContextManager[None]:
+        """The type in which a forward pass multiplies."""
+        if not self.bfloat16:
+            return nullcontext()
+        return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
+
+
+CPU = Hardware()

@@ -1,0 +1,89 @@
+"""An architecture by its name, as plain data that another process can build the same network from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from inspect import signature
+from typing import TYPE_CHECKING, Self
+
+from training.models.feduv import feduv_cnn
+from training.models.mobilenet import mobilenetv2
+from training.models.moon import moon_cnn
+from training.models.plain import cnn, convnet7, mlp
+from training.models.resnet import resnet18, resnet50, senet18
+from training.models.vgg import vgg11, vgg13
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from training.data import Dataset
+    from training.models.base import Extractor
+
+
+@dataclass(frozen=True)
+class ExtractorConfig:
+    """What another process needs to build the same network, as plain data.
+
+    Attributes:
+        architecture: a name in `ARCHITECTURES`.
+        shape: the input's (channels, height, width).
+        options: the architecture's own keyword arguments.
+        mean: each channel's mean in 0..1, which the network subtracts first; or none.
+        std: the same, standard deviation.
+    """
+
+    architecture: str
+    shape: tuple[int, int, int]
+    options: Mapping[str, int | str] = field(default_factory=dict)
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    @classmethod
+    def of(cls, architecture: str, data: Dataset, **options: int | str) -> Self:
+        """The architecture for a data set's images, normalised by its published moments."""
+        return cls(architecture, data.shape, options, data.mean, data.std)
+
+    @property
+    def preprocessing(self) -> str:
+        """What the network does to pixels before its first layer, in words that an extractor's digest covers."""
+        scaled = "bytes over 255"
+        return f"{scaled}, less {self.mean}, over {self.std}" if self.mean else scaled
+
+    def build(self) -> Extractor:
+        """A new network, initialised from torch's generator.
+
+        Raises:
+            ValueError: if no architecture has this name, it has no such option, or the input does not suit it.
+        """
+        if self.architecture not in ARCHITECTURES:
+            known = ", ".join(sorted(ARCHITECTURES))
+            raise ValueError(f"no architecture is called {self.architecture!r}; there are {known}")
+        architecture = ARCHITECTURES[self.architecture]
+        allowed = list(signature(architecture).parameters)[1:]
+        if unknown := sorted(set(self.options) - set(allowed)):
+            has = f"its options are {', '.join(allowed)}" if allowed else "it has none"
+            raise ValueError(f"{self.architecture} has no option {unknown[0]!r}; {has}")
+        if not len(self.mean) == len(self.std) in {0, self.shape[0]} or not all(
+            value > 0 for value in self.std
+        ):
+            raise ValueError(
+                f"mean and std must have {self.shape[0]} entries, one a channel, or none, and std be positive"
+            )
+        extractor = architecture(self.shape, **self.options)
+        extractor.config, extractor.mean, extractor.std = self, tuple(self.mean), tuple(self.std)
+        return extractor
+
+
+ARCHITECTURES: dict[str, Callable[..., Extractor]] = {
+    "cnn": cnn,
+    "convnet7": convnet7,
+    "feduv_cnn": feduv_cnn,
+    "mlp": mlp,
+    "mobilenetv2": mobilenetv2,
+    "moon_cnn": moon_cnn,
+    "resnet18": resnet18,
+    "resnet50": resnet50,
+    "senet18": senet18,
+    "vgg11": vgg11,
+    "vgg13": vgg13,
+}

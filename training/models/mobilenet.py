@@ -1,0 +1,71 @@
+"""MobileNetV2 (Sandler et al. 2018) with the strides of small images (Dong et al. 2022, Table 14; Luo et al. 2021, Table 7)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+
+from training.models.base import Extractor
+from training.models.layers import convolution, first_stride, pooled
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# Expansion, output channels, blocks and first stride of the seven stages; None: 2 from 64 px on, 1 below.
+_STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, None),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+_STEM, _DIM = 32, 1280
+
+
+class InvertedResidual(nn.Module):
+    """Widen by a 1×1 convolution, filter each channel by 3×3, narrow by 1×1; plus x where the shapes agree."""
+
+    def __init__(self, before: int, after: int, expansion: int, stride: int, norm: str) -> None:
+        super().__init__()
+        inner = before * expansion
+        widen = convolution(before, inner, 1, norm=norm) if expansion > 1 else []
+        self.branch = nn.Sequential(
+            *widen,
+            *convolution(inner, inner, 3, stride=stride, depthwise=True, norm=norm),
+            *convolution(inner, after, 1, norm=norm, relu=False),
+        )
+        self.same = before == after and stride == 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, of shape (n, after, height / stride, width / stride)."""
+        y: Tensor = self.branch(x)
+        return x + y if self.same else y
+
+
+def mobilenetv2(shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None) -> Extractor:
+    """Seventeen inverted residuals; 1,280 features. SphereFed has norm="batch" on CIFAR-100 and groups elsewhere.
+
+    The narrowing convolution stays linear, which Sandler et al. (§3.2) found essential; SphereFed's table prints
+    a ReLU there, and a widening convolution in the first block, which CCVR's has not. Shortcuts are CCVR's: only where
+    shapes agree.
+
+    Args:
+        shape: the input's (channels, height, width).
+        norm: "group", "batch" or "none".
+        stride: of the second stage; 2 from 64 px on and 1 below, unless given.
+    """
+    blocks: list[nn.Module] = [nn.Sequential(*convolution(shape[0], _STEM, 3, norm=norm))]
+    before = _STEM
+    for expansion, after, count, first in _STAGES:
+        step = first_stride(shape, stride) if first is None else first
+        stage = [
+            InvertedResidual(before if i == 0 else after, after, expansion, step if i == 0 else 1, norm)
+            for i in range(count)
+        ]
+        blocks.append(nn.Sequential(*stage))
+        before = after
+    blocks.append(nn.Sequential(*convolution(before, _DIM, 1, norm=norm)))
+    return Extractor(nn.Sequential(*blocks, *pooled()), _DIM)

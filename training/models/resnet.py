@@ -1,0 +1,151 @@
+"""ResNet-18 and ResNet-50 (He et al. 2016) for small images, and SENet-18 (Hu et al. 2018)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from torch import nn
+from torch.nn import functional
+
+from training.models.base import Extractor
+from training.models.layers import convolution, first_stride, pooled
+from training.models.layers import projector as projected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from torch import Tensor
+
+    Branch = Callable[[int, int, int, str], list[nn.Module]]
+
+_WIDTHS = (64, 128, 256, 512)
+_EXPANSION = 4
+_REDUCTION = 16
+
+
+class Residual(nn.Module):
+    """ReLU(branch(x) + shortcut(x)); the shortcut is a 1×1 convolution where the shapes differ."""
+
+    def __init__(self, branch: Sequence[nn.Module], before: int, after: int, stride: int, norm: str) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(*branch)
+        same = before == after and stride == 1
+        self.shortcut: nn.Module = (
+            nn.Identity()
+            if same
+            else nn.Sequential(*convolution(before, after, 1, stride=stride, norm=norm, relu=False))
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The block's output, of shape (n, after, height / stride, width / stride)."""
+        return functional.relu(self.branch(x) + self.shortcut(x))
+
+
+class SqueezeExcitation(nn.Module):
+    """Each channel scaled by a gate in 0..1 that all channels' means decide (Hu et al. 2018, eqs. 2–4)."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.gate = nn.Sequential(
+            *pooled(),
+            nn.Linear(channels, channels // _REDUCTION),
+            nn.ReLU(),
+            nn.Linear(channels // _REDUCTION, channels),
+            nn.Sigmoid(),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Scaled x, of x's shape (n, channels, height, width)."""
+        scaled: Tensor = x * self.gate(x)[:, :, None, None]
+        return scaled
+
+
+def resnet18(
+    shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None, projector: int = 0
+) -> Extractor:
+    """Eight basic blocks on a 3×3 stem, without the max pooling (Dong et al. 2022, Table 15); 512 features.
+
+    Args:
+        shape: the input's (channels, height, width).
+        norm: "group", "batch" or "none".
+        stride: of the first stage; 2 from 64 px on and 1 below, unless given (FedUV's is 2 at any size).
+        projector: the width of FedUV's projector; 0 has none.
+    """
+    return _resnet(shape, _basic, (2, 2, 2, 2), 1, norm, stride, projector)
+
+
+def resnet50(
+    shape: tuple[int, int, int],
+    *,
+    norm: str = "group",
+    stride: int | None = None,
+    projector: int = 0,
+    stem: int = 3,
+) -> Extractor:
+    """Sixteen bottlenecks, without the max pooling; 2,048 features.
+
+    Args:
+        shape: the input's (channels, height, width).
+        norm: "group", "batch" or "none".
+        stride: of the first stage; 2 from 64 px on and 1 below, unless given.
+        projector: the width of FedUV's projector; 0 has none.
+        stem: the first convolution's size: 3, or 7 with stride 2, as FedUV has it with `stride=1`.
+
+    Raises:
+        ValueError: if the stem is neither 3 nor 7.
+    """
+    return _resnet(shape, _bottleneck, (3, 4, 6, 3), _EXPANSION, norm, stride, projector, stem)
+
+
+def senet18(shape: tuple[int, int, int], *, norm: str = "group", stride: int | None = None) -> Extractor:
+    """ResNet-18 whose branches end in squeeze and excitation (Dong et al. 2022, Table 13); 512 features.
+
+    The gate stands before the sum with the shortcut, as in Hu et al. 2018, Fig. 3.
+    """
+    return _resnet(shape, _excited, (2, 2, 2, 2), 1, norm, stride, 0)
+
+
+def _resnet(
+    shape: tuple[int, int, int],
+    branch: Branch,
+    depths: tuple[int, ...],
+    expansion: int,
+    norm: str,
+    stride: int | None,
+    width: int,
+    stem: int = 3,
+) -> Extractor:
+    if stem not in {3, 7}:
+        raise ValueError(f"stem must be 3 or 7, not {stem}")
+    stages: list[nn.Module] = [
+        nn.Sequential(*convolution(shape[0], _WIDTHS[0], stem, stride=1 if stem == 3 else 2, norm=norm))
+    ]
+    before = _WIDTHS[0]
+    for inner, depth, first in zip(_WIDTHS, depths, (first_stride(shape, stride), 2, 2, 2), strict=True):
+        blocks = []
+        for i in range(depth):
+            step = 1 if i else first
+            blocks.append(Residual(branch(before, inner, step, norm), before, inner * expansion, step, norm))
+            before = inner * expansion
+        stages.append(nn.Sequential(*blocks))
+    above = projected(before, width) if width else []
+    return Extractor(nn.Sequential(*stages, *pooled(), *above), width or before)
+
+
+def _basic(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
+    return [
+        *convolution(before, width, 3, stride=stride, norm=norm),
+        *convolution(width, width, 3, norm=norm, relu=False),
+    ]
+
+
+def _excited(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
+    return [*_basic(before, width, stride, norm), SqueezeExcitation(width)]
+
+
+def _bottleneck(before: int, width: int, stride: int, norm: str) -> list[nn.Module]:
+    return [
+        *convolution(before, width, 1, norm=norm),
+        *convolution(width, width, 3, stride=stride, norm=norm),
+        *convolution(width, width * _EXPANSION, 1, norm=norm, relu=False),
+    ]

@@ -1,0 +1,161 @@
+"""What a federation is worth to each member, on records of its own (Dong et al. 2022, appendix B)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from calibration import FFCStatistics, solve_ffc
+from training.algorithms import Personal
+from training.data import batches
+from training.evaluate import accuracy, extract_features, with_head
+from training.heads import Classifier, FixedHead
+from training.partition import Partition
+from training.seeding import Stream, generator, torch_seeded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from training.data import Dataset
+    from training.federated import Trained
+
+
+@dataclass(frozen=True, eq=False)
+class OwnRecords:
+    """Each member's records in two parts.
+
+    Attributes:
+        train: what it trains on.
+        test: what it keeps back; never empty.
+    """
+
+    train: Partition
+    test: Partition
+
+
+def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, seed: int) -> OwnRecords:
+    """Let every member keep back a share of its records at random, one at the least.
+
+    Args:
+        partition: who holds what; every member two records or more.
+        labels: of all records, (n,) int64.
+        share: in (0, 1).
+        seed: of the draw.
+
+    Raises:
+        ValueError: if the share is none, or a member holds a single record.
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"the share that members keep back lies in (0, 1), not {share}")
+    if partition.sizes.min() < 2:
+        raise ValueError(
+            "a member with one record has none to keep back; draw the partition with min_size >= 2"
+        )
+    kept, used = [], []
+    for k, rows in enumerate(partition.members):
+        order = generator(seed, Stream.PERSONAL, k).permutation(rows)
+        cut = min(max(1, round(share * len(rows))), len(rows) - 1)
+        kept.append(order[:cut])
+        used.append(order[cut:])
+    return OwnRecords(Partition.of(used, labels), Partition.of(kept, labels))
+
+
+def personal_accuracies(
+    trained: Trained,
+    data: Dataset,
+    records: OwnRecords,
+    method: str,
+    **options: Any,
+) -> tuple[float, ...]:
+    """Each member's accuracy on what it kept back, under its own classifier.
+
+    Args:
+        trained: a run on `records.train`.
+        data: the records that both parts index.
+        records: who kept back what.
+        method: one of `METHODS`.
+        options: the method's own.
+    """
+    make = METHODS[method]
+    result = []
+    for k, (rows, held_out) in enumerate(zip(records.train.members, records.test.members, strict=True)):
+        own = data.subset(torch.from_numpy(rows))
+        classifier = make(trained, k, own, **options)
+        result.append(accuracy(classifier, data.subset(torch.from_numpy(held_out))))
+    return tuple(result)
+
+
+def as_trained(trained: Trained, member: int, own: Dataset) -> Classifier:
+    """The global model, with the layers that the member kept for itself: LG-FedAvg, FedPer, FedRep; or no layers."""
+    del own
+    classifier = _copy(trained)
+    for term, kept in zip(trained.recipe.algorithm.terms, trained.memory[member], strict=True):
+        if isinstance(term, Personal):  # others keep tensors under the same names that are no weights
+            classifier.load_state_dict(kept, strict=False)
+    return classifier.eval()
+
+
+def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | None = None) -> Classifier:
+    """The global extractor under the closed-form head of the member's own records ("Ours (FFC)")."""
+    del member
+    classifier = Classifier(trained.classifier.extractor, trained.classifier.head, normalise=True)
+    statistics = FFCStatistics(classifier.extractor.dim, own.classes, normalise=True, track_records=False)
+    statistics.update(extract_features(classifier, own.x), own.y)
+    solution = solve_ffc(statistics, ridge)
+    return with_head(classifier, solution.weights, unanswered=solution.empty_classes)
+
+
+def local_sgd(trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.1) -> Classifier:
+    """The global extractor under its own head, trained on by SGD on the member's records ("Ours (SGD)")."""
+    classifier = _copy(trained)
+    classifier.extractor.requires_grad_(requires_grad=False)
+    return _tuned(trained, classifier, member, own, epochs, lr)
+
+
+def fine_tuned(
+    trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.01
+) -> Classifier:
+    """All of the global model trained on by SGD on the member's records, the head too: FedBABU (Oh et al. 2022)."""
+    return _tuned(trained, _copy(trained), member, own, epochs, lr)
+
+
+METHODS: dict[str, Callable[..., Classifier]] = {
+    "as-trained": as_trained,
+    "ffc": local_ffc,
+    "sgd": local_sgd,
+    "fine-tuned": fine_tuned,
+}
+
+
+def _copy(trained: Trained) -> Classifier:
+    """A classifier of its own with the same weights, whose head can be trained on also where it was fixed."""
+    recipe = trained.recipe
+    classifier = recipe.build(trained.classifier.head.out_features)
+    classifier.load_state_dict(trained.classifier.state_dict())
+    if isinstance(classifier.head, FixedHead):
+        classifier.head.requires_grad_(requires_grad=True)
+    return classifier
+
+
+def _tuned(
+    trained: Trained, classifier: Classifier, member: int, own: Dataset, epochs: int, lr: float
+) -> Classifier:
+    recipe = trained.recipe
+    optimiser = torch.optim.SGD(
+        [p for p in classifier.parameters() if p.requires_grad],
+        lr=lr,
+        momentum=recipe.momentum,
+        weight_decay=recipe.weight_decay,
+    )
+    classifier.train()
+    with torch_seeded(recipe.seed, Stream.PERSONAL, member):
+        for _ in range(epochs):
+            for indices in batches(len(own), recipe.batch_size):
+                loss = recipe.loss(classifier(own.x[indices]), own.y[indices])
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+                optimiser.step()
+    return classifier.eval()

@@ -1,0 +1,28 @@
+"""Figures for self-contained HTML reports: plain arrays in, a data URI for `<img src>` out."""
+
+from training.plots.classes import head_norms, label_distribution, per_class_accuracy
+from training.plots.features import embedding, layer_similarity, separability_gain, singular_values
+from training.plots.rounds import (
+    accuracy_bands,
+    accuracy_over_rounds,
+    phase_timeline,
+    ridge_curve,
+    sweep_curve,
+)
+from training.plots.style import Format
+
+__all__ = [
+    "Format",
+    "accuracy_bands",
+    "accuracy_over_rounds",
+    "embedding",
+    "head_norms",
+    "label_distribution",
+    "layer_similarity",
+    "per_class_accuracy",
+    "phase_timeline",
+    "ridge_curve",
+    "separability_gain",
+    "singular_values",
+    "sweep_curve",
+]

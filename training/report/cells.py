@@ -1,0 +1,165 @@
+"""Runs that differ in the seed alone, taken together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import mean, stdev
+from typing import TYPE_CHECKING
+
+from training.report.papers import PaperRow, row_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from training.results import Result
+
+HEADS = {
+    "none": "trained",
+    "ffc": "FFC",
+    "balanced": "balanced FFC",
+    "rff": "random features",
+    "ccvr": "CCVR",
+    "lda": "LDA",
+    "ncm": "class means",
+    "all-data": "all data",
+}
+
+
+@dataclass(frozen=True)
+class Measured:
+    """An accuracy over seeds, in percent: the mean, the sample's standard deviation (None of one seed), the seeds."""
+
+    mean: float
+    spread: float | None
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f}" if self.spread is None else f"{self.mean:.2f} ± {self.spread:.2f}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One head of a cell beside the paper's.
+
+    Attributes:
+        head: "none" or a calibration's kind.
+        ours: what was measured.
+        paper: the paper's accuracy in percent.
+        paper_spread: its ±.
+        gain: what the head gained over the trained one, in points; None of the trained one itself.
+        paper_gain: the paper's; None where its row has no trained head.
+        same_task: whether data and size are the paper's, so that the percentages may be compared.
+    """
+
+    head: str
+    ours: Measured
+    paper: float
+    paper_spread: float | None
+    gain: float | None
+    paper_gain: float | None
+    same_task: bool
+
+    @property
+    def difference(self) -> float | None:
+        """Ours less the paper's, in points; None where the task is another, for then it says nothing."""
+        return self.ours.mean - self.paper if self.same_task else None
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One experiment under all of its seeds.
+
+    Attributes:
+        runs: a result a seed, in the seeds' order.
+        row: the paper's row, where there is one.
+    """
+
+    runs: tuple[Result, ...]
+    row: PaperRow | None
+
+    @property
+    def first(self) -> Result:
+        """The run with the smallest seed, for what every run shares."""
+        return self.runs[0]
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """The heads that every run has, the trained one first."""
+        every = set.intersection(*({each.kind for each in run.calibrations} for run in self.runs))
+        known = [kind for kind in HEADS if kind in every]
+        return ("none", *known, *sorted(every - set(HEADS)))
+
+    def measured(self, head: str, *, average_last: int = 1) -> Measured:
+        """The accuracy of one head; the trained one's averaged over the last rounds, where a paper does so."""
+        values = []
+        for run in self.runs:
+            last = run.history[-average_last:] if head == "none" and average_last > 1 else ()
+            value = mean(line.accuracy for line in last) if last else run.after(head)
+            assert value is not None
+            values.append(100 * value)
+        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+    @property
+    def comparisons(self) -> tuple[Comparison, ...]:
+        """Each head that the paper has too."""
+        if self.row is None:
+            return ()
+        accuracy, last = self.row.accuracy, self.row.average_last
+        trained, paper_trained = self.measured("none", average_last=last).mean, accuracy.get("none")
+        return tuple(
+            Comparison(
+                head,
+                ours := self.measured(head, average_last=last),
+                accuracy[head],
+                self.row.spread.get(head),
+                None if head == "none" else ours.mean - trained,
+                None if head == "none" or paper_trained is None else accuracy[head] - paper_trained,
+                not self.differs,
+            )
+            for head in self.heads
+            if head in accuracy
+        )
+
+    @property
+    def differs(self) -> tuple[str, ...]:
+        """Why the numbers can't be the paper's: other data, a smaller run, what else the data's note says."""
+        data, row = self.first.data, self.row
+        why = []
+        if data.stands_in_for is not None:
+            why.append(f"{data.name} stands in for {data.stands_in_for}")
+        elif row is not None and data.name != row.data:
+            why.append(f"{data.name}, the paper {row.data}")
+        if data.note:
+            why.append(data.note)
+        if self.first.scale:
+            why.append(self.first.scale)
+        if row is not None and row.average_last > len(self.first.history):
+            why.append(
+                f"mean of all {len(self.first.history)} rounds, the paper's of its last {row.average_last}"
+            )
+        return tuple(why)
+
+    @property
+    def where(self) -> str:
+        """The data and the deal, which cells must share to be compared with one another."""
+        data, deal = self.first.data, self.first.deal
+        options = ", ".join(
+            f"{name} {value:g}" if not isinstance(value, str) else value
+            for name, value in deal.options.items()
+        )
+        return f"{data.name}, {data.train_records:,} records, {deal.kind}" + (
+            f" ({options})" if options else ""
+        )
+
+
+def cells(results: Iterable[Result]) -> list[Cell]:
+    """Results by experiment, in the order of their names; of two runs under one seed the later in the list counts."""
+    found = []
+    for experiment, group in groupby(
+        sorted(results, key=lambda run: run.experiment), key=lambda run: run.experiment
+    ):
+        runs = {run.seed: run for run in group}
+        first = next(iter(runs.values()))
+        found.append(Cell(tuple(runs[seed] for seed in sorted(runs)), row_of(experiment, first.paper_row)))
+    return found

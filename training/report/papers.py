@@ -1,0 +1,61 @@
+"""The papers' tables as data: a row an experiment, named by the experiment that repeats it."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """One row of a paper's table.
+
+    Attributes:
+        id: the experiment that repeats it.
+        paper: its short name.
+        source: authors, year, title.
+        where: the table.
+        method: as the table calls it.
+        data: the data set.
+        setting: model, members, deal, rounds, local epochs.
+        accuracy: in percent, by head: "none" is what training left, the others are calibrations.
+        spread: what stands behind the table's ±, in points, by head.
+        average_last: over how many of the last rounds the paper averages.
+    """
+
+    id: str
+    paper: str
+    source: str
+    where: str
+    method: str
+    data: str
+    setting: str
+    accuracy: Mapping[str, float]
+    spread: Mapping[str, float]
+    average_last: int = 1
+
+
+@cache
+def paper_rows() -> dict[str, PaperRow]:
+    """Every row by its id."""
+    rows = {}
+    for file in sorted(files("training.report").joinpath("papers").iterdir(), key=lambda each: each.name):
+        table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
+        for row in table["rows"]:
+            rows[row["id"]] = PaperRow(paper=table["name"], source=table["source"], **({"spread": {}} | row))
+    return rows
+
+
+def row_of(experiment: str, paper_row: str | None) -> PaperRow | None:
+    """The row that a run names; else its experiment's, else that of the experiment whose variant it is."""
+    rows = paper_rows()
+    for name in (paper_row, experiment, experiment.partition("/")[0]):
+        if name in rows:
+            return rows[name]
+    return None

@@ -1,0 +1,344 @@
+"""What a run leaves behind: one small JSON file that names everything its numbers depend on.
+
+A file holds one run under one seed. Runs that differ in nothing but the seed share `experiment`, and the report puts
+their mean and spread beside the paper's row that `paper_row` names.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from training.data import Split
+from training.partition import Partition
+from training.resume import RoundRecord
+
+Fraction = Annotated[float, Field(ge=0, le=1)]
+# A class without test records has no accuracy: null in the file, NaN in arrays.
+PerClass = tuple[Fraction | None, ...]
+
+
+def _finite(value: object) -> object:
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+# A loss that diverged, or the similarity of outputs that are constant: no number, null in the file.
+Finite = Annotated[float | None, BeforeValidator(_finite)]
+Matrix = tuple[tuple[Finite, ...], ...]
+
+
+class ResultError(ValueError):
+    """A file that holds no result of ours."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Data(_Part):
+    """The records of a run.
+
+    Attributes:
+        name: as reports call it, such as "Fashion-MNIST".
+        classes: C.
+        train_records: records that the members held together.
+        test_records: records held out.
+        shape: (channels, height, width).
+        stands_in_for: the data set of the paper's row where this is another one; None where it is the same.
+        note: what else differs from the publisher's files, such as "JPEG, not bit-exact" or "10,000 of 60,000".
+    """
+
+    name: str
+    classes: int
+    train_records: int
+    test_records: int
+    shape: tuple[int, int, int]
+    stands_in_for: str | None = None
+    note: str = ""
+
+    @classmethod
+    def of(cls, split: Split, *, stands_in_for: str | None = None, note: str = "") -> Self:
+        """The facts about a split."""
+        channels, height, width = split.train.x.shape[1:]
+        return cls(
+            name=split.train.name,
+            classes=split.train.classes,
+            train_records=len(split.train),
+            test_records=len(split.test),
+            shape=(channels, height, width),
+            stands_in_for=stands_in_for,
+            note=note,
+        )
+
+
+class Deal(_Part):
+    """Who held what.
+
+    Attributes:
+        kind: how it was dealt, such as "dirichlet".
+        options: the arguments of that deal, such as {"alpha": 0.1}.
+        digest: `Partition.digest`.
+        label_counts: records of each class at each member, (K, C).
+        moved: records that a repair moved.
+    """
+
+    kind: str
+    options: dict[str, float | int | str] = Field(default_factory=dict)
+    digest: str
+    label_counts: tuple[tuple[int, ...], ...]
+    moved: int = 0
+
+    @classmethod
+    def of(cls, partition: Partition, kind: str, **options: float | str) -> Self:
+        """The facts about a partition."""
+        return cls(
+            kind=kind,
+            options=options,
+            digest=partition.digest,
+            label_counts=tuple(map(tuple, partition.label_counts.tolist())),
+            moved=partition.moved,
+        )
+
+
+class Line(_Part):
+    """One round: `training.RoundRecord` without the number of rounds."""
+
+    round: int
+    lr: float
+    local_loss: Finite
+    test_loss: Finite
+    accuracy: Fraction
+    seconds: float
+
+
+class Calibration(_Part):
+    """A head that was fitted after training.
+
+    Attributes:
+        kind: "ffc", "rff" (ridge on random features), "ccvr", "lda", "ncm" or "all-data"; the paper's rows use the same.
+        accuracy: on the test records.
+        per_class: accuracy on each class's own test records.
+        way: through plain sums, or masked ones by the coordinator.
+        max_difference: the largest entry of |W_masked − W_plain| where both were computed.
+        upload_bytes: what a member sends for it.
+        seconds: wall-clock time of the fit, statistics included.
+        options: such as {"ridge": 0.1}.
+    """
+
+    kind: str
+    accuracy: Fraction
+    per_class: PerClass = ()
+    way: Literal["plain", "masked"] = "plain"
+    max_difference: float | None = None
+    upload_bytes: int | None = None
+    seconds: float | None = None
+    options: dict[str, float | int | str | bool] = Field(default_factory=dict)
+
+
+class Sweep(_Part):
+    """Accuracy over one hyper-parameter of a calibration, such as FFC's "ridge" or CCVR's "virtual" features."""
+
+    kind: str
+    parameter: str
+    values: tuple[float, ...]
+    accuracies: tuple[Fraction, ...]
+
+
+class Analyses(_Part):
+    """What `training.analysis` found; each is absent where nobody asked for it.
+
+    Attributes:
+        cka: by layer, the similarity of members' outputs, (K, K).
+        head_norms: ‖w_c‖ at each member, (K, C).
+        consistency: by layer or head, SphereFed's direction and norm consistency over the members.
+        singular_values: of the global head, descending.
+        separability: the mean sliced Wasserstein distance between classes' features, scaled to a mean square norm of one.
+        embedding: t-SNE of test features, (n, 2), with `labels` and predictions before and after calibration.
+    """
+
+    cka: dict[str, Matrix] = Field(default_factory=dict)
+    head_norms: Matrix = ()
+    consistency: dict[str, float] = Field(default_factory=dict)
+    singular_values: tuple[float, ...] = ()
+    separability: Finite = None
+    embedding: Matrix = ()
+    labels: tuple[int, ...] = ()
+    predicted: dict[str, tuple[int, ...]] = Field(default_factory=dict)
+
+
+class Cost(_Part):
+    """What the run took.
+
+    Attributes:
+        wall_s: seconds on the clock.
+        cpu_s: processor seconds of all processes.
+        upload_bytes: what a member sends in one round of training.
+        parameters: trained parameters of the model.
+    """
+
+    wall_s: float
+    cpu_s: float | None = None
+    upload_bytes: int | None = None
+    parameters: int | None = None
+
+
+class Environment(_Part):
+    """Where it ran: versions and hardware, and nothing that names the machine."""
+
+    python: str
+    torch: str
+    numpy: str
+    processor: str
+    threads: int
+    device: str = "cpu"
+
+    @classmethod
+    def here(cls, *, device: str = "cpu", threads: int = 1) -> Self:
+        """This machine's."""
+        return cls(
+            python=platform.python_version(),
+            torch=torch.__version__,
+            numpy=np.__version__,
+            processor=_processor(),
+            threads=threads,
+            device=device,
+        )
+
+
+class Result(_Part):
+    """One run.
+
+    Attributes:
+        format: the layout of this file.
+        experiment: what runs have in common that differ in the seed alone.
+        method: how tables call it, such as "SphereFed × FedNova".
+        paper_row: the row of the papers' tables that it is held against (`training.report.papers`).
+        scale: in what it is smaller than the paper's run, in words; "" where it is not.
+        seed: of everything.
+        recipe: `Recipe.describe()`.
+        data: the records.
+        deal: who held what.
+        history: a line a round.
+        accuracy: of the classifier that training left, on the test records.
+        per_class: the same by class.
+        calibrations: heads fitted afterwards.
+        personal: by method, each member's accuracy on its own held-out records.
+        sweeps: accuracies over a calibration's hyper-parameter.
+        analyses: what the pictures show.
+        cost: time and traffic.
+        environment: versions and hardware.
+    """
+
+    format: Literal["veilsum/result/1"] = "veilsum/result/1"
+    experiment: str
+    method: str
+    paper_row: str | None = None
+    scale: str = ""
+    seed: int
+    recipe: dict[str, Any]
+    data: Data
+    deal: Deal
+    history: tuple[Line, ...]
+    accuracy: Fraction
+    per_class: PerClass = ()
+    calibrations: tuple[Calibration, ...] = ()
+    personal: dict[str, tuple[Fraction, ...]] = Field(default_factory=dict)
+    sweeps: tuple[Sweep, ...] = ()
+    analyses: Analyses = Field(default_factory=Analyses)
+    cost: Cost
+    environment: Environment
+
+    def after(self, kind: str) -> float | None:
+        """The accuracy of one calibration, or of the trained head where `kind` is "none"; None where there is none."""
+        if kind == "none":
+            return self.accuracy
+        return next((each.accuracy for each in self.calibrations if each.kind == kind), None)
+
+
+def lines(history: Iterable[RoundRecord]) -> tuple[Line, ...]:
+    """A history as it goes into a result."""
+    return tuple(Line(**{name: getattr(record, name) for name in Line.model_fields}) for record in history)
+
+
+def per_class(accuracies: npt.NDArray[np.floating]) -> PerClass:
+    """`evaluate.per_class_accuracy`'s array, (C,), as it goes into a result: NaN becomes null."""
+    return tuple(None if np.isnan(value) else float(value) for value in accuracies)
+
+
+def write_result(result: Result, path: Path) -> None:
+    """Write `result`, replacing what was there only when the whole file is on disk."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.write(result.model_dump_json(indent=1, exclude_defaults=False) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def read_result(path: Path) -> Result:
+    """The result in a file.
+
+    Raises:
+        ResultError: if the file holds something else.
+        FileNotFoundError: if there is none.
+    """
+    try:
+        return Result.model_validate_json(path.read_text("utf-8"))
+    except (ValidationError, UnicodeDecodeError) as error:
+        raise ResultError(f"{path} holds no result: {_first(error)}") from error
+
+
+def read_results(paths: Sequence[Path]) -> list[Result]:
+    """The results in files and below folders, sorted by experiment and seed.
+
+    In a folder only files of our format are read: others' JSON may lie beside them.
+
+    Raises:
+        ResultError: if a file that was named holds no result, or a folder holds none at all.
+        FileNotFoundError: if a path does not exist.
+    """
+    results = []
+    for path in paths:
+        if path.is_dir():
+            found = [read_result(file) for file in sorted(path.rglob("*.json")) if _is_ours(file)]
+            if not found:
+                raise ResultError(f"{path} holds no results; `veilsum train` writes them")
+            results += found
+        else:
+            results.append(read_result(path))
+    return sorted(results, key=lambda result: (result.experiment, result.seed))
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except ValueError:
+        return False
+    return isinstance(content, Mapping) and content.get("format") == "veilsum/result/1"
+
+
+def _first(error: ValidationError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return "it is no text"
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
+def _processor() -> str:
+    try:
+        with Path("/proc/cpuinfo").open(encoding="utf-8") as file:
+            return next(line.partition(":")[2].strip() for line in file if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,131 @@
+"""Where a run's rounds are watched from: TensorBoard or MLflow, each an extra, each fed from the same records."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from training.results import Result
+    from training.resume import RoundRecord
+
+
+class TrackingError(ValueError):
+    """A tracker that there is not, or not here."""
+
+
+class Tracker(Protocol):
+    """Somebody who is told."""
+
+    def round(self, record: RoundRecord) -> None:
+        """A round is over."""
+
+    def result(self, result: Result) -> None:
+        """The run is."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+def measures(record: RoundRecord) -> dict[str, float]:
+    """What there is to draw of a round, by its name in charts."""
+    return {
+        "accuracy": record.accuracy,
+        "loss/local": record.local_loss,
+        "loss/test": record.test_loss,
+        "learning rate": record.lr,
+        "seconds a round": record.seconds,
+    }
+
+
+def outcomes(result: Result) -> dict[str, float]:
+    """Final accuracies, by their names in charts."""
+    after = {f"final/after {each.kind}": each.accuracy for each in result.calibrations}
+    return {"final/accuracy": result.accuracy} | after
+
+
+class TensorBoard:
+    """Event files in a run's folder, for `tensorboard --logdir`."""
+
+    def __init__(self, folder: Path, title: str) -> None:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra
+
+        self._writer: Any = SummaryWriter(str(folder / "tensorboard"))
+        self._writer.add_text("run", title)
+
+    def round(self, record: RoundRecord) -> None:
+        """A point in each chart, at the round's number."""
+        for name, value in measures(record).items():
+            self._writer.add_scalar(name, value, record.round)
+
+    def result(self, result: Result) -> None:
+        """The final accuracies, and seed and partition as text."""
+        for name, value in outcomes(result).items():
+            self._writer.add_scalar(name, value, len(result.history))
+        self._writer.add_text("partition", result.deal.digest)
+        self._writer.add_text("seed", str(result.seed))
+
+    def close(self) -> None:
+        """Flush."""
+        self._writer.close()
+
+
+class MLflow:
+    """A run in MLflow's store: MLFLOW_TRACKING_URI's, or `mlruns` in the run's folder."""
+
+    def __init__(self, folder: Path, title: str) -> None:
+        import os  # noqa: PLC0415 - beside what needs it
+
+        import mlflow  # noqa: PLC0415 - an extra
+
+        self._client: Any = mlflow.MlflowClient(
+            os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{(folder / 'mlflow.sqlite').absolute()}")
+        )
+        experiment, _, _ = title.rpartition(" seed ")
+        found = self._client.get_experiment_by_name(experiment)
+        identifier = found.experiment_id if found else self._client.create_experiment(experiment)
+        self._run: str = self._client.create_run(identifier, run_name=title).info.run_id
+
+    def round(self, record: RoundRecord) -> None:
+        """A point in each chart, at the round's number."""
+        for name, value in measures(record).items():
+            self._client.log_metric(self._run, name, value, step=record.round)
+
+    def result(self, result: Result) -> None:
+        """The final accuracies, and what the run depends on as parameters."""
+        for name, value in outcomes(result).items():
+            self._client.log_metric(self._run, name, value)
+        facts = {"seed": result.seed, "partition": result.deal.digest, "method": result.method}
+        for name, fact in facts.items():
+            self._client.log_param(self._run, name, fact)
+
+    def close(self) -> None:
+        """Mark the run as over."""
+        self._client.set_terminated(self._run)
+
+
+TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
+
+
+@contextmanager
+def trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tracker]]:
+    """Within the block, a tracker for each name.
+
+    Raises:
+        TrackingError: there is none of a name, or its package isn't installed.
+    """
+    with ExitStack() as stack:
+        made = []
+        for name in names:
+            if name not in TRACKERS:
+                raise TrackingError(f"no tracker is called {name!r}; there are {', '.join(TRACKERS)}")
+            try:
+                tracker = TRACKERS[name](folder, title)
+            except ImportError as error:
+                raise TrackingError(f"{name} needs its extra: pip install 'veilsum[tracking]'") from error
+            stack.callback(tracker.close)
+            made.append(tracker)
+        yield made

@@ -1,0 +1,50 @@
+"""`veilsum db`: the coordinator's database as the environment's settings name it."""
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from veilsum.console import AsJson, fail, reported, say
+
+if TYPE_CHECKING:
+    from service.storage.operating import Tables
+
+app = typer.Typer(help="Look at the coordinator's database, and change its tables.", no_args_is_help=True)
+
+
+@app.command("current")
+def current(json_: AsJson = False) -> None:
+    """Say at which revision the tables are, and which one this release works with."""
+    with reported(as_json=json_):
+        say(asyncio.run(_tables(json_).revisions()), as_json=json_, title="Database")
+
+
+@app.command("upgrade")
+def upgrade(json_: AsJson = False) -> None:
+    """Bring the tables to this release's revision, as every start does."""
+    with reported(as_json=json_):
+        say(asyncio.run(_tables(json_).upgrade()), as_json=json_, title="Database")
+
+
+@app.command("downgrade")
+def downgrade(
+    revision: Annotated[str, typer.Argument(help="Where to: `base` drops all tables.")],
+    yes: Annotated[bool, typer.Option("--yes", help="What newer revisions keep is to be lost.")] = False,
+    json_: AsJson = False,
+) -> None:
+    """Bring the tables back to an older revision. What newer ones keep is lost: make a backup before."""
+    if not yes:
+        fail(f"this loses what revisions after {revision} keep: say --yes", as_json=json_)
+    with reported(as_json=json_):
+        say(asyncio.run(_tables(json_).downgrade(revision)), as_json=json_, title="Database")
+
+
+def _tables(json_: bool) -> "Tables":
+    try:
+        from service.storage.operating import Tables  # noqa: PLC0415 - an extra
+    except ImportError:
+        fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=json_)
+    from service.settings import Settings  # noqa: PLC0415 - an extra
+
+    return Tables(Settings())

@@ -1,0 +1,48 @@
+"""`veilsum report`: result files as one page, our numbers beside the papers'."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from veilsum.console import AsJson, fail, reported, say
+
+
+def report(
+    results: Annotated[
+        list[Path], typer.Argument(help="Result files, or folders of them: what `veilsum train` leaves.")
+    ],
+    output: Annotated[
+        Path, typer.Option(help="The page: .html with pictures, or .md with tables alone.")
+    ] = Path("runs/report.html"),
+    title: Annotated[str, typer.Option(help="The page's heading.")] = "Runs beside the papers",
+    json_: AsJson = False,
+) -> None:
+    """Put results beside the papers' tables: mean and spread over seeds, cost, and what differs, in one HTML file."""
+    try:
+        import matplotlib  # noqa: F401, ICN001, PLC0415 - an extra
+        import torch  # noqa: F401, PLC0415 - as above
+    except ImportError:
+        fail("reports need the training extra: pip install 'veilsum[training]'", as_json=json_)
+    with reported(as_json=json_):
+        from protocol.errors import Misuse  # noqa: PLC0415 - as below
+        from training.report import cells, markdown, page  # noqa: PLC0415 - torch takes seconds
+        from training.results import ResultError, read_results  # noqa: PLC0415 - as above
+
+        try:
+            found = cells(read_results(results))
+        except ResultError as error:
+            raise Misuse(str(error)) from error
+        text = markdown(found) if output.suffix == ".md" else page(found, title=title)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(text, "utf-8")
+        say(
+            {
+                "experiments": len(found),
+                "runs": sum(len(cell.runs) for cell in found),
+                "beside a paper's row": sum(bool(cell.comparisons) for cell in found),
+                "saved": str(output),
+            },
+            as_json=json_,
+            title="Report",
+        )

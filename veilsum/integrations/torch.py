@@ -1,0 +1,205 @@
+"""A calibrated head in a PyTorch model: find its classifier, put the head in its place.
+
+Works by the layout that a model's library gives it: torchvision's `fc`, `classifier[-1]`, `heads.head`; timm's
+`get_classifier`; Hugging Face's `classifier`. Where several layers could be the classifier, nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn import functional
+
+from protocol.errors import Misuse
+from veilsum.integrations.linear import LinearHead, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import numpy.typing as npt
+    from torch import Tensor
+
+Model = TypeVar("Model", bound=nn.Module)
+
+USUAL = ("fc", "classifier", "head", "heads", "head.fc", "last_linear", "output_layer")
+"""Where image models keep their classifier: torchvision's, timm's and Hugging Face's names."""
+
+
+class CalibratedHead(nn.Linear):
+    """Logits W̄ᵀ(z / ‖z‖)/T + b/T of features z of any length, (…, dim) to (…, C); −∞ for classes it cannot answer.
+
+    Args:
+        head: the weights.
+        temperature: T, what the logits are divided by; a softmax of them is only as good as T was chosen.
+    """
+
+    unanswered: Tensor
+
+    def __init__(self, head: LinearHead, temperature: float = 1.0) -> None:
+        if not temperature > 0:
+            raise Misuse(f"a temperature is above 0, not {temperature}")
+        dim, classes = head.weights.shape
+        super().__init__(dim, classes)
+        self.load_state_dict(
+            {
+                "weight": torch.from_numpy(np.ascontiguousarray(head.weights.T / temperature)),
+                "bias": torch.from_numpy(head.bias / temperature),
+            },
+            strict=False,
+        )
+        self.requires_grad_(requires_grad=False)
+        silent = torch.zeros(classes, dtype=torch.bool)
+        silent[list(head.unanswered)] = True
+        self.register_buffer("unanswered", silent)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Logits of features (…, dim)."""
+        return (
+            super().forward(functional.normalize(features, dim=-1)).masked_fill(self.unanswered, -torch.inf)
+        )
+
+
+def replace_head(model: Model, source: Source, *, at: str | None = None, temperature: float = 1.0) -> Model:
+    """Put a calibrated head where the model's classifier is, on its device and in its type.
+
+    What the classifier was given stays what it was given: calibrate with `head_inputs` of the same model. The number of
+    classes becomes the head's, also where the model keeps it (`num_classes`, `config.num_labels`).
+
+    Args:
+        model: changed in place.
+        source: a result, a solution of `calibration`, or a file that `veilsum calibrate` or `join` wrote.
+        at: the classifier's name among `model.named_modules()`; None finds it.
+        temperature: what logits are divided by.
+
+    Returns:
+        The same model.
+
+    Raises:
+        Misuse: no classifier or several (they are named), or one that takes features of another length.
+    """
+    head, name = LinearHead.of(source), classifier_name(model, at)
+    old = model.get_submodule(name)
+    assert isinstance(old, nn.Linear)
+    dim, classes = head.weights.shape
+    if old.in_features != dim:
+        raise Misuse(
+            f"{name} takes features of length {old.in_features}, the head of length {dim}: it was calibrated for "
+            "another extractor"
+        )
+    new = CalibratedHead(head, temperature).to(device=old.weight.device, dtype=old.weight.dtype)
+    model.set_submodule(name, new.train(old.training))
+    _say_classes(model, classes)
+    return model
+
+
+def head_inputs(
+    model: nn.Module, batches: Iterable[Any], *, at: str | None = None
+) -> npt.NDArray[np.float32]:
+    """Features as the classifier is given them, (n, dim) float32: what a member calibrates with.
+
+    Args:
+        model: evaluated without gradients, its training mode left as it was.
+        batches: what the model is called with, one after the other; a dictionary goes in as keywords.
+        at: as `replace_head`.
+
+    Raises:
+        Misuse: as `replace_head`; no batches; a classifier that is called with more than one vector a record.
+    """
+    seen: list[npt.NDArray[np.float32]] = []
+    name = classifier_name(model, at)
+
+    def keep(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        if inputs[0].ndim != 2:
+            raise Misuse(f"{name} is given {tuple(inputs[0].shape)}, not one vector a record")
+        seen.append(inputs[0].detach().float().cpu().numpy())
+
+    hook, training = model.get_submodule(name).register_forward_pre_hook(keep), model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                _ = model(**batch) if isinstance(batch, dict) else model(batch)
+    finally:
+        hook.remove()
+        model.train(training)
+    if not seen:
+        raise Misuse("no batches: pass what the model is called with")
+    return np.concatenate(seen)
+
+
+def classifier_name(model: nn.Module, at: str | None = None) -> str:
+    """The classifier's name among the model's modules.
+
+    Raises:
+        Misuse: none, or several; says which layers there are.
+    """
+    if at is not None:
+        return _named(model, at)
+    told = _told(model)
+    found: list[str] = told if told is not None else _usual(model)
+    if len(found) == 1:
+        return found[0]
+    linear: list[str] = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    if told == []:
+        linear = []  # the model says that none of these is its classifier
+    if not found and len(linear) == 1 and linear[0]:
+        return linear[0]
+    if not linear:
+        raise Misuse(
+            f"{type(model).__name__} has no linear classifier; build it with one (timm: num_classes above 0)"
+        )
+    shown = ", ".join((found or linear)[-8:])
+    raise Misuse(
+        f"which layer of {type(model).__name__} is its classifier is not clear: pass at= one of {shown}"
+    )
+
+
+def _named(model: nn.Module, at: str) -> str:
+    modules = dict(model.named_modules())
+    if at not in modules or not at:
+        raise Misuse(f"{type(model).__name__} has no module {at!r}")
+    if (last := _last_linear(modules[at])) is None:
+        raise Misuse(f"{at} is a {type(modules[at]).__name__} that does not end in a linear layer")
+    return f"{at}.{last}" if last else at
+
+
+def _told(model: nn.Module) -> list[str] | None:
+    """What the model itself calls its classifier (timm); None where it does not say."""
+    ask = getattr(model, "get_classifier", None)
+    if not callable(ask):
+        return None
+    answer = ask()
+    modules = answer if isinstance(answer, tuple | list) else [answer]
+    names = {id(module): name for name, module in model.named_modules()}
+    return [names[id(each)] for each in modules if isinstance(each, nn.Linear) and id(each) in names]
+
+
+def _usual(model: nn.Module) -> list[str]:
+    modules = dict(model.named_modules())
+    ends = ((name, _last_linear(modules[name])) for name in USUAL if name in modules)
+    found = (f"{name}.{last}" if last else name for name, last in ends if last is not None)
+    return list(dict.fromkeys(found))
+
+
+def _last_linear(module: nn.Module) -> str | None:
+    """The name below `module` of the linear layer that it is or ends in; None where it ends in something else."""
+    if isinstance(module, nn.Linear):
+        return ""
+    children = list(module.named_children())
+    if not isinstance(module, nn.Sequential) or not children:
+        return None
+    name, last = children[-1]
+    below = _last_linear(last)
+    return None if below is None else f"{name}.{below}".rstrip(".")
+
+
+def _say_classes(model: nn.Module, classes: int) -> None:
+    """Where libraries keep the number of classes beside the layer: timm in the model, Hugging Face in both."""
+    holders: list[Any] = [model, getattr(model, "config", None)]
+    for holder in holders:
+        for name in ("num_classes", "num_labels"):
+            if getattr(holder, name, classes) != classes:
+                setattr(holder, name, classes)

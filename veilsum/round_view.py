@@ -1,0 +1,94 @@
+"""A round as commands print it."""
+
+from typing import Any
+
+from protocol.rest import RoundView, round_name
+from protocol.trust import TRUST
+from veilsum.asking import promised
+from veilsum.console import clock, say
+
+
+def line(view: RoundView) -> str:
+    """How far it is, in one line."""
+    waiting = f", waiting for {', '.join(view.waiting_for)}" if view.waiting_for else ""
+    until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None else ""
+    return f"{view.state}: {len(view.uploaded)} of {len(view.members)} uploaded{waiting}{until}"
+
+
+def show(view: RoundView, *, as_json: bool) -> None:
+    """Print it."""
+    if as_json:
+        say(view.model_dump(mode="json"), as_json=True)
+        return
+    values: dict[str, Any] = {
+        "round": view.round,
+        "mode": view.mode,
+        "trust": TRUST[view.mode],
+        "state": view.state,
+        "place": f"round {view.sequence}, attempt {view.attempt}",
+        "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
+    }
+    waiting = f"{', '.join(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
+    known = {
+        "helpers": view.helpers,
+        "waiting_for": waiting,
+        "survivors": view.survivors,
+        "evicted": view.evicted,
+        **_classes(view),
+        **_asked(view),
+        "seconds": view.phase_seconds,
+        "transcript": view.transcript,
+    }
+    values |= {name: value for name, value in known.items() if value}
+    if view.fault is not None:
+        values["why"] = f"{view.fault.cause}: {view.fault.detail}"
+        if view.fault.rounds:
+            values |= {"would_expose": view.fault.group, "together_with": view.fault.rounds}
+    if (following := _next(view)) is not None:
+        values["next"] = following.format(round=view.round)
+    say(values, as_json=False, title="Round")
+
+
+def _asked(view: RoundView) -> dict[str, Any]:
+    """What a round asks, and what it promises of privacy."""
+    if view.terms is None or view.terms.dim is None:
+        return {}
+    noise = {} if view.terms.noise is None else promised(view.terms.noise)
+    return {"asks": view.terms.statistic, "parameters": view.terms.parameters, **noise}
+
+
+def _next(view: RoundView) -> str | None:
+    """What somebody has to do now, if anything."""
+    if view.mode == "helpers" and view.waiting_for and view.deadline_s is None:
+        return _STUCK
+    return _NEXT.get(view.state)
+
+
+_STUCK = (
+    "it waits for these helpers to come back; if they cannot, the admin asks each helper by `veilsum helper show` and runs "
+    "`veilsum round lost {round} --folder ADMIN`"
+)
+
+
+def _classes(view: RoundView) -> dict[str, Any]:
+    """What a round counts of the classes, or leaves out by such counts."""
+    values: dict[str, Any] = {}
+    if view.terms is not None and view.terms.statistic == "indicator":
+        values["counts"] = (
+            "how many members hold each class; `veilsum round open` opens the round that withholds by it"
+        )
+    if view.holders:
+        values["holders"] = {f"class {label}:": count for label, count in enumerate(view.holders)}
+    if view.terms is not None and view.terms.indicator is not None:
+        values["withheld"] = list(view.terms.withheld)
+        values["counted_in"] = f"round {round_name(bytes.fromhex(view.terms.indicator))}"
+    return values
+
+
+_NEXT = {
+    "lost": "no certificate can be had. Each decryptor runs its command again and reports what it signed; then the admin runs "
+    "`veilsum round lost {round} --folder ADMIN`",
+    "failed": "the survivors are certified and count as opened, but there is no sum: open the next round over the same set",
+    "voided": "nothing was opened: open the next attempt",
+    "abandoned": "the admin closed it: what was reported counts as opened; open the next round",
+}
