@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibration import canonical
 from calibration.errors import LayoutMismatch
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class Layout:
         }
         if self.parameters:
             content["parameters"] = dict(self.parameters)
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return canonical.encoded(content)
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> Layout:
@@ -222,10 +222,7 @@ class Layout:
         """
         if len(encoded) > _BYTES_MAX:
             raise LayoutMismatch(f"{len(encoded)} bytes are more than a layout takes ({_BYTES_MAX})")
-        try:
-            content = json.loads(encoded.decode("ascii"))
-        except (ValueError, RecursionError) as error:
-            raise LayoutMismatch(f"the layout is not ASCII JSON: {error}") from error
+        content = canonical.decoded(encoded, "layout", LayoutMismatch)
         match content:
             case {"blocks": [*blocks], "version": 1, **rest} if not rest:
                 layout = cls(tuple(_parse_block(block) for block in blocks))

@@ -6,12 +6,12 @@ gives a new one, and whoever keeps it writes it down before the upload leaves.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from calibration import canonical
 from calibration.errors import BudgetMismatch, BudgetSpent
 from calibration.privacy.accountant import compose, gdp_epsilon
 
@@ -148,7 +148,7 @@ class Budget:
             "mu_max": self.mu_max,
             "version": _VERSION,
         }
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return canonical.encoded(content)
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> Budget:
@@ -157,10 +157,7 @@ class Budget:
         Raises:
             BudgetMismatch: any other bytes.
         """
-        try:
-            content = json.loads(encoded.decode("ascii"))
-        except (ValueError, RecursionError) as error:
-            raise BudgetMismatch(f"the budget is not ASCII JSON: {error}") from error
+        content = canonical.decoded(encoded, "budget", BudgetMismatch)
         match content:
             case {
                 "charges": [*charges],

@@ -5,11 +5,11 @@ Members sign these bytes. The shares follow from n, n_min and a, which the manif
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from calibration import canonical
 from calibration.errors import CalibrationError
 from calibration.lattice import FeaturesLattice, Lattice
 from calibration.privacy.accountant import gdp_epsilon
@@ -91,7 +91,7 @@ class NoiseTerms:
     def to_bytes(self) -> bytes:
         """The one canonical encoding: ASCII JSON, keys sorted, no spaces."""
         content = {**asdict(self), "mechanism": _MECHANISM, "neighbours": self.neighbours.value}
-        return json.dumps(content, sort_keys=True, separators=(",", ":")).encode("ascii")
+        return canonical.encoded(content)
 
     @classmethod
     def from_bytes(cls, encoded: bytes) -> NoiseTerms:
@@ -100,10 +100,7 @@ class NoiseTerms:
         Raises:
             CalibrationError: any other bytes.
         """
-        try:
-            content = json.loads(encoded.decode("ascii"))
-        except (ValueError, RecursionError) as error:
-            raise CalibrationError(f"the noise is not ASCII JSON: {error}") from error
+        content = canonical.decoded(encoded, "noise", CalibrationError)
         match content:
             case {
                 "mechanism": "discrete-gaussian",

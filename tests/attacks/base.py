@@ -1,5 +1,6 @@
 """What an attack is: one false message at a known place of a recorded round, or a play of its own."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -58,7 +59,7 @@ M = TypeVar("M", bound=Signed)
 
 
 @dataclass(frozen=True)
-class Attack:
+class Attack(ABC):
     """Something false, and what it meets.
 
     Attributes:
@@ -75,9 +76,9 @@ class Attack:
     cause: Cause
     parties: tuple[str, ...]
 
+    @abstractmethod
     def run(self) -> PeerFault:
         """Attack; how it was refused."""
-        raise NotImplementedError
 
 
 class Forger:

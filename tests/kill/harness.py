@@ -13,7 +13,8 @@ import httpx
 
 from protocol import rest
 from tests.kill import coordinator
-from tests.service.driver import TOKEN, Clock, Party, Server
+from tests.service.driver import Party
+from tests.service.serving import TOKEN, Clock, Server
 from tests.service.signing import Everybody
 
 CONTEXT = multiprocessing.get_context("forkserver")

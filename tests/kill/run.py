@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.kill.harness import Outcome, Replica, play
-from tests.service.driver import TOKEN
 from tests.service.servers import CREDENTIALS, Servers, bucket_served
+from tests.service.serving import TOKEN
 
 PAIRS = ("embedded", "servers")
 _folders = itertools.count()

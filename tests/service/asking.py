@@ -19,7 +19,7 @@ from protocol import rest
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Roster
 from tests.service.declared import Checking
-from tests.service.driver import OCTETS, Server
+from tests.service.serving import OCTETS, Server
 
 DIM, CLASSES = 6, 3
 EXTRACTOR = b"e" * 32

@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.service import driver
-from tests.service.driver import Party, Server, running
+from tests.service import serving
+from tests.service.driver import Party
 from tests.service.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
+from tests.service.serving import Server, running
 
 
 @pytest.fixture(scope="session")
@@ -41,7 +42,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Every coordinator of the test runs on SQLite and files, or on PostgreSQL and S3."""
     if request.param == "servers":
-        monkeypatch.setattr(driver, "SERVERS", request.getfixturevalue("servers"))
+        monkeypatch.setattr(serving, "SERVERS", request.getfixturevalue("servers"))
     return str(request.param)
 
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from calibration import FeaturesLattice, FFCStatistics, lattice_from
 from protocol.member import Closed
 from protocol.messages import Disclosure, Evictions, Family, Roster, Terms
-from tests.service.driver import Party, Server
+from tests.service.driver import Party
+from tests.service.serving import Server
 
 HOLD = ((0, 1, 2, 3), (0, 1, 2), (0, 1, 3), (0, 1), (0, 1), (0, 1, 2))
 """The classes that each of six members holds: 6, 6, 3 and 2 members hold them, and nobody the fifth."""

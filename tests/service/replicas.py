@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.service.driver import TOKEN, Clock, Server, running
+from tests.service.serving import TOKEN, Clock, Server, running
 from tests.service.signing import Everybody
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from service import shutdown
 from service.shutdown import on_stop_signal
-from tests.service.driver import TOKEN, Party
+from tests.service.driver import Party
+from tests.service.serving import TOKEN
 from tests.service.signing import Everybody
 
 

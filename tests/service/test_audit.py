@@ -14,7 +14,8 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from service.audit import Audit, Deed
 from service.storage.tables import audit
-from tests.service.driver import OCTETS, TOKEN, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, TOKEN, Server, running
 from veilsum.auditing import check
 
 

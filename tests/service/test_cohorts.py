@@ -6,7 +6,8 @@ import pytest
 
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Manifest
-from tests.service.driver import OCTETS, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server, running
 
 
 async def put_card(server: Server, party: Party, member: str, card: bytes) -> Any:

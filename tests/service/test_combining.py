@@ -12,7 +12,8 @@ from protocol.published import CombinedRecord
 from protocol.record import verify_record
 from protocol.simulator import After
 from service import combining
-from tests.service.driver import Party, Server
+from tests.service.driver import Party
+from tests.service.serving import Server
 
 
 async def period(server: Server, party: Party, name: str, **request: Any) -> str:

@@ -13,7 +13,8 @@ from protocol.errors import Misuse
 from protocol.simulator import After
 from service import solving
 from service.rounds import Round
-from tests.service.driver import OCTETS, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server, running
 
 
 async def test_thirty_members_upload_side_by_side(server: Server) -> None:

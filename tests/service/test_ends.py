@@ -20,7 +20,8 @@ from protocol.messages import (
 )
 from protocol.shamir import share_secrets
 from protocol.simulator import After, SeededRandom
-from tests.service.driver import OCTETS, Party, Server, running, snapshot
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server, running, snapshot
 
 
 def complaining(member: str, dealer: str, party: Party) -> Any:

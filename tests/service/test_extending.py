@@ -5,7 +5,8 @@ from typing import Any
 
 import httpx
 
-from tests.service.driver import Clock, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import Clock, Server, running
 
 
 async def test_an_extended_deadline_holds_through_restarts_until_it_passes(

@@ -14,7 +14,8 @@ from protocol.messages import Reveal, Upload
 from protocol.simulator import After
 from service.journal import Event
 from service.storage.tables import events
-from tests.service.driver import OCTETS, TOKEN, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, TOKEN, Server, running
 
 
 def anywhere(folder: Path, needle: bytes) -> list[str]:

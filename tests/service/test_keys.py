@@ -6,7 +6,7 @@ from pydantic import SecretStr
 from protocol.errors import Misuse
 from service import keys
 from service.settings import Settings
-from tests.service.driver import running
+from tests.service.serving import running
 
 ON_BOTH = True
 

@@ -18,7 +18,7 @@ from client_sdk.store import Store
 from client_sdk.sums import verify_sums
 from protocol.causes import Cause
 from tests.service.asking import Consortium, records_of
-from tests.service.driver import Server, running
+from tests.service.serving import Server, running
 
 NOISY: dict[str, Any] = {"noise": {"epsilon": 2.0, "delta": 1e-5}}
 

@@ -14,7 +14,7 @@ from client_sdk import Result
 from client_sdk.errors import PeerFault
 from client_sdk.sums import verify_sums
 from tests.service.asking import Consortium, records_of
-from tests.service.driver import running
+from tests.service.serving import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,7 +19,7 @@ from protocol.simulator import After
 from service import counting
 from service.indicating import indicator_terms
 from tests.service.counting import COUNTS, Counting
-from tests.service.driver import Server, running, snapshot
+from tests.service.serving import Server, running, snapshot
 
 
 @pytest.fixture

@@ -10,15 +10,16 @@ from sqlalchemy import select
 
 from protocol.simulator import After
 from service.storage.tables import leases, rounds
-from tests.service import driver
-from tests.service.driver import OCTETS, Party
+from tests.service import serving
+from tests.service.driver import Party
 from tests.service.replicas import two
 from tests.service.servers import Servers
+from tests.service.serving import OCTETS
 
 
 @pytest.fixture(autouse=True)
 def _on_servers(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "SERVERS", servers)
+    monkeypatch.setattr(serving, "SERVERS", servers)
 
 
 async def test_members_may_talk_to_either(tmp_path: Path, party: Party) -> None:

@@ -13,7 +13,8 @@ from protocol.coordinator import Recovered
 from protocol.simulator import After
 from service import solving
 from service.storage.tables import events
-from tests.service.driver import Clock, Party, Server, running, snapshot
+from tests.service.driver import Party
+from tests.service.serving import Clock, Server, running, snapshot
 
 Saved = tuple[str, Path, Party, dict[str, Any], float]
 

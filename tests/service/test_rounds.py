@@ -4,7 +4,8 @@ import pytest
 
 from protocol.messages import ReportRequest, parse
 from protocol.simulator import After
-from tests.service.driver import OCTETS, Party, Server
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server
 
 SHORT = {"upload_s": 0.4, "check_s": 0.4, "freeze_s": 0.4, "reveal_s": 0.4, "grace_s": 0.1}
 

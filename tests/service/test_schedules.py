@@ -5,7 +5,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.service.driver import Clock, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import Clock, Server, running
 
 
 def request_of(party: Party, **changes: Any) -> dict[str, Any]:

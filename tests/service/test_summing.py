@@ -10,10 +10,11 @@ from protocol.simulator import After
 from service import summing
 from service.storage.tables import sums
 from service.summing import Summing
-from tests.service import driver
-from tests.service.driver import Party, Server, running
+from tests.service import serving
+from tests.service.driver import Party
 from tests.service.replicas import two
 from tests.service.servers import Servers
+from tests.service.serving import Server, running
 
 ON_BOTH = True
 
@@ -94,7 +95,7 @@ async def test_a_late_writer_changes_nothing(server: Server, formed: Party) -> N
 async def test_two_processes_share_the_ranges(
     tmp_path: Path, party: Party, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver, "SERVERS", servers)
+    monkeypatch.setattr(serving, "SERVERS", servers)
     unmasked: list[int] = []
     true = Summing._unmasked
 

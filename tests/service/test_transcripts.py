@@ -19,7 +19,8 @@ from protocol.transcript import Transcript
 from protocol.verdict import Verdict
 from service.storage.tables import events
 from tests.protocol.forging import again
-from tests.service.driver import OCTETS, Party, Server, running, snapshot
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server, running, snapshot
 
 
 async def verdict(server: Server, party: Party, round_id: str) -> Verdict:

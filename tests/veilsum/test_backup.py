@@ -10,7 +10,8 @@ import pytest
 
 from protocol.errors import Misuse
 from service.storage.folder import FolderLock
-from tests.service.driver import Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import Server, running
 from tests.veilsum.cli import Cli
 from veilsum.backup import create, restore
 

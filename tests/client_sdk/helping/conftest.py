@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from tests.client_sdk.helping.driver import People
-from tests.service.driver import Server, running
 from tests.service.helping.driver import HelperParty
+from tests.service.serving import Server, running
 
 
 @pytest.fixture

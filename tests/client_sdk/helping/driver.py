@@ -11,8 +11,8 @@ from client_sdk.member import _Conversations
 from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.surroundings import THIS_MACHINE
-from tests.service.driver import Server
 from tests.service.helping.driver import HelperParty
+from tests.service.serving import Server
 from tests.service.signing import KEYS
 
 T = TypeVar("T")

@@ -15,8 +15,8 @@ from protocol.helpers.helper import Standing
 from protocol.helpers.messages import HelperFreeze
 from protocol.record import sign_record
 from tests.client_sdk.helping.driver import Killed, People
-from tests.service.driver import Server
 from tests.service.helping.driver import HelperParty
+from tests.service.serving import Server
 
 
 async def speaking(people: People, client: str, round_id: str, lineage: str = "main", **policy: Any) -> Any:

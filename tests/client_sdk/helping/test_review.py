@@ -16,8 +16,8 @@ from protocol.rest import UploadView
 from service.rounds import Round
 from tests.client_sdk.federation import Federation
 from tests.client_sdk.helping.driver import Killed, People
-from tests.service.driver import Server
 from tests.service.helping.driver import HelperParty
+from tests.service.serving import Server
 
 
 async def voided(server: Server, party: HelperParty, people: People) -> HelperCertificate:

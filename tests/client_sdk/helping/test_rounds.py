@@ -10,8 +10,8 @@ from client_sdk.client_result import ClientResult
 from client_sdk.member import _Conversations
 from protocol.helpers.messages import HelperKind
 from tests.client_sdk.helping.driver import People
-from tests.service.driver import Server
 from tests.service.helping.driver import HelperParty
+from tests.service.serving import Server
 
 
 async def helping(people: People, helper: str) -> int:

@@ -17,7 +17,8 @@ from protocol.messages import parse
 from protocol.request_signature import Target, content_digest, sign_request
 from service.access.nonces import Nonce, Nonces
 from service.storage.tables import nonces
-from tests.service.driver import OCTETS, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server, running
 from tests.service.signing import signed
 
 

@@ -9,7 +9,7 @@ from protocol.errors import Misuse
 from service.access.guards import AdminOrOperator, Anybody, Guard, GuardedRoute, Member, Operator, guard_of
 from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
 from tests.service.declared import client_of
-from tests.service.driver import TOKEN, Server
+from tests.service.serving import TOKEN, Server
 
 MEMBERS = {
     ("PUT", rest.CARD),

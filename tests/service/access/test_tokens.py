@@ -11,7 +11,8 @@ from service.access import tokens
 from service.access.tokens import Tokens
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
-from tests.service.driver import OCTETS, Party, Server, running
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server, running
 
 
 async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(

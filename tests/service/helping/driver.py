@@ -29,7 +29,7 @@ from protocol.messages import Entry, Message, Roster, Terms
 from protocol.record import verify_record
 from protocol.simulator import SeededRandom
 from service.helping.kept import Kept
-from tests.service.driver import OCTETS, Server
+from tests.service.serving import OCTETS, Server
 from tests.service.signing import KEYS
 
 Tamper = Callable[[str, Message], Message]

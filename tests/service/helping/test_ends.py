@@ -5,8 +5,8 @@ import hashlib
 from protocol.helpers.helper import Standing
 from protocol.helpers.messages import HelperLost, HelperSums, HelperVote
 from protocol.messages import Message
-from tests.service.driver import OCTETS, Server
 from tests.service.helping.driver import HelperParty
+from tests.service.serving import OCTETS, Server
 
 
 async def test_too_few_uploads_end_void(server: Server, party: HelperParty) -> None:

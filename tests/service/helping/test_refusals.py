@@ -9,8 +9,9 @@ from protocol.helpers.coordinator import Collecting
 from protocol.helpers.helper import Enrolled
 from protocol.helpers.messages import HelperCard, HelperLost, HelperSums, HelperVote
 from protocol.messages import Message
-from tests.service.driver import OCTETS, Party, Server
+from tests.service.driver import Party
 from tests.service.helping.driver import HelperParty, phase_of
+from tests.service.serving import OCTETS, Server
 
 
 def cause(answer: Any) -> str:

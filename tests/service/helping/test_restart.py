@@ -7,8 +7,8 @@ import pytest
 
 from protocol.helpers.coordinator import Recovered
 from service import solving
-from tests.service.driver import Server, running, snapshot
 from tests.service.helping.driver import HelperParty, phase_of
+from tests.service.serving import Server, running, snapshot
 
 
 async def see(server: Server, party: HelperParty) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from protocol.helpers.helper import Standing
 from protocol.helpers.messages import ClientSet, HelperDeliveries, HelperLost
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
-from tests.service.driver import OCTETS, Server
 from tests.service.helping.driver import HelperParty, phase_of
+from tests.service.serving import OCTETS, Server
 
 
 def cause(answer: Any) -> str:

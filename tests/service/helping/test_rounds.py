@@ -5,8 +5,8 @@ import hashlib
 from protocol.helpers.helper import Standing
 from protocol.helpers.messages import HelperCertificate, HelperCounted, HelperReceipt, HelperSums
 from protocol.messages import Message
-from tests.service.driver import Server
 from tests.service.helping.driver import HelperParty, complaining
+from tests.service.serving import Server
 
 
 async def test_a_round_of_thirty_clients_and_four_helpers(server: Server, party: HelperParty) -> None:

@@ -9,9 +9,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.service.driver import TOKEN, Party, running
+from tests.service.driver import Party
 from tests.service.pages.gallery import hang
 from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look, served
+from tests.service.serving import TOKEN, running
 
 
 async def survey(pictures: Path) -> dict[str, Any]:

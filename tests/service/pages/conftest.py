@@ -3,8 +3,9 @@ from collections.abc import AsyncIterator
 import httpx
 import pytest
 
-from tests.service.driver import Party, Server
+from tests.service.driver import Party
 from tests.service.pages.gallery import Gallery, browser, hang
+from tests.service.serving import Server
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import httpx
 
 from protocol.simulator import After
-from tests.service.driver import OCTETS, Party, Server
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server
 
 
 @dataclass(frozen=True)

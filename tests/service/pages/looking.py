@@ -13,7 +13,7 @@ from typing import Any, Literal
 import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
-from tests.service.driver import Server
+from tests.service.serving import Server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text("utf-8")

@@ -8,9 +8,10 @@ import os
 import pytest
 from playwright.async_api import expect
 
-from tests.service.driver import Party, Server
+from tests.service.driver import Party
 from tests.service.pages import looking
 from tests.service.pages.gallery import hang
+from tests.service.serving import Server
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,9 @@ from protocol.causes import Cause
 from service.pages import rendering
 from service.pages.wording import PHASES, STATES
 from service.telemetry.metrics import STATES as VIEW_STATES
-from tests.service.driver import TOKEN, Party, Server
+from tests.service.driver import Party
 from tests.service.pages.gallery import Gallery
+from tests.service.serving import TOKEN, Server
 
 
 class Reader(HTMLParser):

@@ -9,8 +9,9 @@ import pytest
 
 from service.pages.acting import inside
 from service.pages.session import LIFETIME_S
-from tests.service.driver import OCTETS, TOKEN, Party, Server, running
+from tests.service.driver import Party
 from tests.service.pages.gallery import browser, hang
+from tests.service.serving import OCTETS, TOKEN, Server, running
 
 
 async def sign_in(client: httpx.AsyncClient, token: str = TOKEN, **headers: str) -> httpx.Response:

@@ -11,7 +11,8 @@ from protocol import rest
 from protocol.causes import Cause
 from service.problems import status_of
 from tests.service.declared import OBSERVED, client_of
-from tests.service.driver import OCTETS, TOKEN, Party, Server
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, TOKEN, Server
 
 BINARY = [
     ("put", "/v1/federations/{f}/roster"),

@@ -14,7 +14,8 @@ from protocol.member import History, Opened
 from protocol.member.attempting import Attempting
 from protocol.messages import Vote, parse
 from service.storage.tables import events
-from tests.service.driver import OCTETS, Party, Server
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server
 
 
 async def count(server: Server) -> int:

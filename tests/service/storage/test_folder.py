@@ -6,7 +6,7 @@ import pytest
 
 from protocol.errors import Misuse
 from service.storage.folder import FolderLock
-from tests.service.driver import running
+from tests.service.serving import running
 
 
 def test_one_coordinator_at_a_time_works_on_a_folder(tmp_path: Path) -> None:

@@ -12,14 +12,14 @@ from service.storage.database import Database
 from service.storage.dialects import Postgres
 from service.storage.stores import database_of
 from service.storage.tables import metadata
-from tests.service import driver
+from tests.service import serving
 
 ON_BOTH = True
 
 
 @pytest.fixture
 async def database(tmp_path: Path, stores: str) -> Database:
-    own = await driver.SERVERS.settings(tmp_path) if driver.SERVERS is not None else {}
+    own = await serving.SERVERS.settings(tmp_path) if serving.SERVERS is not None else {}
     return database_of(Settings(data_dir=tmp_path, **own))
 
 

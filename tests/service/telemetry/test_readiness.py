@@ -8,7 +8,7 @@ from protocol.errors import PeerFault
 from service.storage import migrating
 from service.telemetry.metrics import READY, REGISTRY
 from service.telemetry.readiness import NotReady, Readiness
-from tests.service.driver import Server, running
+from tests.service.serving import Server, running
 
 
 async def test_a_running_coordinator_is_ready_and_leaves_nothing_behind(server: Server) -> None:

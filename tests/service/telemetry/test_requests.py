@@ -11,7 +11,8 @@ import pytest
 from protocol import rest
 from protocol.causes import Cause
 from service.telemetry import logs, metrics
-from tests.service.driver import TOKEN, Party, Server
+from tests.service.driver import Party
+from tests.service.serving import TOKEN, Server
 
 CANARY = "canary-91c0"
 

@@ -5,7 +5,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from protocol.errors import Misuse
 from service.telemetry import traces
-from tests.service.driver import TOKEN, Server
+from tests.service.serving import TOKEN, Server
 
 
 @pytest.fixture(autouse=True)
