@@ -21,6 +21,7 @@ BESIDE = {
     "SECURITY.md": "project/security.md",
     "benchmarks/README.md": "project/benchmarks.md",
     "deploy/README.md": "project/deploy.md",
+    "service/pages/causes.md": "causes.md",
 }
 """Pages that are kept elsewhere in the repository, and their places on the site."""
 
@@ -179,7 +180,7 @@ def rest_page() -> str:
 
 
 def _linked(causes: str) -> str:
-    page = (ROOT / "docs" / "causes.md").read_text("utf-8")
+    page = (ROOT / "service" / "pages" / "causes.md").read_text("utf-8")
     known = set(re.findall(r"^## (.+)$", page, re.MULTILINE))
     return ", ".join(
         f"[{each}](../causes.md#{each})" if each in known else each for each in causes.split(", ")

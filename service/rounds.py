@@ -391,9 +391,9 @@ class Round:
 
         deed = self._deed(now_s, "round ended", state)
         end = End(final, closing.to_bytes(), outcome.record, self.mode.link(closing), deed)
+        self._behind = True  # until storage has said that it holds the end, and nothing before it
         ended = await self._journal.end(end, keep)
         if ended is None:
-            self._behind = True
             return False
         row, now = ended
         if now:
@@ -401,6 +401,7 @@ class Round:
             cause = fault.cause if fault else None
             log.info("round ended", round=self.id, state=state, cause=cause, of=len(final.survivors))
         self.restore(row, littered=True)
+        self._behind = False
         self._changed()
         return True
 

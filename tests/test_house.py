@@ -119,7 +119,7 @@ def test_nothing_is_left_unfinished_or_bound_to_one_machine() -> None:
 
 
 def test_every_cause_has_its_heading_and_every_heading_its_cause() -> None:
-    page = (ROOT / "docs" / "causes.md").read_text()
+    page = (ROOT / "service" / "pages" / "causes.md").read_text()
     headings = re.findall(r"^## (.+)$", page, re.MULTILINE)
     assert headings == [cause.value for cause in Cause]
     sections = re.split(r"^## .+$", page, flags=re.MULTILINE)[1:]

@@ -1,4 +1,4 @@
-"""The page of each cause: what a problem's `type` leads to, rendered from docs/causes.md."""
+"""The page of each cause: what a problem's `type` leads to, rendered from causes.md."""
 
 import re
 from functools import cache

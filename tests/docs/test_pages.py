@@ -78,7 +78,8 @@ def test_every_route_has_its_heading_and_its_causes_their_links() -> None:
 
 
 def test_links_are_turned_to_where_the_site_has_the_page() -> None:
-    text = "[a](../deploy/README.md#x) [b](causes.md) [c](../tests/a.py) ![d](flow.svg) [e](https://a.b)"
+    text = "[a](../deploy/README.md#x) [b](../service/pages/causes.md) [c](../tests/a.py) ![d](flow.svg) "
+    text += "[e](https://a.b)"
     turned = relinked(text, "docs/operations.md", "operations.md")
     assert turned == (
         "[a](project/deploy.md#x) [b](causes.md) c (`tests/a.py`) ![d](flow.svg) [e](https://a.b)"

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from calibration.errors import CalibrationError
 from calibration.layout import Layout
@@ -17,7 +18,7 @@ from client_sdk.result import Result
 from client_sdk.store import Store
 from client_sdk.sums import verify_sums
 from protocol.causes import Cause
-from tests.service.asking import Consortium, records_of
+from tests.service.asking import DIM, Consortium, records_of
 from tests.service.serving import Server, running
 
 NOISY: dict[str, Any] = {"noise": {"epsilon": 2.0, "delta": 1e-5}}
@@ -56,11 +57,19 @@ async def test_a_noisy_round_carries_the_noise_that_it_promises_and_says_so(tmp_
             exact += own.vector(mechanism.lattice)
         noise = (await consortium.sums(round_id)) - exact
         layout = Layout.from_bytes(terms.layout)
+        squares = np.zeros(0)
         for share in mechanism.shares:
-            part = noise[layout.slices[share.block]]
-            deviation = np.sqrt(4 * share.variance)
-            assert 0.5 < part.std() / deviation < 1.6, share.block  # of 4 members' shares, 21 and 18 draws
-            assert np.abs(part).max() < 12 * np.sqrt(4 * max(share.variances))
+            variances = np.full(
+                layout.slices[share.block].stop - layout.slices[share.block].start, share.variance
+            )
+            if share.diagonal is not None:
+                rows, columns = np.triu_indices(DIM)
+                variances[rows == columns] = share.diagonal
+            squares = np.append(squares, noise[layout.slices[share.block]] ** 2.0 / (4 * variances))
+        # 4 members' shares; out of these bounds once in 10⁹ runs
+        assert squares.size == terms.elements
+        assert chi2.ppf(5e-10, squares.size) < squares.sum() < chi2.isf(5e-10, squares.size)
+        assert squares.max() < 8**2
 
         sums = await server.client.get(f"/v1/rounds/{round_id}/result/sums")
         verify_sums(results[0], sums.content)

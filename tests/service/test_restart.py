@@ -12,6 +12,7 @@ from sqlalchemy import select
 from protocol.coordinator import Recovered
 from protocol.simulator import After
 from service import solving
+from service.rounds import Round
 from service.storage.tables import events
 from tests.service.driver import Party
 from tests.service.serving import Clock, Server, running, snapshot
@@ -202,20 +203,24 @@ async def test_a_commit_that_was_reported_as_failed_is_taken_up(
     await formed.check_result(server, round_id)
 
 
+def lose_one_end(monkeypatch: pytest.MonkeyPatch) -> "itertools.count[int]":
+    """The first end that is stored is not heard of; counts who takes it up."""
+    restore, taken = Round.restore, itertools.count()
+
+    def unsure(self: Round, row: Any, *, littered: bool) -> Round:
+        if next(taken) == 0:
+            raise OSError("the answer got lost")
+        return restore(self, row, littered=littered)
+
+    monkeypatch.setattr(Round, "restore", unsure)
+    return taken
+
+
 async def test_an_end_that_was_reported_as_failed_stands_once(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     round_id = await formed.open_round(server)
-    round_ = server.coordinator.rounds[round_id]
-    restore = type(round_).restore
-    failures = itertools.count()
-
-    def unsure(self: Any, row: Any, *, littered: bool) -> Any:
-        if next(failures) == 0:
-            raise OSError("the answer got lost")
-        return restore(self, row, littered=littered)
-
-    monkeypatch.setattr(type(round_), "restore", unsure)
+    failures = lose_one_end(monkeypatch)
     view = await formed.play(server, round_id)
     assert view["state"] == "done"
     assert next(failures) >= 2
@@ -223,6 +228,17 @@ async def test_an_end_that_was_reported_as_failed_stands_once(
     assert len(ledger.links) == len(ledger.history) == 1
     following = await formed.open_round(server)
     assert (await formed.play(server, following))["state"] == "done"
+
+
+async def test_an_end_that_was_reported_as_failed_is_found_although_nobody_speaks_any_more(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    formed.drop = {"m-4": After.VOTE, "m-5": After.VOTE}  # as few reveals as do
+    round_id = await formed.open_round(server)
+    failures = lose_one_end(monkeypatch)
+    async with asyncio.timeout(20):
+        assert (await formed.play(server, round_id))["state"] == "done"
+    assert next(failures) == 2
 
 
 async def test_deadlines_that_passed_while_nobody_ran_wait_for_the_members(

@@ -97,10 +97,10 @@ def test_the_edge_is_where_the_noise_ends(rng: np.random.Generator) -> None:
 
 
 def test_shrinkage_on_a_spectrum_with_a_known_answer() -> None:
-    d = np.array([-3.0, 1.0, 2.0, 4.0, 5.0, 13.0])
+    d = np.array([-3.0, 1.0, 2.0, 4.25, 4.75, 13.0])
     Q = np.linalg.qr(np.random.default_rng(0).standard_normal((6, 6)))[0]
     V, U = (Q * d) @ Q.T, np.eye(6)[:, :2]
-    deviation = 5 / math.sqrt(12)  # an edge of 5, which the fifth is not above
+    deviation = 5 / math.sqrt(12)  # an edge of 5
     solution = solve_noisy(V, U, deviation)
     assert solution.edge == pytest.approx(5)
     assert solution.above == 1
