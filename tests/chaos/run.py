@@ -68,7 +68,6 @@ async def campaign(rounds: int, first_seed: int, rate: float, limit_s: float) ->
         "of_everybody": sum(len(each.summed) == MEMBERS for each in played),
         "with_a_member_killed_and_started_again": sum(bool(each.restarted) for each in played),
         "with_a_member_gone_for_good": sum(bool(each.gone) for each in played),
-        "members_left_out_beside_those_gone": sum(len(each.left_out) for each in played),
         "requests": requests,
         "faults_done": {fault.value: done[fault] for fault in Fault},
         "answers_500": log.count('"status": 500'),

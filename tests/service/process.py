@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -53,6 +54,7 @@ class Process:
             env=environment,
             stdout=self.log,
             stderr=self.log,
+            start_new_session=True,  # so that what it runs under, and runs, ends with it
         )
         for _ in range(600):
             try:
@@ -64,7 +66,7 @@ class Process:
         raise AssertionError("it does not start")
 
     async def kill(self) -> None:
-        self.process.kill()
+        os.killpg(self.process.pid, signal.SIGKILL)
         await asyncio.to_thread(self.process.wait)
 
     async def restart(self) -> None:
