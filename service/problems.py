@@ -12,7 +12,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 from starlette.types import Message as ASGIMessage
 from starlette.types import Send
 
@@ -155,7 +154,6 @@ def install(app: FastAPI, page: Page = no_page) -> None:
         PeerFault: _peer_fault,
         RequestValidationError: _invalid,
         HTTPException: _http,
-        ClientDisconnect: _hung_up,
         OSError: _storage,
         SQLAlchemyError: _storage,
         Exception: _unforeseen,
@@ -227,11 +225,6 @@ def _http(error: Exception) -> _Refusal:
     cause = _HTTP.get(error.status_code, Cause.MALFORMED_REQUEST)
     detail = str(error.detail or HTTPStatus(error.status_code).phrase)
     return _Refusal(PeerFault(cause, detail), error.status_code, error.headers)
-
-
-def _hung_up(_error: Exception) -> _Refusal:
-    """Nobody reads this answer; it is the caller's doing, and no failure of the coordinator's in log and metrics."""
-    return _Refusal(PeerFault(Cause.MALFORMED_REQUEST, "the connection ended before the body did"))
 
 
 def _storage(error: Exception) -> _Refusal:

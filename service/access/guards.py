@@ -12,7 +12,6 @@ from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, HTTPBearer
 from fastapi.security.base import SecurityBase
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from protocol.access import Scope
 from protocol.causes import Cause
@@ -219,7 +218,7 @@ async def _record(request: Request, path: str, outcome: str) -> None:
 def _outcome(error: BaseException) -> str:
     if isinstance(error, PeerFault):
         return error.cause.value
-    if isinstance(error, RequestValidationError | HTTPException | ClientDisconnect):
+    if isinstance(error, RequestValidationError | HTTPException):
         return Cause.MALFORMED_REQUEST.value
     return Cause.UNAVAILABLE.value
 

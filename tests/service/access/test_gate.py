@@ -179,34 +179,6 @@ async def test_a_body_is_the_one_that_was_signed(server: Server, formed: Party) 
         )
 
 
-async def test_a_body_that_breaks_off_is_no_failure_of_the_coordinator(server: Server, formed: Party) -> None:
-    round_id = await formed.open_round(server)
-    where = f"/v1/rounds/{round_id}/uploads/m-0"
-    signed = {"host": "coordinator", **headers(formed, where, bytes(1000), "PUT"), "content-length": "1000"}
-    pieces = iter([{"type": "http.request", "body": b"half", "more_body": True}, {"type": "http.disconnect"}])
-    said: list[Any] = []
-
-    async def receive() -> Any:
-        return next(pieces)
-
-    async def send(message: Any) -> None:
-        said.append(message)
-
-    scope = {
-        "type": "http",
-        "method": "PUT",
-        "path": where,
-        "raw_path": where.encode(),
-        "query_string": b"",
-        "scheme": "http",
-        "headers": [(name.lower().encode(), value.encode()) for name, value in signed.items()],
-    }
-    await server.app(scope, receive, send)
-    assert said[0]["status"] == 400
-    deeds = (await server.client.get("/v1/audit")).json()["entries"]
-    assert deeds[-1]["outcome"] == "malformed-request"
-
-
 async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "freezing")
