@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,15 @@ chaos: $(READY)  ## 120 rounds of real members through a network that loses, rep
 
 durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
 	$(BIN)/python -m tests.durability.run --output runs/durability.json
+
+outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone and back (needs PostgreSQL, and root to mount a small disk)
+	$(BIN)/python -m pytest --no-cov -m slow tests/outages
+
+api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared
+	$(BIN)/python -m tests.apifuzz.run --output runs/api-fuzz.json
+
+load: $(READY)  ## 100 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
+	$(BIN)/python -m benchmarks.load --output runs/load.json
 
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json

@@ -5,6 +5,7 @@ import typer
 from veilsum.commands import (
     audit,
     backup,
+    bench,
     calibrate,
     cohort,
     db,
@@ -50,6 +51,7 @@ app.add_typer(round_.app, name="round")
 app.add_typer(token.app, name="token")
 app.add_typer(audit.app, name="audit")
 app.add_typer(privacy.app, name="privacy")
+app.add_typer(bench.app, name="bench")
 app.command("join")(join.join)
 app.add_typer(helper.app, name="helper")
 app.command("speak")(speak.speak)

@@ -52,7 +52,8 @@ def octets_in(what: str) -> dict[str, Any]:
 
 def octets_out(what: str, kind: str = OCTETS) -> dict[int | str, dict[str, Any]]:
     """OpenAPI's description of a raw answer."""
-    return {200: {"description": what, "content": {kind: {"schema": {"type": "string", "format": "binary"}}}}}
+    schema = {"type": "object"} if kind.endswith("+json") else {"type": "string", "format": "binary"}
+    return {200: {"description": what, "content": {kind: {"schema": schema}}}}
 
 
 Here = Annotated[Coordinator, Depends(coordinator_of)]

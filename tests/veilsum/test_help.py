@@ -41,7 +41,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
             "privacy plan",
         ),
         *("helper run", "helper show", "backup create", "backup restore", "round extend"),
-        *("token new", "token list", "token revoke", "audit export", "audit verify"),
+        *("token new", "token list", "token revoke", "audit export", "audit verify", "bench service"),
     }
 
 

@@ -1,0 +1,3 @@
+from tests.service.conftest import endpoint, servers
+
+__all__ = ["endpoint", "servers"]

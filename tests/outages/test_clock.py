@@ -1,0 +1,47 @@
+"""A coordinator whose clock jumps by an hour or a day and back: members are told so, no sum goes wrong, and the next attempt works."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.outages.patience import check_sum
+from tests.service.declared import client_of
+from tests.service.driver import Party
+from tests.service.serving import TOKEN, Clock, running
+from tests.service.signing import Everybody
+
+HOUR_S, DAY_S = 3600.0, 86_400.0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S, DAY_S, -DAY_S])
+@pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])
+async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, state: str, jump_s: float) -> None:
+    party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
+    async with (
+        running(tmp_path / "data", clock) as server,
+        client_of(server.app, {}, Everybody(time.time, TOKEN)) as right,
+    ):
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        await party.play_until(server, round_id, state)
+        clock.ahead_s = jump_s
+        server.coordinator.keeper.wake()
+        asked = await right.get(f"/v1/rounds/{round_id}/requests/m-0")
+        assert (asked.status_code, asked.json()["cause"]) == (401, "clock-skew")
+        await asyncio.sleep(0.1)
+        assert not (await server.view(round_id))["ended"] or jump_s > 0
+        clock.ahead_s = 0.0
+        server.coordinator.keeper.wake()
+        view = await party.play(server, round_id)
+        if view["state"] == "lost":
+            view = await party.abandon(server, round_id)
+        if view["state"] != "done":
+            assert jump_s > 0, "only a deadline that passed ends a round"
+            party.lineages = dict.fromkeys(party.ids, b"a second")
+            round_id = await party.open_round(server)
+            await party.play(server, round_id)
+        await check_sum(party, server, round_id)
+        assert set((await server.view(round_id))["survivors"]) == set(party.ids)

@@ -1,0 +1,80 @@
+"""A disk that is full again and again: what cannot be stored is refused, what was acknowledged stays, and the round goes on."""
+
+import asyncio
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.outages.patience import check_kept, check_sum, patient
+from tests.service.driver import Party
+from tests.service.process import Process
+from tests.service.servers import lacking
+
+FULL_S = 0.6
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Iterator[Path]:
+    """A folder on a file system of its own of 16 MB."""
+    folder = tmp_path / "disk"
+    folder.mkdir(mode=0o700)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=16m,mode=700", "tmpfs", folder], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        lacking(f"no file system can be mounted: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def fill(folder: Path) -> Path:
+    filler = folder / "filler"
+    with filler.open("wb", buffering=0) as file:
+        free = os.statvfs(folder)
+        file.write(bytes(free.f_bavail * free.f_frsize))
+        with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+            file.write(bytes(1 << 16))
+    return filler
+
+
+@pytest.mark.slow
+async def test_a_full_disk_loses_nothing_and_the_round_goes_on(small: Path) -> None:
+    (small / "data").mkdir(mode=0o700)
+    party = Party(tuple(f"m-{index}" for index in range(4)))
+    process = Process(small / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
+    process.log.close()
+    process.log = (small.parent / "log").open("ab")  # elsewhere: this is about the data
+    server: Any = process
+    transport, emptying, acknowledged = patient(process), list[asyncio.Task[None]](), 0
+
+    async def empty(filler: Path) -> None:
+        await asyncio.sleep(FULL_S)
+        await asyncio.to_thread(filler.unlink)
+
+    async def on_ack(label: str) -> None:
+        nonlocal acknowledged
+        acknowledged += 1
+        if label.startswith("chunk"):
+            await check_kept(transport, server, round_id)
+        if acknowledged % 3 == 0 and (not emptying or emptying[-1].done()):
+            emptying.append(asyncio.create_task(empty(fill(small))))
+
+    try:
+        await process.start()
+        transport.refused.clear()  # nobody answers before the start
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        party.on_ack = on_ack
+        await party.play(server, round_id, within_s=120)
+        await asyncio.gather(*emptying)
+        await check_sum(party, server, round_id)
+    finally:
+        await process.close()
+    assert len(emptying) > 5
+    assert set(transport.refused) == {"unavailable"}
+    assert '"status": 500' not in (small.parent / "log").read_text()

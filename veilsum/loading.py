@@ -1,0 +1,353 @@
+"""Load on a coordinator: a round of many real members from few processes, and control calls at a steady rate beside it.
+
+    enrol ──▶ open ──▶ everybody masks, and waits ──▶ control calls alone ──▶ all upload at once, control calls beside ──▶ the result
+
+Members wait before they announce, so that what is measured from then on is the coordinator's work and not their masking.
+"""
+
+import asyncio
+import contextlib
+import math
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from calibration import FFCStatistics
+from client_sdk import AsyncMember, Identity, Policy
+from client_sdk.api import Coordinator
+from client_sdk.effects import Request, Response, Unreached
+from client_sdk.errors import ClientError, PeerFault
+from client_sdk.operator import Operator
+from client_sdk.progress import Reporter
+from client_sdk.retry import Caller
+from client_sdk.signing import Signer
+from client_sdk.surroundings import THIS_MACHINE
+from client_sdk.transport import AsyncDriver, ClientCertificate
+from protocol.errors import Misuse
+from protocol.identity import SigningKey
+from protocol.messages import Entry, Roster
+from protocol.rest import CohortRequest, RoundRequest
+
+CLASSES = 10
+RING_BITS = 48
+EXTRACTOR = bytes(32)
+PATIENCE_S = 900.0
+POLL_S = 0.2
+Told = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is put on a coordinator.
+
+    Attributes:
+        url: the coordinator's address.
+        token: the operator's.
+        verify: as the SDK takes it.
+        cert: as the SDK takes it.
+        members: of the round, three at least.
+        upload_bytes: of each member's vector; rounded up to what a whole number of features takes.
+        processes: that the members share.
+        calls_per_s: signed control calls.
+        alone_s: seconds of control calls before the uploads.
+
+    Raises:
+        Misuse: fewer members than a round takes, or numbers below 1.
+    """
+
+    url: str
+    token: str | None
+    verify: bool | str
+    cert: ClientCertificate | None
+    members: int
+    upload_bytes: int
+    processes: int
+    calls_per_s: int
+    alone_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.members < 4 or min(self.upload_bytes, self.processes, self.calls_per_s) < 1:
+            raise Misuse("a round takes 4 members; size, processes and calls are at least 1")
+
+    @property
+    def dim(self) -> int:
+        """The fewest features whose sums, l (l + 1) / 2 + l C + C elements, are at least so long."""
+        elements = self.upload_bytes * 8 / RING_BITS - CLASSES
+        half = CLASSES + 0.5
+        return max(1, math.ceil(math.sqrt(half * half + 2 * elements) - half))
+
+
+def run(load: Load, folder: Path, told: Told) -> dict[str, Any]:
+    """Put the load on the coordinator; it keeps a federation of its own from then on.
+
+    Args:
+        load: what.
+        folder: for the members' identities and uploads; empty.
+        told: hears what is being done.
+
+    Returns:
+        What was measured: bytes, seconds, and milliseconds of control calls.
+
+    Raises:
+        ClientError: a process of members failed, with its reason.
+        PeerFault: the coordinator refused.
+    """
+    ids = tuple(f"load-{index}" for index in range(load.members))
+    keys = [Identity.create(folder / member, member).public for member in ids]
+    with (
+        Operator(load.url, load.token, verify=load.verify, cert=load.cert) as operator,
+        contextlib.ExitStack() as ending,
+    ):
+        admin = SigningKey(np.random.default_rng().bytes(32))
+        told(f"{load.members} members in {load.processes} processes enrol")
+        cohort = _cohort(operator, admin, ids, keys)
+        crews = [
+            ending.enter_context(_crew(load, folder, ids[number :: load.processes], admin.public, cohort))
+            for number in range(min(load.processes, load.members))
+        ]
+        _hear(crews, "enrolled")
+        round_id = operator.open_round(cohort, _request(load)).round
+        told(f"round {round_id}: everybody masks {load.dim} features")
+        _tell(crews, round_id)
+        _hear(crews, "masked")
+        return _measured(load, folder, ids, operator, crews, round_id, told)
+
+
+def _measured(
+    load: Load,
+    folder: Path,
+    ids: Sequence[str],
+    operator: Operator,
+    crews: Sequence[Connection],
+    round_id: str,
+    told: Told,
+) -> dict[str, Any]:
+    told(f"{load.calls_per_s} control calls a second, then beside the uploads")
+    stop = multiprocessing.get_context("spawn").Event()
+    here, there = multiprocessing.get_context("spawn").Pipe()
+    arguments = (load, folder, tuple(ids), round_id, there, stop)
+    caller = multiprocessing.get_context("spawn").Process(target=_calls, args=arguments, daemon=True)
+    caller.start()
+    _hear([here], "calling")
+    time.sleep(load.alone_s)
+    begun_s = time.time()
+    _tell(crews, "go")
+    while len((view := operator.round(round_id)).uploaded) < load.members and not view.ended:
+        time.sleep(POLL_S)
+    uploaded_s = time.time()
+    stop.set()
+    calls: list[tuple[float, float]] = here.recv()
+    caller.join()
+    counted = sum(_hear(crews, "ended"))
+    terms = operator.opening(round_id).terms
+    total = load.members * terms.elements * terms.ring_bits // 8
+    return {
+        "round": round_id,
+        "state": operator.round(round_id).state,
+        "members": load.members,
+        "counted": counted,
+        "bytes_each": total // load.members,
+        "bytes": total,
+        "upload_seconds": round(uploaded_s - begun_s, 3),
+        "bytes_per_s": round(total / (uploaded_s - begun_s)),
+        "round_seconds": round(time.time() - begun_s, 3),
+        "calls_per_s": load.calls_per_s,
+        "calls_alone": _spread([ms for at_s, ms in calls if at_s < begun_s]),
+        "calls_beside_uploads": _spread([ms for at_s, ms in calls if at_s >= begun_s]),
+    }
+
+
+def _spread(milliseconds: Sequence[float]) -> dict[str, float]:
+    """How many, and what half and 99 in 100 of them stay within; a call that failed counts as endless."""
+    if not milliseconds:
+        return {"calls": 0}
+    half, most = np.quantile(np.minimum(milliseconds, 1e9), [0.5, 0.99])
+    failed = sum(math.isinf(each) for each in milliseconds)
+    return {
+        "calls": len(milliseconds),
+        "failed": failed,
+        "p50_ms": round(float(half), 1),
+        "p99_ms": round(float(most), 1),
+    }
+
+
+def _cohort(operator: Operator, admin: SigningKey, ids: Sequence[str], keys: Sequence[bytes]) -> str:
+    roster = Roster.make(
+        admin,
+        version_number=1,
+        federation=admin.public,
+        coordinator=bytes.fromhex(operator.coordinator().public_key),
+        members=tuple(sorted(map(Entry, ids, keys), key=lambda entry: entry.member)),
+        decryptors=(),
+        helpers=(),
+        extractors=(EXTRACTOR,),
+        readers=(),
+        withhold=0,
+    )
+    name = operator.publish(roster).federation
+    return operator.open_cohort(name, CohortRequest(records_cap=1)).cohort
+
+
+def _request(load: Load) -> RoundRequest:
+    return RoundRequest(
+        dim=load.dim, classes=CLASSES, extractor=EXTRACTOR.hex(), ring_bits=RING_BITS, ridges=(1.0,)
+    )
+
+
+# Processes of members
+
+
+@contextlib.contextmanager
+def _crew(load: Load, folder: Path, ids: Sequence[str], admin: bytes, cohort: str) -> Any:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_members, args=(load, folder, ids, admin, cohort, there), daemon=True)
+    process.start()
+    try:
+        yield here
+    finally:
+        process.kill()
+        process.join()
+
+
+def _tell(crews: Sequence[Connection], word: str) -> None:
+    for crew in crews:
+        crew.send(word)
+
+
+def _hear(crews: Sequence[Connection], word: str) -> list[Any]:
+    """Wait until every process has come so far; what each says with it."""
+    heard = []
+    for crew in crews:
+        try:
+            said, value = crew.recv()
+        except EOFError:
+            said, value = "failed", "the process has ended"
+        if said != word:
+            raise ClientError(f"a process of members failed: {value}")
+        heard.append(value)
+    return heard
+
+
+def _members(
+    load: Load, folder: Path, ids: Sequence[str], admin: bytes, cohort: str, parent: Connection
+) -> None:
+    try:
+        asyncio.run(_crew_s_round(load, folder, ids, admin, cohort, parent))
+    except (PeerFault, ClientError, OSError) as error:
+        parent.send(("failed", f"{type(error).__name__}: {error}"))
+
+
+class _Held(AsyncDriver):
+    """Waits before the announcement of an upload."""
+
+    def __init__(self, load: Load, arrived: Callable[[], None], gate: asyncio.Event) -> None:
+        super().__init__(load.url, verify=load.verify, cert=load.cert)
+        self._arrived, self._gate = arrived, gate
+
+    async def _send(self, request: Request) -> Response | Unreached:
+        if request.method == "PUT" and "/uploads/" in request.path and not self._gate.is_set():
+            self._arrived()
+            await self._gate.wait()
+        return await super()._send(request)
+
+
+async def _crew_s_round(
+    load: Load, folder: Path, ids: Sequence[str], admin: bytes, cohort: str, parent: Connection
+) -> None:
+    gate, masked = asyncio.Event(), asyncio.Semaphore(0)
+    async with contextlib.AsyncExitStack() as ending:
+        members = [
+            await ending.enter_async_context(
+                AsyncMember(
+                    load.url,
+                    Identity.load(folder / member),
+                    None,
+                    Policy(admin),
+                    patience_s=PATIENCE_S,
+                    driver=_Held(load, masked.release, gate),
+                )
+            )
+            for member in ids
+        ]
+        await asyncio.gather(*(member.enrol(cohort) for member in members))
+        parent.send(("enrolled", None))
+        round_id = await asyncio.to_thread(parent.recv)
+        rounds = asyncio.gather(
+            *(
+                member.contribute(round_id, _statistics(load.dim, number))
+                for number, member in enumerate(members)
+            )
+        )
+        everybody = asyncio.ensure_future(_all(masked, len(members)))
+        both: tuple[asyncio.Future[Any], ...] = (rounds, everybody)
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        if rounds.done():
+            rounds.result()
+        parent.send(("masked", None))
+        await asyncio.to_thread(parent.recv)
+        gate.set()
+        results = await rounds
+        parent.send(("ended", sum(result.counted for result in results)))
+
+
+async def _all(masked: asyncio.Semaphore, count: int) -> None:
+    for _ in range(count):
+        await masked.acquire()
+
+
+def _statistics(dim: int, number: int) -> FFCStatistics:
+    statistics = FFCStatistics(dim, CLASSES, normalise=True)
+    row = np.zeros((1, dim))
+    row[0, number % dim] = 1.0
+    statistics.update(row, np.array([number % CLASSES]))
+    return statistics
+
+
+# Control calls
+
+
+def _calls(
+    load: Load, folder: Path, ids: Sequence[str], round_id: str, parent: Connection, stop: Any
+) -> None:
+    parent.send(("calling", None))
+    parent.send(asyncio.run(_steady(load, folder, ids, round_id, stop)))
+
+
+async def _steady(
+    load: Load, folder: Path, ids: Sequence[str], round_id: str, stop: Any
+) -> list[tuple[float, float]]:
+    """When each call was due, and the milliseconds from then until it was answered: a late one is not forgiven."""
+    driver = AsyncDriver(load.url, verify=load.verify, cert=load.cert)
+    asked = [_asker(member, Identity.load(folder / member)) for member in ids]
+    found: list[tuple[float, float]] = []
+
+    async def call(number: int, due_s: float) -> None:
+        member, coordinator = asked[number % len(asked)]
+        try:
+            await driver.run(coordinator.request(round_id, member))
+        except (PeerFault, ClientError):
+            found.append((due_s, math.inf))
+        else:
+            found.append((due_s, (time.time() - due_s) * 1000))
+
+    begun_s, number = time.time(), 0
+    async with asyncio.TaskGroup() as group:
+        while not stop.is_set():
+            due_s = begun_s + number / load.calls_per_s
+            await asyncio.sleep(max(0.0, due_s - time.time()))
+            group.create_task(call(number, due_s))
+            number += 1
+    await driver.close()
+    return found
+
+
+def _asker(member: str, identity: Identity) -> tuple[str, Coordinator]:
+    signer = Signer(member, identity.key, THIS_MACHINE)
+    return member, Coordinator(Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer))
