@@ -76,7 +76,7 @@ outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone a
 api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared
 	$(BIN)/python -m tests.apifuzz.run --output runs/api-fuzz.json
 
-load: $(READY)  ## 100 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
+load: $(READY)  ## 40 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
 	$(BIN)/python -m benchmarks.load --output runs/load.json
 
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator

@@ -3,7 +3,7 @@
 A coordinator process, `veilsum bench service` against it, and one process that writes and syncs the same bytes in files of a chunk's size,
 in one run: the ratio of the two may be compared with other machines, the times may not.
 
-    .venv/bin/python -m benchmarks.load --members 100 --upload-mb 1 --output runs/load.json
+    .venv/bin/python -m benchmarks.load --members 40 --upload-mb 0.5 --output runs/load.json
 """
 
 import argparse
@@ -106,10 +106,10 @@ def _until_it_answers(port: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--members", type=int, default=100)
-    parser.add_argument("--upload-mb", type=float, default=1.0)
+    parser.add_argument("--members", type=int, default=40)
+    parser.add_argument("--upload-mb", type=float, default=0.5)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--calls-per-s", type=int, default=200)
+    parser.add_argument("--calls-per-s", type=int, default=100)
     parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
