@@ -288,6 +288,31 @@ class Question(ABC):
         """Whether statistics of this layout can go into the round."""
         return layout == self.layout
 
+    def widens(self, other: Question) -> bool:
+        """Whether sums of `other` add to this question's: the same, of as many classes or fewer."""
+        return (
+            self.combines
+            and (other.name, other.dim, other.bias) == (self.name, self.dim, self.bias)
+            and other.classes <= self.classes
+        )
+
+    def widened(self, other: Question, vector: Integers) -> Integers:
+        """A sum of `other` as one of this question's: later classes stand last, and it knows none of their records.
+
+        Args:
+            other: that `widens` has passed.
+            vector: (other.layout.elements,) int64.
+        """
+        narrow = other.blocks.unflatten(vector)
+        grown = {
+            block.name: np.pad(
+                narrow[block.name],
+                [(0, most - size) for most, size in zip(block.shape, narrow[block.name].shape, strict=True)],
+            )
+            for block in self.layout.blocks
+        }
+        return self.blocks.flatten(grown)
+
     def check_head(self, head: Head) -> None:
         """Refuse a head of other dimensions or of another kind than the round ends in (LayoutMismatch)."""
         expected = "linear, with a bias" if self.bias else "linear, without a bias"

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 from calibration.questions import QUESTIONS
@@ -73,6 +74,38 @@ def test_what_is_published_beside_a_round_s_head(consortium: Make, remote: Cli) 
     lda, plain = load_file(ended[0].values["head"]), load_file(c.folder / "alone.safetensors")
     np.testing.assert_allclose(lda["weights"], plain["weights"], rtol=1e-6)
     assert ended[0].values["accuracy"] > 0.9
+
+
+def test_a_head_of_one_s_own_beside_everybody_s(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    # The first member's labels are its own: what others call 0 it calls 1.
+    features, labels = records_in(c.files[0])
+    c.files[0] = c.write("m0", features, np.array([1, 0, 2])[labels])
+    waiting = [c.later(*words(c, index, "--personal", "--held-out", 0.4, "--json")) for index in range(3)]
+    c.formed()
+    c.open("--parameter", "publish=pooled")
+    ended = [future.result(60) for future in waiting]
+    assert [each.code for each in ended] == [0, 0, 0], ended
+    said = ended[0].values
+    assert said["own_weight"] > 0
+    assert said["accuracy"] > said["accuracy_of_the_shared_head"]
+    saved = load_file(said["head"])["weights"]
+    assert saved[0, 1] > saved[0, 0]
+    assert saved[1, 0] > saved[1, 1]
+
+
+@pytest.mark.parametrize(
+    ("more", "refusal"),
+    [
+        (("--held-out", 0.2), "mixes your sums with a round's: pass --folder"),
+        (("--held-out", "x.npz"), "--personal needs --held-out SHARE"),
+        (("--held-out", 0.2, "--head", "loo"), "a personal head is one of ffc, not of loo"),
+    ],
+)
+def test_a_personal_head_takes_a_round_and_records_held_out(
+    more: tuple[object, ...], refusal: str, cli: Cli
+) -> None:
+    assert refusal in cli("calibrate", "x.npz", "--personal", *more).error
 
 
 def records_in(path: Path) -> tuple[np.ndarray, np.ndarray]:
