@@ -170,6 +170,26 @@ class Answer:
     documents: Mapping[str, Document] = field(default_factory=dict)
 
 
+class Mapped:
+    """An accumulator of features that are mapped first."""
+
+    def __init__(self, inner: Accumulator, of: Any) -> None:
+        self._inner, self._of = inner, of
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return self._inner.records
+
+    def update(self, features: Array, labels: Array) -> None:
+        """Map, then add."""
+        self._inner.update(self._of(features), labels)
+
+    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
+        """As the accumulator inside."""
+        return self._inner.pieces(lattice, elements)
+
+
 class Whole:
     """A sum that is kept as it comes: 8 bytes an element."""
 
@@ -193,6 +213,7 @@ class Question(ABC):
         may_rest_on: questions that can help.
         domains: its parameters, each with the type it takes and its default; None for none.
         takes_noise: whether members can add noise to it.
+        rests_noisy: whether another round can rest on a noisy one of it.
         has_head: whether its round ends in a head.
         combines: whether sums of several rounds add up.
         learns: what the coordinator sees, in words.
@@ -209,6 +230,7 @@ class Question(ABC):
     may_rest_on: ClassVar[tuple[str, ...]] = ()
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {}
     takes_noise: ClassVar[bool] = False
+    rests_noisy: ClassVar[bool] = False
     has_head: ClassVar[bool] = True
     combines: ClassVar[bool] = False
 

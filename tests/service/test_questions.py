@@ -29,6 +29,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "balanced": {"rests_on": "counts"},
     "ccvr": {"parameters": {"axes": 4, "per_class": 40}, "rests_on": "ffc"},
     "reliability": {"rests_on": "rff"},
+    "mean": {"lattice": "features", "ring_bits": 42},
 }
 
 

@@ -94,6 +94,22 @@ def test_a_head_of_one_s_own_beside_everybody_s(consortium: Make, remote: Cli) -
     assert saved[1, 0] > saved[1, 1]
 
 
+def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Make, remote: Cli) -> None:
+    c = consortium(4)
+    page = c.folder / "report.html"
+    waiting = [c.later(*words(c, 0, "--held-out", c.test, "--report", page, "--json"))]
+    waiting += [c.join(member) for member in c.members[1:]]
+    c.formed()
+    c.open("--epsilon", 8)
+    ended = [future.result(60) for future in waiting]
+    assert [each.code for each in ended] == [0] * 4, ended
+    shown = page.read_text()
+    assert "eigenvalues lie above the noise&#x27;s edge of " in shown
+    assert "Noise: ε = 8 at δ = 1e-05 for a record&#x27;s presence." in shown
+    assert "λ by" not in shown
+    assert shown.count("<img src=") == 3
+
+
 @pytest.mark.parametrize(
     ("more", "refusal"),
     [
