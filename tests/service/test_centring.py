@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from safetensors.numpy import load
 
 from calibration import CentredHead
+from client_sdk.asked import terms_mechanism
 from client_sdk.store import Store
 from client_sdk.sums import verify_sums
 from tests.service.asking import Consortium, records_of
@@ -41,9 +41,8 @@ async def test_a_noisy_mean_centres_a_noisy_round(tmp_path: Path) -> None:
             sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
             verify_sums(each, sums)
         charges = Store(tmp_path / "m-0").lineages.all()[0].charges
-        assert [mu for _, mu in charges] == pytest.approx(
-            [each.record.noise.mu for each in (means[0], result)]
-        )
+        mechanisms = [terms_mechanism(each.evidence.attempt) for each in (means[0], result)]
+        assert [mu for _, mu in charges] == [each.mu_round for each in mechanisms if each is not None]
 
         asked = {"rests_on": first, "noise": {**NOISE, "nonnegative": True}}
         refused = await consortium.try_round(**asked)

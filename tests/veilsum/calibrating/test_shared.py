@@ -106,7 +106,8 @@ def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Mak
     shown = page.read_text()
     assert "eigenvalues lie above the noise&#x27;s edge of " in shown
     assert "Noise: ε = 8 at δ = 1e-05 for a record&#x27;s presence." in shown
-    assert "λ by" not in shown
+    assert "Ridge head from noisy second moments, by shrinkage." in shown
+    assert "How λ was chosen" not in shown
     assert shown.count("<img src=") == 3
 
 
