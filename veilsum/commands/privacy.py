@@ -78,7 +78,6 @@ def plan_(
             from protocol.rest import NoiseRequest  # noqa: PLC0415 - as above
             from veilsum.planned import SavedPlan  # noqa: PLC0415 - as above
 
-            neighbours = "replace" if replace else "add-remove"
             SavedPlan(
                 records=records,
                 dim=dim,
@@ -88,7 +87,10 @@ def plan_(
                 survivors_min=quorum.survivors_min,
                 colluders=quorum.colluders,
                 noise=NoiseRequest(
-                    epsilon=epsilon, delta=delta, neighbours=neighbours, nonnegative=nonnegative
+                    epsilon=epsilon,
+                    delta=delta,
+                    neighbours="replace" if replace else "add-remove",
+                    nonnegative=nonnegative,
                 ),
             ).save(output)
             values["saved"] = str(output)
