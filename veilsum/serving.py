@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from protocol.errors import Misuse
+from service.access.connections import Connection
 from service.app import create_app
 from service.keys import key_of
 from service.settings import Settings
@@ -54,6 +55,8 @@ def run(
             ssl_certfile=certificate,
             ssl_keyfile=key,
             log_config=None,
+            http=Connection,
+            limit_concurrency=settings.connections,
             timeout_graceful_shutdown=GRACE_S,
         )
         shown = f"[{host}]" if ":" in host else host
