@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -63,6 +63,12 @@ slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pag
 
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m tests.kill.run --output runs/kill.json
+
+chaos: $(READY)  ## 120 rounds of real members through a network that loses, repeats, reorders, starves and cuts
+	$(BIN)/python -m tests.chaos.run --output runs/chaos.json
+
+durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
+	$(BIN)/python -m tests.durability.run --output runs/durability.json
 
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
