@@ -5,6 +5,7 @@ changes as they are committed, for those who wait for one, and looks around now 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
@@ -92,6 +93,17 @@ class Catalogue:
                 await thing.refresh()
         await self._helping.refresh(federation)
 
+    async def refresh_all(self) -> None:
+        """All there is, as it stands."""
+        if not self._database.shared:
+            return
+        for federation in sorted({*await self._stirring(), *await self._unknown()}):
+            await self.refresh(federation)
+
+    async def look(self) -> None:
+        """The same, as far as storage answers soon: without it, what is here is as good as it gets."""
+        await tried(asyncio.wait_for(self.refresh_all(), LOOK_S))
+
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
             count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
@@ -99,7 +111,7 @@ class Catalogue:
                 known = (await connection.execute(count)).scalar_one()
             if known != len(cohort.rounds):
                 await self._take_up(_federation(cohort))
-            for round_ in cohort.rounds[-1:]:
+            for round_ in cohort.rounds:
                 await round_.refresh()
         await cohort.refresh()
 
@@ -220,22 +232,25 @@ class Catalogue:
                 topics.add(changed.get_nowait())
             for topic in topics:
                 thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
-                await _tried(thing.refresh() if thing is not None else self.refresh(topic))
+                await tried(thing.refresh() if thing is not None else self.refresh(topic))
 
-    async def look_around(self) -> None:
-        """Look now and then at all that is not over, for as long as this is not cancelled."""
-        while self._database.shared:
-            await asyncio.sleep(LOOK_S)
-            await _tried(self._look())
-
-    async def _look(self) -> None:
+    async def _stirring(self) -> set[str]:
+        """Federations of which something is not over, in storage or as far as is known here."""
         forming = select(cohorts.c.federation).where(cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None))
         live = select(rounds.c.federation).where(rounds.c.final.is_(None))
         async with self._database.reading() as connection:
             found = set((await connection.execute(forming.union(live))).scalars())
-        unsettled = [thing for thing in self._things() if not thing.over]
-        for federation in found | set(map(_federation, unsettled)):
-            await self.refresh(federation)
+        return found | {_federation(thing) for thing in self._things() if not thing.over}
+
+    async def _unknown(self) -> set[str]:
+        """Federations of which storage has more than is here: neither cohorts nor rounds are ever deleted."""
+        here = Counter(map(_federation, self._things()))
+        stored: Counter[str] = Counter()
+        async with self._database.reading() as connection:
+            for table in (cohorts, rounds):
+                counted = select(table.c.federation, func.count()).group_by(table.c.federation)
+                stored.update({name: count for name, count in await connection.execute(counted)})
+        return {name for name, count in stored.items() if count != here[name]}
 
 
 def _federation(thing: Cohort | Round) -> str:
@@ -243,7 +258,7 @@ def _federation(thing: Cohort | Round) -> str:
     return str(roster.federation.hex())
 
 
-async def _tried(work: Awaitable[None]) -> None:
+async def tried(work: Awaitable[None]) -> None:
     """Storage may fail now; there is a next look."""
     try:
         await work

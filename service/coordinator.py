@@ -24,7 +24,7 @@ from protocol.rest import (
     round_name,
 )
 from service import combining, counting, rare, solving, spending
-from service.catalogue import Catalogue
+from service.catalogue import LOOK_S, Catalogue, tried
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
 from service.helping.desk import Desk
@@ -234,7 +234,13 @@ class Coordinator:
 
     async def follow(self) -> None:
         """Keep up with what other processes store, until cancelled: by what the database tells, and by looking."""
-        await asyncio.gather(self.catalogue.listen(), self.catalogue.look_around())
+        await asyncio.gather(self.catalogue.listen(), self._look_around())
+
+    async def _look_around(self) -> None:
+        while self.database.shared:
+            await asyncio.sleep(LOOK_S)
+            await tried(self.catalogue.refresh_all())
+            await tried(self.schedules.load())
 
     def _chores(self) -> Iterator[Chore]:
         """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""

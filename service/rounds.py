@@ -58,6 +58,7 @@ class Round:
 
     Attributes:
         mode: what the attempt is, and what its messages and phases mean.
+        opened_s: Unix time in seconds.
         phase: None once the round has ended: it holds seeds.
         version: grows with every change.
         final: the view that stays; None while the round is live.
@@ -82,6 +83,7 @@ class Round:
         opened_s: float,
     ) -> None:
         self.id, self.mode, self.version = round_name(mode.attempt.context), mode, 1
+        self.opened_s = opened_s
         self.noted = mode.noted
         self.watch = Watch(lambda: self.version)
         self._database, self._blobs, self._wake = database, blobs, wake
