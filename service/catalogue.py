@@ -248,8 +248,9 @@ class Catalogue:
         stored: Counter[str] = Counter()
         async with self._database.reading() as connection:
             for table in (cohorts, rounds):
-                counted = select(table.c.federation, func.count()).group_by(table.c.federation)
-                stored.update({name: count for name, count in await connection.execute(counted)})
+                counted = select(table.c.federation, func.count().label("many")).group_by(table.c.federation)
+                for row in await connection.execute(counted):
+                    stored[row.federation] += row.many
         return {name for name, count in stored.items() if count != here[name]}
 
 

@@ -192,6 +192,6 @@ async def test_what_one_schedules_the_other_opens(
         await one.client.post(where, json={"at_s": one.clock() + 0.5, "round": body})
         one.coordinator.schedules._due.clear()  # it dies before
         async with asyncio.timeout(10):
-            while not (entry := (await other.client.get(where)).json()[0])["round"]:
+            while not (entry := (await other.client.get(where)).json()[0])["round"]:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.05)
         assert (await other.view(entry["round"]))["state"] == "collecting"
