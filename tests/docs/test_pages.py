@@ -43,7 +43,10 @@ def test_commands_and_options_exist(page: Path) -> None:
             continue
         parameters = COMMANDS[name].params
         known = {option for each in parameters for option in (*each.opts, *each.secondary_opts)}
-        assert {word.split("=")[0] for word in words if word.startswith("--")} <= known, line
+        said = {word.split("=")[0] for word in words if word.startswith("--")}
+        assert said <= known, line
+        needed = [set(each.opts) for each in parameters if each.required and each.param_type_name == "option"]
+        assert all(said & options for options in needed), line
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT / "docs")))

@@ -1,0 +1,25 @@
+"""Pages are followed with the command line's own fixtures."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests.veilsum.cli import Cli
+from tests.veilsum.conftest import cli, consortium, remote, url
+
+__all__ = ["cli", "consortium", "remote", "url"]
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Where those wait who wait for each other."""
+    with ThreadPoolExecutor(12) as made:
+        yield made
+
+
+@pytest.fixture
+def coordinator(remote: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """`veilsum` in a shell that knows the coordinator's address."""
+    monkeypatch.setenv("VEILSUM_URL", remote.url)
+    return remote
