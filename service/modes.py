@@ -178,7 +178,7 @@ class Mode(ABC):
 
     @abstractmethod
     def is_stored(self, phase: Phase | None, member: str, index: int, digest: bytes) -> bool:
-        """Whether this chunk is in; PeerFault(chunk-mismatch) where it is in with another digest."""
+        """Whether this chunk is in; PeerFault(conflict) where it is in with another digest."""
 
     @abstractmethod
     def collector(self, phase: Phase | None) -> Collector | None:
