@@ -18,6 +18,7 @@ from tests.service.pages.gallery import browser
 from tests.service.replicas import two
 from tests.service.servers import Servers
 from tests.service.serving import OCTETS
+from tests.service.signing import signed
 
 
 @pytest.fixture(autouse=True)
@@ -122,6 +123,17 @@ async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Pat
         )
         assert (await waiting)["version"] == view["version"] + 1
         assert time.monotonic() - begun < 4.0  # before anybody looked around
+
+
+async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, _):
+        await party.begin(one)
+        path = f"/v1/cohorts/{party.cohort}/manifest/m-0"
+        request = other.client.build_request("GET", path)
+        headers = signed(request, "m-0", party.keys["m-0"], one.clock())
+        assert (await one.client.get(path, headers=headers)).status_code == 200
+        again = await other.client.get(path, headers=headers)
+        assert (again.status_code, again.json()["cause"]) == (409, "request-replayed")
 
 
 async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
