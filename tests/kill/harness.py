@@ -99,6 +99,9 @@ class Members(httpx.AsyncBaseTransport):
             return answer
         raise AssertionError(f"{request.method} {request.url.path} is never answered")
 
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
     async def _next(self) -> Replica:
         for _ in self.replicas:
             self._turn += 1

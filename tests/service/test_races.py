@@ -54,10 +54,9 @@ async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out
         logs = [each.app.state.audit for each in (one, other)]
         deeds = [Deed(1.0, f"member m-{index}", "test") for index in range(DEEDS)]
         writing = [log.record(deed) for log in logs for deed in deeds]
-        rounds, _ = await asyncio.gather(
-            asyncio.gather(*(ended(party, both) for party in parties)), asyncio.gather(*writing)
-        )
-        for round_id in rounds:
+        playing = asyncio.gather(*(ended(party, both) for party in parties))
+        await asyncio.gather(*writing)
+        for round_id in await playing:
             await one.coordinator.round(round_id)
             await one.tidy(round_id)
         async with one.coordinator.database.reading() as connection:
