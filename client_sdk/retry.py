@@ -16,7 +16,7 @@ from client_sdk.surroundings import Surroundings
 from protocol.causes import Cause
 from protocol.rest import Problem
 
-RETRIED = frozenset({429, 502, 503, 504})
+RETRIED = frozenset({408, 429, 502, 503, 504})
 _FIRST_S, _LONGEST_S = 0.5, 30.0
 
 

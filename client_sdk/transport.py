@@ -5,6 +5,7 @@ flows' business.
 """
 
 import asyncio
+import re
 import ssl
 import threading
 import time
@@ -212,6 +213,8 @@ async def _in_thread(work: Callable[[], T]) -> T:
         raise
 
 
+_ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
+"""The other side's reasons for refusing ours, in OpenSSL's words."""
 _HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
 
@@ -273,5 +276,14 @@ def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
                 f"{request.path}: the coordinator's certificate is not trusted ({cause.verify_message}); pass "
                 "verify= with the path of your authority's PEM file"
             ) from error
+        if isinstance(cause, ssl.SSLError) and _ASKED.search(cause.reason or ""):
+            raise Unreachable(
+                f"{request.path}: the coordinator answers only those whose certificate its authority has signed "
+                f"({cause.reason}); pass cert= with your PEM file of one"
+            ) from error
         cause = cause.__cause__ or cause.__context__
-    return Unreached(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+    reason = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and error.request.url.scheme == "https":
+        # Servers in Python hang up on a certificate that they don't take, and send no reason.
+        reason += " (does it ask for certificates? then pass cert= with your PEM file of one)"
+    return Unreached(reason)

@@ -10,7 +10,9 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from service import keys, problems
+from service.access.bodies import Bodies, Pace
 from service.access.gate import Gate
+from service.access.limits import Allowance, Limits
 from service.access.nonces import Nonces
 from service.access.tokens import Tokens
 from service.audit import Audit
@@ -72,6 +74,11 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             app.state.gate = Gate(
                 Nonces(database, now), app.state.tokens, now, chosen.clock_skew_s, chosen.public_url
             )
+            app.state.limits = Limits(
+                Allowance(chosen.caller_requests_per_s, chosen.caller_burst, chosen.caller_at_once),
+                Allowance(chosen.address_requests_per_s, chosen.address_burst, chosen.address_at_once),
+            )
+            app.state.pace = Pace(chosen.body_grace_s, chosen.body_bytes_per_s)
             app.state.readiness = Readiness(checks_of(coordinator))
             await coordinator.load()
             for task in (coordinator.keeper.run(), coordinator.follow(), watch_loop()):
@@ -91,6 +98,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     )
     problems.install(app, problem_page)
     app.state.refused = Refused()
+    app.add_middleware(Bodies)
     app.add_middleware(RequestTelemetry)
     app.include_router(federations.router)
     app.include_router(rounds.router)

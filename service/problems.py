@@ -19,6 +19,7 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.ledger import LedgerFault
 from protocol.rest import PROBLEM, PROBLEM_BASE, Problem, round_name
+from service.access.limits import TooMany
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import REFUSALS
 from service.telemetry.requests import round_in
@@ -47,7 +48,9 @@ _STATUS = {
     Cause.ALREADY_VOTED: 409,
     Cause.ROSTER_ROLLBACK: 409,
     Cause.REQUEST_REPLAYED: 409,
+    Cause.BODY_INCOMPLETE: 408,
     Cause.OVERSIZED: 413,
+    Cause.TOO_MANY_REQUESTS: 429,
     Cause.UNAVAILABLE: 503,
 }
 _SCHEMES = {
@@ -101,8 +104,14 @@ def not_found(what: str) -> PeerFault:
 
 
 def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
-    """A route's `responses`: which statuses it answers for these causes, beside 400, 413 and 503."""
-    always = (Cause.MALFORMED_REQUEST, Cause.OVERSIZED, Cause.UNAVAILABLE)
+    """A route's `responses`: which statuses it answers for these causes, beside those that any may answer."""
+    always = (
+        Cause.MALFORMED_REQUEST,
+        Cause.BODY_INCOMPLETE,
+        Cause.OVERSIZED,
+        Cause.TOO_MANY_REQUESTS,
+        Cause.UNAVAILABLE,
+    )
     by_status: dict[int, list[str]] = {}
     for cause in (*always, *causes):
         by_status.setdefault(status_of(cause), []).append(cause.value)
@@ -194,8 +203,14 @@ def _json(problem: Problem, headers: Mapping[str, str] | None = None) -> JSONRes
 
 def _peer_fault(error: Exception) -> _Refusal:
     assert isinstance(error, PeerFault)
-    scheme = _SCHEMES.get(error.cause)
-    return _Refusal(error, headers={"www-authenticate": scheme} if scheme else None)
+    headers = dict[str, str]()
+    if (scheme := _SCHEMES.get(error.cause)) is not None:
+        headers["www-authenticate"] = scheme
+    if isinstance(error, TooMany):
+        headers["retry-after"] = str(error.after_s)
+    if error.cause is Cause.BODY_INCOMPLETE:
+        headers["connection"] = "close"  # what is left of it is not waited for
+    return _Refusal(error, headers=headers)
 
 
 def _invalid(error: Exception) -> _Refusal:

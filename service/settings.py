@@ -32,6 +32,15 @@ class Settings(BaseSettings):
         public_url: the address by which members reach the coordinator, where a proxy changes the Host header or the path:
             https://sum.example.org or https://example.org/sum. Requests are signed for it.
         clock_skew_s: how far a signer's clock may be from this one.
+        caller_requests_per_s: requests a second that a member, an admin or an operator's token may send in the long run, to one process.
+        caller_burst: how many of them may come at once before that counts.
+        caller_at_once: how many may be under way at the same time.
+        address_requests_per_s: the same for all at one address who are none of those.
+        address_burst: as `caller_burst`.
+        address_at_once: as `caller_at_once`.
+        body_grace_s: how long a request's body may take beside what `body_bytes_per_s` gives it.
+        body_bytes_per_s: least rate at which a body must come, on average.
+        connections: how many `veilsum serve` keeps open; whoever comes beyond that is sent away.
     """
 
     model_config = SettingsConfigDict(
@@ -49,3 +58,12 @@ class Settings(BaseSettings):
     mu_budget: Annotated[float, Field(gt=0)] | None = None
     public_url: Annotated[str, Field(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")] | None = None
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
+    caller_requests_per_s: Annotated[float, Field(gt=0)] = 100.0
+    caller_burst: Annotated[int, Field(ge=1)] = 2000
+    caller_at_once: Annotated[int, Field(ge=1)] = 64
+    address_requests_per_s: Annotated[float, Field(gt=0)] = 200.0
+    address_burst: Annotated[int, Field(ge=1)] = 20_000
+    address_at_once: Annotated[int, Field(ge=1)] = 1024
+    body_grace_s: Annotated[float, Field(gt=0)] = 20.0
+    body_bytes_per_s: Annotated[float, Field(gt=0)] = 8192.0
+    connections: Annotated[int, Field(ge=1)] = 4096

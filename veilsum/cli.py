@@ -23,6 +23,7 @@ from veilsum.commands import (
     train,
     verify,
 )
+from veilsum.console import CLIENT, ClientCert, ClientKey
 
 app = typer.Typer(
     name="veilsum",
@@ -31,6 +32,13 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,  # locals hold keys
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def _common(client_cert: ClientCert = None, client_key: ClientKey = None) -> None:
+    CLIENT.set((client_cert, client_key))
+
+
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
 app.add_typer(backup.app, name="backup")

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -21,6 +22,21 @@ Ca = Annotated[
     Path | None,
     typer.Option("--ca", help="PEM file of the authority that signed the coordinator's certificate."),
 ]
+
+ClientCert = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="VEILSUM_CLIENT_CERT", help="PEM file of your certificate, where the coordinator asks for one."
+    ),
+]
+ClientKey = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="VEILSUM_CLIENT_KEY", help="PEM file of its key; none where the certificate's file has it."
+    ),
+]
+CLIENT: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
+"""The certificate and key that the command line names, before its command."""
 
 
 def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:

@@ -20,7 +20,7 @@ from veilsum.asking import promised
 from veilsum.console import clock, note
 from veilsum.features import checked_features, of_file
 from veilsum.rare import rare_classes
-from veilsum.remote import changes, naming, operator, trust
+from veilsum.remote import certificate, changes, naming, operator, trust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +104,7 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
             policy,
             progress=teller(),
             verify=trust(errand.ca),
+            cert=certificate(),
             transcripts=errand.transcript,
         ) as member,
     ):

@@ -11,10 +11,11 @@ from urllib.parse import urlsplit
 from client_sdk.errors import Unreachable
 from client_sdk.operator import Operator
 from client_sdk.progress import Progress, Step
+from client_sdk.transport import ClientCertificate
 from protocol.errors import Misuse
 from protocol.identity import SigningKey
 from protocol.rest import CohortView, RoundView
-from veilsum.console import note
+from veilsum.console import CLIENT, note
 
 PATIENCE_S = 30.0
 POLL_MIN_S = 1.0
@@ -41,7 +42,13 @@ def operator(
     with (
         naming(url),
         Operator(
-            url, _token(token), admin=admin, progress=retries, patience_s=patience_s, verify=trust(ca)
+            url,
+            _token(token),
+            admin=admin,
+            progress=retries,
+            patience_s=patience_s,
+            verify=trust(ca),
+            cert=certificate(),
         ) as client,
     ):
         yield client
@@ -79,6 +86,21 @@ def trust(ca: Path | None) -> bool | str:
     except OSError as error:  # ssl.SSLError is one; it names no file
         raise Misuse(f"--ca {ca} is not a readable PEM file of certificates: {error}") from error
     return str(ca)
+
+
+def certificate() -> ClientCertificate | None:
+    """What the SDK takes as `cert`: what `veilsum --client-cert` names, which can be read."""
+    certificate, key = CLIENT.get()
+    if certificate is None:
+        if key is not None:
+            raise Misuse("--client-key goes with --client-cert")
+        return None
+    try:
+        ssl.create_default_context().load_cert_chain(certificate, key)
+    except OSError as error:
+        files = f"--client-cert {certificate}" + (f" with --client-key {key}" if key else "")
+        raise Misuse(f"{files} can't be used: {error}") from error
+    return str(certificate) if key is None else (str(certificate), str(key))
 
 
 def changes(look: Callable[[int | None], View]) -> Iterator[View]:

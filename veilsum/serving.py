@@ -12,6 +12,7 @@ from typing import Any
 import uvicorn
 
 from protocol.errors import Misuse
+from service.access.connections import Connection
 from service.app import create_app
 from service.keys import key_of
 from service.settings import Settings
@@ -28,11 +29,14 @@ def run(
     data_dir: Path | None,
     certificate: Path | None,
     key: Path | None,
+    client_ca: Path | None,
     *,
     quiet: bool,
     started: Callable[[dict[str, Any]], None],
 ) -> None:
     """Serve until SIGTERM or SIGINT; `started` is told where, once requests are answered.
+
+    With `client_ca` nobody is answered whose certificate none of that file's authorities has signed.
 
     Raises:
         Misuse: the folder is in use or its key is not, the port is taken, the certificate can't be read.
@@ -40,7 +44,7 @@ def run(
         OSError: the folder can't be made.
     """
     settings = Settings() if data_dir is None else Settings(data_dir=data_dir)
-    _check_tls(certificate, key)
+    _check_tls(certificate, key, client_ca)
     # The app does the same at its start, but a server shows its errors as tracebacks.
     make_folder(settings.data_dir)
     if settings.database_url is None:
@@ -53,7 +57,11 @@ def run(
             create_app(settings),
             ssl_certfile=certificate,
             ssl_keyfile=key,
+            ssl_ca_certs=str(client_ca) if client_ca else None,
+            ssl_cert_reqs=ssl.CERT_REQUIRED if client_ca else ssl.CERT_NONE,
             log_config=None,
+            http=Connection,
+            limit_concurrency=settings.connections,
             timeout_graceful_shutdown=GRACE_S,
         )
         shown = f"[{host}]" if ":" in host else host
@@ -92,13 +100,22 @@ def _listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
-def _check_tls(certificate: Path | None, key: Path | None) -> None:
+def _check_tls(certificate: Path | None, key: Path | None, client_ca: Path | None) -> None:
     if certificate is None:
-        if key is not None:
-            raise Misuse("--tls-key goes with --tls-cert")
+        for flag, given in (("--tls-key", key), ("--client-ca", client_ca)):
+            if given is not None:
+                raise Misuse(f"{flag} goes with --tls-cert")
         return
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        context.load_cert_chain(certificate, key)
     except OSError as error:  # ssl.SSLError is one; it names no file
         files = f"--tls-cert {certificate}" + (f" with --tls-key {key}" if key else "")
         raise Misuse(f"{files} can't be used: {error}") from error
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except OSError as error:
+            raise Misuse(
+                f"--client-ca {client_ca} is not a readable PEM file of certificates: {error}"
+            ) from error

@@ -20,7 +20,7 @@ from veilsum import contribute, names
 from veilsum.asking import promised
 from veilsum.contribute import Contribution, teller
 from veilsum.features import checked_features, of_file
-from veilsum.remote import PATIENCE_S, naming, operator, trust
+from veilsum.remote import PATIENCE_S, certificate, naming, operator, trust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +80,15 @@ def outcome(speech: Speech, output: Path) -> dict[str, Any]:
 def _member(speech: Speech, identity: Identity, policy: Policy) -> Iterator[Member]:
     with (
         naming(speech.url),
-        Member(speech.url, identity, None, policy, progress=teller(), verify=trust(speech.ca)) as member,
+        Member(
+            speech.url,
+            identity,
+            None,
+            policy,
+            progress=teller(),
+            verify=trust(speech.ca),
+            cert=certificate(),
+        ) as member,
     ):
         yield member
 
@@ -125,7 +133,9 @@ def run_helper(
     identity = Identity.load(folder)
     with (
         naming(url),
-        Helper(url, identity, None, policy, progress=teller(), verify=trust(ca)) as helper,
+        Helper(
+            url, identity, None, policy, progress=teller(), verify=trust(ca), cert=certificate()
+        ) as helper,
     ):
         ended = helper.run(attempts)
     return {"helper": identity.member, "attempts_ended": ended}

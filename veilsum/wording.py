@@ -8,6 +8,7 @@ _SAID = {
     r"(create|make) one with Identity\.create(\(folder, member\))?": "make one with `veilsum identity new`",
     r"load it with Identity\.load, or choose": "see it with `veilsum identity show`, or choose",
     r"pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",
+    r"pass cert= with your PEM file of one": "name yours by `veilsum --client-cert`",
     r"finish it by contribute\('(\w+)'\) first": r"finish it by `veilsum join --round \1` first",
     r"call Member\.speak if": "use `veilsum speak` if",
     r"call Member\.contribute if": "use `veilsum join` if",

@@ -19,8 +19,10 @@ from protocol.errors import Misuse, PeerFault
 from protocol.messages import Roster
 from protocol.request_signature import SIGNATURE_INPUT, WITH_BODY
 from protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
+from service.access.bodies import ENDING
 from service.access.callers import ANYBODY, Caller, Kind
 from service.access.gate import Gate, check_digest
+from service.access.limits import Limits
 from service.audit import DONE, Audit, Deed
 from service.coordinator import Coordinator
 
@@ -57,10 +59,12 @@ class Guard(ABC):
     Attributes:
         schemes: how the API document says it.
         causes: what it refuses callers for.
+        limited: whether callers have limits here.
     """
 
     schemes: ClassVar[tuple[SecurityBase, ...]] = ()
     causes: ClassVar[tuple[Cause, ...]] = ()
+    limited: ClassVar[bool] = True
 
     @abstractmethod
     async def admit(self, request: Request) -> Caller:
@@ -84,6 +88,12 @@ class Anybody(Guard):
         """Unseen."""
         del request
         return ANYBODY
+
+
+class Machines(Anybody):
+    """Whoever watches the process: an answer costs no more than a refusal, and refusing it would look like a dead process."""
+
+    limited = False
 
 
 class Member(Guard):
@@ -148,7 +158,7 @@ class GuardedRoute(APIRoute):
         inner, guard = super().get_route_handler(), guard_of(self)
 
         async def handle(request: Request) -> Response:
-            request.state.caller = caller = await guard.admit(request)
+            request.state.caller = caller = await _admitted(request, guard)
             if request.method not in WITH_BODY:
                 return await inner(request)
             # Whatever changes something is in the log before anybody is told what came of it.
@@ -156,6 +166,10 @@ class GuardedRoute(APIRoute):
             try:
                 if caller.kind in {Kind.MEMBER, Kind.ADMIN}:
                     request.state.digest = await check_digest(request)
+                else:
+                    await (
+                        request.body()
+                    )  # here, where a body that does not come is told from one that can't be parsed
                 response = await inner(request)
             except BaseException as error:
                 await _record(request, self.path, _outcome(error))
@@ -172,6 +186,20 @@ def guard_of(route: APIRoute) -> Guard:
         if isinstance(each.dependency, Guard):
             return each.dependency
     raise Misuse(f"{route.path} does not say who may call it")
+
+
+async def _admitted(request: Request, guard: Guard) -> Caller:
+    """Whoever the guard lets in, within its limits; who proves nothing has used its address's."""
+    limits: Limits = request.app.state.limits
+    try:
+        caller = await guard.admit(request)
+    except PeerFault:
+        limits.charge(ANYBODY, request)
+        raise
+    if guard.limited:
+        limits.charge(caller, request)
+        request.scope[ENDING].enter_context(limits.under_way(caller, request))
+    return caller
 
 
 async def _record(request: Request, path: str, outcome: str) -> None:

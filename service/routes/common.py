@@ -10,11 +10,19 @@ from protocol.errors import PeerFault
 from protocol.rest import HEX32_PATTERN, MAX_WAIT_S, MEMBER_PATTERN, OCTETS, ROUND_PATTERN
 from service.access.callers import Caller
 from service.access.gate import headers_signed
-from service.access.guards import AdminOrOperator, Anybody, Member, Operator, coordinator_of, gate_of
+from service.access.guards import (
+    AdminOrOperator,
+    Anybody,
+    Machines,
+    Member,
+    Operator,
+    coordinator_of,
+    gate_of,
+)
 from service.coordinator import Coordinator
 from service.rounds import Round
 
-ANYBODY, MEMBER = Anybody(), Member()
+ANYBODY, MACHINES, MEMBER = Anybody(), Machines(), Member()
 READ, ROUNDS, ADMIN = Operator(Scope.READ), Operator(Scope.ROUNDS), Operator(Scope.ADMIN)
 ROSTERS, CLOSING = AdminOrOperator(Scope.FEDERATIONS), AdminOrOperator(Scope.ROUNDS)
 

@@ -7,20 +7,20 @@ from protocol import rest
 from protocol.causes import Cause
 from service.access.guards import GuardedRoute
 from service.problems import declared
-from service.routes.common import ANYBODY, Here
+from service.routes.common import MACHINES, Here
 from service.telemetry import metrics
 from service.telemetry.readiness import Readiness
 
 router = APIRouter(tags=["health"], route_class=GuardedRoute)
 
 
-@router.get(rest.HEALTH, dependencies=ANYBODY.dependencies, responses=declared())
+@router.get(rest.HEALTH, dependencies=MACHINES.dependencies, responses=declared())
 async def health() -> dict[str, str]:
     """Whether the process answers."""
     return {"status": "ok"}
 
 
-@router.get(rest.READY, dependencies=ANYBODY.dependencies, responses=declared(Cause.UNAVAILABLE))
+@router.get(rest.READY, dependencies=MACHINES.dependencies, responses=declared(Cause.UNAVAILABLE))
 async def ready(request: Request) -> dict[str, str | list[str]]:
     """Whether it can work: what was looked at; 503 with every reason where it can't."""
     readiness: Readiness = request.app.state.readiness
@@ -29,7 +29,7 @@ async def ready(request: Request) -> dict[str, str | list[str]]:
 
 @router.get(
     rest.METRICS,
-    dependencies=ANYBODY.dependencies,
+    dependencies=MACHINES.dependencies,
     response_class=Response,
     responses={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}, **declared()},
 )

@@ -54,7 +54,7 @@ def test_an_answer_at_once() -> None:
     assert exchange([OK]) == (OK, [], [])
 
 
-@pytest.mark.parametrize("failure", [LOST, *(Response(status) for status in (429, 502, 503, 504))])
+@pytest.mark.parametrize("failure", [LOST, *(Response(status) for status in (408, 429, 502, 503, 504))])
 def test_backoff_doubles_to_its_limit(failure: Response | Unreached) -> None:
     answer, pauses, events = exchange([failure] * 9 + [OK], patience_s=1000)
     assert answer is OK

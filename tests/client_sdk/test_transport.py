@@ -114,7 +114,10 @@ def test_other_effects(run: Runner) -> None:
     [
         (httpx.ConnectError("refused"), "ConnectError: refused"),
         (httpx.ReadTimeout(""), "ReadTimeout"),
-        (httpx.RemoteProtocolError("gone"), "RemoteProtocolError: gone"),
+        (
+            httpx.RemoteProtocolError("gone"),
+            "RemoteProtocolError: gone (does it ask for certificates? then pass cert= with your PEM file of one)",
+        ),
     ],
 )
 def test_what_does_not_arrive_is_an_outcome(run: Runner, error: Exception, reason: str) -> None:
@@ -131,6 +134,20 @@ def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
         raise httpx.ConnectError("failed") from untrusted
 
     with pytest.raises(Unreachable, match=r"self-signed certificate.*pass verify="):
+        run(one(Request("GET", "/")), handler)
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["TLSV13_ALERT_CERTIFICATE_REQUIRED", "TLSV1_ALERT_UNKNOWN_CA", "SSLV3_ALERT_CERTIFICATE_EXPIRED"],
+)
+def test_a_certificate_that_is_asked_for_ends_at_once(run: Runner, reason: str) -> None:
+    def handler(_: httpx.Request) -> httpx.Response:
+        refused = ssl.SSLError()
+        refused.reason = reason
+        raise httpx.ReadError("failed") from refused
+
+    with pytest.raises(Unreachable, match=rf"{reason}\); pass cert="):
         run(one(Request("GET", "/")), handler)
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import uvicorn
 
 from protocol import rest
 from protocol.identity import SigningKey
@@ -106,6 +108,24 @@ async def running(folder: Path, clock: Clock | None = None, **settings: Any) -> 
         client_of(app, {}, Everybody(clock, TOKEN)) as client,
     ):
         yield Server(folder, app, client, clock)
+
+
+@asynccontextmanager
+async def served(server: Server, **config: Any) -> AsyncIterator[str]:
+    """The app over HTTP; its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        shown = uvicorn.Server(
+            uvicorn.Config(server.app, lifespan="off", log_config=None, timeout_graceful_shutdown=1, **config)
+        )
+        shown.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
+        task = asyncio.create_task(shown.serve([listener]))
+        try:
+            scheme = "https" if "ssl_certfile" in config else "http"
+            yield f"{scheme}://127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            server.coordinator.stop_waiting()
+            shown.should_exit = True
+            await task
 
 
 def snapshot(folder: Path, into: Path) -> Path:

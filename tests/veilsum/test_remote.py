@@ -7,8 +7,10 @@ import pytest
 
 from protocol.errors import Misuse
 from protocol.rest import CohortView
+from tests.veilsum.authority import Authority
 from tests.veilsum.cli import TOKEN, Cli
 from veilsum import remote
+from veilsum.console import CLIENT
 from veilsum.remote import changes, shown, trust
 
 COHORT = "ab" * 32
@@ -126,3 +128,18 @@ def test_a_long_poll_that_waited_is_followed_at_once(monkeypatch: pytest.MonkeyP
 def test_misuse_of_an_address_is_found_before_it_is_used() -> None:
     with pytest.raises(Misuse), remote.naming("nowhere"):
         pytest.fail("it was entered")
+
+
+def test_a_client_certificate_that_cannot_be_used(cli: Cli, tmp_path: Path) -> None:
+    status = ("cohort", "status", COHORT, "--url", "http://127.0.0.1:1")
+    assert cli("--client-key", "k", *status).error == "--client-key goes with --client-cert"
+    assert "--client-cert c can't be used: " in cli("--client-cert", "c", *status).error
+    certificate, key = Authority(tmp_path, "authority").issue("member")
+    assert "can't be used" in cli("--client-cert", certificate, *status).error, "it lacks its key"
+    token = CLIENT.set((certificate, key))
+    assert remote.certificate() == (str(certificate), str(key))
+    both = tmp_path / "both.pem"
+    both.write_bytes(certificate.read_bytes() + key.read_bytes())
+    CLIENT.set((both, None))
+    assert remote.certificate() == str(both)
+    CLIENT.reset(token)

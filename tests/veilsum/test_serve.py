@@ -5,8 +5,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +12,14 @@ import numpy as np
 import pytest
 import sklearn  # noqa: F401 - it looks for torch while it is imported
 import structlog
-from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
+from client_sdk.errors import Unreachable
 from service.storage.folder import FolderLock
+from tests.veilsum.authority import Authority
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, Cli, enrolled, records
 from veilsum import serving
+from veilsum.console import CLIENT
+from veilsum.remote import operator
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,6 +27,11 @@ ROOT = Path(__file__).parents[2]
 def test_errors_before_anything_is_served(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     serve = ("serve", "--port", 0, "--data-dir", "data")
     assert cli(*serve, "--tls-key", "x").error == "--tls-key goes with --tls-cert"
+    assert cli(*serve, "--client-ca", "x").error == "--client-ca goes with --tls-cert"
+    certificate, key = Authority(Path(), "authority").issue("coordinator")
+    tls = ("--tls-cert", certificate, "--tls-key", key)
+    assert "--client-ca x is not a readable PEM file of" in cli(*serve, *tls, "--client-ca", "x").error
+    assert "--client-ca coordinator.key is not" in cli(*serve, *tls, "--client-ca", key).error
     assert "--tls-cert x can't be used: " in cli(*serve, "--tls-cert", "x").error
     assert "--tls-cert x with --tls-key y" in cli(*serve, "--tls-cert", "x", "--tls-key", "y").error
     assert not Path("data").exists()
@@ -78,19 +80,6 @@ def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.M
             assert cli(*command).error.endswith(f"pip install 'veilsum[{extra}]'"), missing
 
 
-def certificate(folder: Path) -> None:
-    """A certificate for 127.0.0.1 that nobody but its own file vouches for."""
-    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "coordinator")])
-    address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
-    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
-    builder = builder.serial_number(1).add_extension(address, critical=False)
-    dated = builder.not_valid_before(now - timedelta(hours=1)).not_valid_after(now + timedelta(hours=1))
-    (folder / "c.pem").write_bytes(dated.sign(key, SHA256()).public_bytes(Encoding.PEM))
-    secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    (folder / "k.pem").write_bytes(secret)
-
-
 class Process:
     """`python -m veilsum` as anybody would run it."""
 
@@ -116,8 +105,11 @@ class Server(Process):
     """A coordinator; `facts` is what it printed once it answered."""
 
     def __init__(self, folder: Path) -> None:
-        certificate(folder)
-        super().__init__(folder, "serve", "--port", 0, "--tls-cert", "c.pem", "--tls-key", "k.pem")
+        ours = Authority(folder, "authority")
+        certificate, key = ours.issue("coordinator")
+        tls = ("--tls-cert", certificate, "--tls-key", key, "--client-ca", ours.path)
+        super().__init__(folder, "serve", "--port", 0, *tls)
+        self.authority = ours
         assert self.process.stdout is not None
         lines = iter(self.process.stdout.readline, "")
         text = ""
@@ -142,13 +134,26 @@ def server(tmp_path: Path) -> Iterator[Server]:
         started.process.communicate()
 
 
-def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
-    """One coordinator behind TLS, three members, a round, and an end by SIGTERM."""
-    folder, url = cli.folder, server.facts["url"]
-    ca = ("--ca", folder / "c.pem")
-    refused = cli("round", "status", "ab" * 8, "--url", url).error
+def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One coordinator behind mutual TLS, three members, a round, and an end by SIGTERM."""
+    folder, url, status = cli.folder, server.facts["url"], ("round", "status", "ab" * 8)
+    ca = ("--ca", server.authority.path)
+    refused = cli(*status, "--url", url).error
     assert "certificate is not trusted" in refused
     assert refused.endswith("pass --ca with your authority's PEM file")
+    certificate, key = server.authority.issue("member")
+    stranger = Authority(folder, "another").issue("stranger")
+    tls = {"VEILSUM_CLIENT_CERT": str(certificate), "VEILSUM_CLIENT_KEY": str(key)}
+    for named in ((None, None), stranger):
+        CLIENT.set(named)
+        with (
+            operator(url, ca=ca[1], patience_s=0.0) as nobody,
+            pytest.raises(Unreachable, match="pass cert="),
+        ):
+            nobody.coordinator()
+    for name, value in tls.items():
+        monkeypatch.setenv(name, value)
+    assert cli(*status, "--url", url, *ca).error == "not-found: there is no such round"
     assert (folder / "veilsum-data").is_dir()
     assert server.process.stderr is not None
     shown = server.process.stderr.readline()
@@ -177,24 +182,36 @@ def test_a_round_of_real_processes(server: Server, cli: Cli) -> None:
         *ca,
     )
     assert json.loads(Path("r.json").read_text())["coordinator"] == server.facts["public_key"]
-    operator = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token}
-    Process(folder, "federation", "sign", "r.json", "--folder", "admin", "--publish", *ca, **operator).end()
+    operating = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token, **tls}
+    Process(folder, "federation", "sign", "r.json", "--folder", "admin", "--publish", *ca, **operating).end()
     cohort = cli.json("cohort", "open", admin, "--url", url, "--token", token, *ca)["cohort"]
     words = ("--cohort", cohort, "--lineage", "x", *ca)
     joining = [
-        Process(folder, "join", m, "--features", f"{m}.npz", *words, VEILSUM_URL=url, VEILSUM_ADMIN_KEY=admin)
+        Process(
+            folder,
+            "join",
+            m,
+            "--features",
+            f"{m}.npz",
+            *words,
+            VEILSUM_URL=url,
+            VEILSUM_ADMIN_KEY=admin,
+            **tls,
+        )
         for m in ("a", "b", "c")
     ]
-    enrolled(url, cohort, 3, Path("c.pem"))
+    enrolled(url, cohort, 3, server.authority.path)
     terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
     round_id = cli.json("round", "open", cohort, *terms, "--url", url, "--token", token, *ca)["round"]
-    assert Process(folder, "round", "watch", round_id, *ca, VEILSUM_URL=url).end()["state"] == "done"
+    assert Process(folder, "round", "watch", round_id, *ca, VEILSUM_URL=url, **tls).end()["state"] == "done"
     for process in joining:
         assert process.end()["counted"] is True
     checked = Process(folder, "verify", "a/result", "--admin-key", admin).end()
     assert checked["records"] == 90
 
-    waiting = Process(folder, "join", "a", "--features", "a.npz", *words, "--admin-key", admin, "--url", url)
+    waiting = Process(
+        folder, "join", "a", "--features", "a.npz", *words, "--admin-key", admin, "--url", url, **tls
+    )
     assert waiting.process.stderr is not None
     assert any("Waiting for the operator" in line for line in waiting.process.stderr)
     waiting.process.send_signal(signal.SIGINT)

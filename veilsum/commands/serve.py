@@ -19,6 +19,10 @@ def serve(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option(help="PEM file of the server's certificate.")] = None,
     tls_key: Annotated[Path | None, typer.Option(help="PEM file of its key.")] = None,
+    client_ca: Annotated[
+        Path | None,
+        typer.Option(help="PEM file of the authority that signs callers' certificates; others are refused."),
+    ] = None,
     json_: AsJson = False,
 ) -> None:
     """Start a coordinator. At first start it prints the operator's token, once."""
@@ -33,6 +37,7 @@ def serve(
             data_dir,
             tls_cert,
             tls_key,
+            client_ca,
             quiet=json_,
             started=lambda facts: say(facts, as_json=json_, title="Coordinator"),
         )

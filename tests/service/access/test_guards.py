@@ -6,7 +6,16 @@ from fastapi.routing import APIRoute
 
 from protocol import rest
 from protocol.errors import Misuse
-from service.access.guards import AdminOrOperator, Anybody, Guard, GuardedRoute, Member, Operator, guard_of
+from service.access.guards import (
+    AdminOrOperator,
+    Anybody,
+    Guard,
+    GuardedRoute,
+    Machines,
+    Member,
+    Operator,
+    guard_of,
+)
 from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
 from tests.service.declared import client_of
 from tests.service.serving import TOKEN, Server
@@ -65,11 +74,9 @@ PUBLIC = {
         rest.COMBINED_WEIGHTS,
         rest.HELPERS,
         rest.HELPER_CLOSING,
-        rest.HEALTH,
-        rest.READY,
-        rest.METRICS,
     )
 }
+MACHINES = {("GET", path) for path in (rest.HEALTH, rest.READY, rest.METRICS)}
 ROUTERS = (
     audit.router,
     federations.router,
@@ -97,6 +104,7 @@ def test_every_route_has_its_callers() -> None:
     assert called(AdminOrOperator) == ADMINS
     assert called(Operator) == OPERATORS
     assert called(Anybody) == PUBLIC
+    assert called(Machines) == MACHINES
     everything = {
         (m, r.path)
         for router in ROUTERS
@@ -104,7 +112,7 @@ def test_every_route_has_its_callers() -> None:
         if isinstance(r, APIRoute)
         for m in r.methods or ()
     }
-    assert everything == MEMBERS | ADMINS | OPERATORS | PUBLIC
+    assert everything == MEMBERS | ADMINS | OPERATORS | PUBLIC | MACHINES
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
@@ -120,7 +128,7 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
             assert answer.headers["www-authenticate"] == (
                 "Signature" if (method, path) in MEMBERS else "Bearer"
             )
-        for method, path in PUBLIC:
+        for method, path in PUBLIC | MACHINES:
             answer = await nobody.request(method, path.format(**ids))
             assert answer.status_code in {200, 404, 503}, (method, path)
     async with client_of(server.app, {"authorization": f"Bearer {TOKEN}"}) as operator:
@@ -137,7 +145,7 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
     assert {key for key, need in needs.items() if len(need) == 2} == ADMINS
-    assert {key for key, need in needs.items() if not need} == PUBLIC
+    assert {key for key, need in needs.items() if not need} == PUBLIC | MACHINES
 
 
 def test_a_route_that_does_not_say_is_none() -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 from tests.service.driver import Party
 from tests.service.pages.gallery import hang
-from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look, served
-from tests.service.serving import TOKEN, running
+from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look
+from tests.service.serving import TOKEN, running, served
 
 
 async def survey(pictures: Path) -> dict[str, Any]:

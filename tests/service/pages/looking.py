@@ -1,19 +1,14 @@
 """A real browser at a real server: what a person sees, and what a machine finds wrong with it."""
 
-import asyncio
 import re
 import shutil
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import uvicorn
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright
-
-from tests.service.serving import Server
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text("utf-8")
@@ -21,22 +16,6 @@ WIDTHS = {"phone": 390, "desktop": 1280}
 CLOCK = re.compile(r"^(\d+:)?\d{1,2}:\d\d$")
 Scheme = Literal["light", "dark"]
 SCHEMES: tuple[Scheme, ...] = ("light", "dark")
-
-
-@asynccontextmanager
-async def served(server: Server) -> AsyncIterator[str]:
-    """The driver's app over HTTP; its address."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        config = uvicorn.Config(server.app, lifespan="off", log_config=None, timeout_graceful_shutdown=1)
-        uvicorn_ = uvicorn.Server(config)
-        uvicorn_.install_signal_handlers = lambda: None  # type: ignore[attr-defined]
-        task = asyncio.create_task(uvicorn_.serve([listener]))
-        try:
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        finally:
-            server.coordinator.stop_waiting()
-            uvicorn_.should_exit = True
-            await task
 
 
 @asynccontextmanager

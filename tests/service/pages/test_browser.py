@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from tests.service.driver import Party
 from tests.service.pages import looking
 from tests.service.pages.gallery import hang
-from tests.service.serving import Server
+from tests.service.serving import Server, served
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def _chromium() -> None:
 
 @pytest.mark.slow
 async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server, party: Party) -> None:
-    async with looking.served(server) as address, looking.chromium() as browser:
+    async with served(server) as address, looking.chromium() as browser:
         gallery = await hang(server, party)
         pages = gallery.pages()
         context = await looking.context_of(browser, looking.WIDTHS["phone"], "dark")

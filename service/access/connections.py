@@ -1,0 +1,68 @@
+"""Connections that cost nothing: a server's protocol that ends those on which no request comes, and no answer is taken.
+
+`veilsum serve` has it; `uvicorn service.app:app --http service.access.connections:Connection` where no proxy is in front.
+"""
+
+import asyncio
+from typing import ClassVar
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+Timer = asyncio.TimerHandle | None
+
+
+class Connection(H11Protocol):
+    """uvicorn's own, with two limits that it lacks.
+
+    Attributes:
+        REQUEST_S: seconds for a request's head, from the connection's begin or the answer before it, and for what is left of a
+            body that was answered early.
+        TAKE_S: seconds for a client to take what fills the buffers.
+    """
+
+    REQUEST_S: ClassVar[float] = 20.0
+    TAKE_S: ClassVar[float] = 30.0
+    _late: Timer = None
+    _stuck: Timer = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Begin to wait for a request."""
+        super().connection_made(transport)
+        self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait on, or no more: bytes alone are no request."""
+        super().data_received(data)
+        self._wait()
+
+    def on_response_complete(self) -> None:
+        """Wait for the next one."""
+        super().on_response_complete()
+        self._wait()
+
+    def _wait(self) -> None:
+        if not getattr(self.cycle, "response_complete", True):  # it is None before the first request
+            self._late = _ended(self._late)
+        elif self._late is None and not self.transport.is_closing():
+            self._late = self.loop.call_later(self.REQUEST_S, self.transport.abort)
+
+    def pause_writing(self) -> None:
+        """The client does not take what it asked for."""
+        super().pause_writing()
+        self._stuck = self.loop.call_later(self.TAKE_S, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It does."""
+        super().resume_writing()
+        self._stuck = _ended(self._stuck)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is waited for any more."""
+        super().connection_lost(exc)
+        self._late, self._stuck = _ended(self._late), _ended(self._stuck)
+
+
+def _ended(timer: Timer) -> Timer:
+    if timer is not None:
+        timer.cancel()
+    return None

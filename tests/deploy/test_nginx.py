@@ -1,0 +1,190 @@
+"""The Compose file's nginx.conf in a real nginx: mutual TLS, what it lets through, and a signed round behind it."""
+
+import os
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from pydantic import SecretStr
+
+from client_sdk import Identity, Member
+from client_sdk.errors import PeerFault, UnexpectedAnswer
+from client_sdk.operator import Operator
+from protocol.causes import Cause
+from protocol.rest import CohortRequest, RoundRequest
+from service.app import create_app
+from service.settings import Settings
+from tests.client_sdk.federation import EXTRACTOR, Federation
+from tests.client_sdk.local_coordinator import CLASSES, DIM
+from tests.service.servers import lacking
+from tests.veilsum.authority import Authority
+
+NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
+CONF = (Path(__file__).parents[2] / "deploy" / "compose" / "nginx.conf").read_text()
+pytestmark = pytest.mark.slow
+
+
+@dataclass
+class Door:
+    """nginx before a coordinator.
+
+    Attributes:
+        limits: the coordinator's, to see whom it takes callers for.
+    """
+
+    url: str
+    authority: Authority
+    certificate: tuple[str, str]
+    limits: Any
+
+    def client(self, cert: tuple[str, str] | None) -> httpx.Client:
+        context = ssl.create_default_context(cafile=str(self.authority.path))
+        if cert is not None:
+            context.load_cert_chain(*cert)
+        return httpx.Client(base_url=self.url, verify=context)
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def names(paths: tuple[Path, Path]) -> tuple[str, str]:
+    return str(paths[0]), str(paths[1])
+
+
+def configured(folder: Path, door: int, behind: int) -> Path:
+    """The file as it is deployed, with this machine's places in it."""
+    places = {
+        "/tmp/": f"{folder}/",
+        "/etc/nginx/tls/": f"{folder}/",
+        "listen 8443 ": f"listen 127.0.0.1:{door} ",
+        **{f"coordinator-{n}:8000": f"127.0.0.1:{behind}" for n in (1, 2, 3)},
+    }
+    text = CONF
+    for place, here in places.items():
+        assert place in text
+        text = text.replace(place, here)
+    assert set(re.findall(r"server (\S+)", text)) == {"{", f"127.0.0.1:{behind}"}
+    path = folder / "nginx.conf"
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
+    if NGINX is None:
+        lacking("nginx is not installed")
+    monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
+    port = free_port()
+    url = f"https://127.0.0.1:{port}"
+    app = create_app(
+        Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"), public_url=url)
+    )
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    authority = Authority(tmp_path, "clients")
+    authority.issue("server")
+    config = configured(tmp_path, port, server.servers[0].sockets[0].getsockname()[1])
+    who = "user root; " if os.geteuid() == 0 else ""  # its workers have to get into the test's folder
+    assert NGINX is not None
+    words = [NGINX, "-c", str(config), "-e", str(tmp_path / "error.log"), "-g", f"daemon off; {who}"]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        try:
+            until_s = time.monotonic() + 10
+            while process.poll() is None and time.monotonic() < until_s:
+                try:
+                    socket.create_connection(("127.0.0.1", port)).close()
+                    break
+                except OSError:
+                    time.sleep(0.02)
+            assert process.poll() is None, (tmp_path / "error.log").read_text()
+            yield Door(url, authority, names(authority.issue("member")), app.state.limits)
+        finally:
+            process.terminate()
+            process.wait(10)
+            server.should_exit = True
+            thread.join(10)
+
+
+def test_who_gets_through(door: Door, tmp_path: Path) -> None:
+    strangers = [None, names(Authority(tmp_path, "another").issue("stranger"))]
+    for stranger in strangers:
+        with door.client(stranger) as client:
+            assert client.get("/v1/coordinator").status_code == 400
+        with (
+            Operator(door.url, "token", verify=str(door.authority.path), cert=stranger) as operator,
+            pytest.raises(UnexpectedAnswer, match="HTTP 400 without a problem document"),
+        ):
+            operator.coordinator()
+    with door.client(door.certificate) as client:
+        assert client.get("/v1/coordinator").status_code == 200
+        assert client.get("/metrics").status_code == 404
+        seen = list(door.limits._full_s)
+        # Whoever says that it calls for another is still who it is.
+        assert client.get("/v1/coordinator", headers={"x-forwarded-for": "192.0.2.1"}).status_code == 200
+    assert seen == list(door.limits._full_s) == ["address 127.0.0.1"]
+
+
+def test_a_signed_round(door: Door, tmp_path: Path) -> None:
+    federation = Federation(tmp_path / "federation")
+    shown: dict[str, Any] = {"verify": str(door.authority.path), "cert": door.certificate}
+
+    def member(name: str) -> Member:
+        identity = Identity.load(federation.folder / name)
+        return Member(door.url, identity, None, federation.policy, **shown)
+
+    def enrolled(name: str) -> None:
+        with member(name) as live:
+            live.enrol(cohort)
+
+    def contributed(name: str) -> bool:
+        with member(name) as live:
+            return live.contribute(round_id, federation.statistics(name, bias=True), lineage="ct").counted
+
+    with Operator(door.url, "token", **shown) as operator, ThreadPoolExecutor(3) as pool:
+        roster = federation.make_roster(1, coordinator=bytes.fromhex(operator.coordinator().public_key))
+        name = operator.publish(roster).federation
+        cohort = operator.open_cohort(name, CohortRequest(records_cap=1000)).cohort
+        list(pool.map(enrolled, federation.ids))
+        terms = RoundRequest(
+            dim=DIM,
+            classes=CLASSES,
+            bias=True,
+            extractor=EXTRACTOR.hex(),
+            chunk_elements=8,
+            ridges=(0.1,),
+        )
+        round_id = operator.open_round(cohort, terms).round
+        assert list(pool.map(contributed, federation.ids)) == [True] * 3
+        assert operator.round(round_id).state == "done"
+    # By another name the door is another's: what was signed for it is for nobody else.
+    with (
+        Operator(
+            door.url.replace("127.0.0.1", "localhost"),
+            None,
+            admin=federation.admin,
+            verify=False,
+            cert=door.certificate,
+        ) as astray,
+        pytest.raises(PeerFault) as refused,
+    ):
+        astray.publish(federation.make_roster(2, coordinator=roster.coordinator))
+    assert refused.value.cause is Cause.REQUEST_FORGED
+    federation.close()

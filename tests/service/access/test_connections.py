@@ -1,0 +1,173 @@
+"""Slow and dead clients at a real server: each is let go in time, and meanwhile costs nobody an answer."""
+
+import asyncio
+import hashlib
+import time
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+
+from protocol.request_signature import Target, sign_request
+from service.access.connections import Connection
+from tests.service.driver import Party
+from tests.service.serving import Server, running, served
+from tests.service.signing import KEYS
+
+PATH = "/healthz"
+HEAD = f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
+LATE_S = 0.3
+
+
+class Hasty(Connection):
+    REQUEST_S = LATE_S
+    TAKE_S = LATE_S
+
+
+@asynccontextmanager
+async def hasty(folder: Path, **settings: Any) -> AsyncIterator[tuple[Server, str]]:
+    """A coordinator behind a real server, and its address."""
+    async with running(folder, body_grace_s=LATE_S, **settings) as server, served(server, http=Hasty) as url:
+        yield server, url
+
+
+async def opened(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    parts = urlsplit(url)
+    return await asyncio.open_connection(parts.hostname, parts.port)
+
+
+async def ends(reader: asyncio.StreamReader) -> tuple[float, bytes]:
+    """How long until the server lets go, and what it said until then."""
+    began_s, said = time.monotonic(), b""
+    try:
+        async with asyncio.timeout(5):
+            said = await reader.read()
+    except ConnectionResetError:
+        pass
+    return time.monotonic() - began_s, said
+
+
+async def drip(writer: asyncio.StreamWriter, text: bytes) -> None:
+    """One byte at a time."""
+    for index in range(len(text)):
+        if writer.is_closing():
+            return
+        writer.write(text[index : index + 1])
+        await asyncio.sleep(LATE_S / 6)
+
+
+async def alongside(slow: Awaitable[None], reader: asyncio.StreamReader) -> tuple[float, bytes]:
+    task = asyncio.ensure_future(slow)
+    try:
+        return await ends(reader)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("sent", ["nothing", "half a head", "a head byte by byte", "the second one never"])
+async def test_a_head_that_does_not_come_is_not_waited_for(tmp_path: Path, sent: str) -> None:
+    async with hasty(tmp_path) as (_, url):
+        crowd = [await opened(url) for _ in range(20)]
+
+        async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[float, bytes]:
+            match sent:
+                case "half a head":
+                    writer.write(HEAD[:20])
+                case "a head byte by byte":
+                    return await alongside(drip(writer, HEAD), reader)
+                case "the second one never":
+                    writer.write(HEAD)
+                    assert b" 200 " in await reader.readuntil(b"}")
+                    return await alongside(drip(writer, HEAD), reader)
+            return await ends(reader)
+
+        async with httpx.AsyncClient(base_url=url) as other:
+            waiting = asyncio.gather(*(slow(*each) for each in crowd))
+            assert (await other.get(PATH)).status_code == 200
+            found = await waiting
+        assert all(LATE_S / 2 < seconds < 6 * LATE_S and not said for seconds, said in found), found
+        for _, writer in crowd:
+            writer.close()
+
+
+async def head_of(party: Party, server: Server, url: str, body: bytes, size: int) -> bytes:
+    """A signed announcement's head."""
+    round_id = await party.open_round(server)
+    path, host = f"/v1/rounds/{round_id}/uploads/m-0", urlsplit(url).netloc
+    signed = sign_request(
+        KEYS["m-0"],
+        "m-0",
+        Target("PUT", host, path, ""),
+        body,
+        created_s=server.clock(),
+        nonce=hashlib.sha256(round_id.encode()).digest()[:16],
+    )
+    lines = [
+        f"PUT {path} HTTP/1.1",
+        f"Host: {host}",
+        f"Content-Length: {size}",
+        *(f"{name}: {value}" for name, value in signed.items()),
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+@pytest.mark.parametrize("how", ["stops", "one byte at a time", "half, and the connection ends"])
+async def test_a_body_that_does_not_come_ends_its_request(
+    tmp_path: Path, party: Party, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    async with hasty(tmp_path) as (server, url):
+        await party.begin(server)
+        body = b"x" * 1000
+        reader, writer = await opened(url)
+        writer.write(await head_of(party, server, url, body, len(body)))
+        if how == "one byte at a time":
+            seconds, said = await alongside(drip(writer, body), reader)
+        else:
+            writer.write(body[:500])
+            if how != "stops":
+                writer.write_eof()
+            seconds, said = await ends(reader)
+        writer.close()
+        if how != "half, and the connection ends":
+            assert said.startswith(b"HTTP/1.1 408 ")
+            assert b'"cause":"body-incomplete"' in said
+            assert LATE_S / 2 < seconds < 6 * LATE_S
+        assert not server.app.state.limits._under_way
+        log = capsys.readouterr().out
+        assert '"cause": "body-incomplete"' in log or how == "half, and the connection ends"
+        assert "request failed" not in log
+
+
+async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(tmp_path: Path, party: Party) -> None:
+    async with hasty(tmp_path, body_bytes_per_s=1000.0) as (server, url):
+        await party.begin(server)
+        body = b"x" * 1200
+        reader, writer = await opened(url)
+        writer.write(await head_of(party, server, url, body, len(body)))
+        for index in range(12):
+            writer.write(body[100 * index : 100 * index + 100])
+            await asyncio.sleep(0.06)  # 1.7 times the least rate, for more than twice the grace
+        _, said = await alongside(asyncio.sleep(5), reader)
+        writer.close()
+        assert said.startswith(b"HTTP/1.1 400 ")  # whole, and no message
+        assert b"body-incomplete" not in said
+
+
+async def test_an_answer_that_nobody_takes_is_dropped(tmp_path: Path) -> None:
+    async with hasty(tmp_path) as (_, url):
+        _, writer = await opened(url)
+        began_s = time.monotonic()
+        try:
+            while time.monotonic() < began_s + 5:
+                writer.write(HEAD.replace(PATH.encode(), b"/openapi.json") * 50)
+                async with asyncio.timeout(5):
+                    await writer.drain()
+        except ConnectionError:
+            pass
+        assert time.monotonic() - began_s < 4
+        writer.close()

@@ -1,0 +1,173 @@
+"""Callers who ask too much, in the app and alone on a clock of their own."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi import Request
+
+from protocol import rest
+from service.access import limits
+from service.access.callers import ANYBODY, Caller, Kind
+from service.access.limits import Allowance, Limits, TooMany
+from tests.service.driver import Party
+from tests.service.serving import running
+from tests.service.signing import KEYS
+
+MEMBER = Caller(Kind.MEMBER, "m-0", "ab" * 32)
+FEW: dict[str, Any] = {
+    "caller_burst": 3,
+    "caller_requests_per_s": 0.5,
+    "address_burst": 3,
+    "address_requests_per_s": 0.5,
+}
+
+
+class Ticking:
+    now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def at(host: str | None) -> Request:
+    return Request({"type": "http", "client": (host, 1) if host is not None else None})
+
+
+@pytest.fixture
+def clock() -> Ticking:
+    return Ticking()
+
+
+@pytest.fixture
+def found(clock: Ticking) -> Limits:
+    return Limits(Allowance(2.0, 4, 2), Allowance(1.0, 3, 1), clock)
+
+
+def test_a_bucket_is_full_at_first_and_fills_at_its_rate(clock: Ticking, found: Limits) -> None:
+    for _ in range(4):
+        found.charge(MEMBER, at("192.0.2.1"))
+    for _ in range(3):  # what is refused takes nothing
+        with pytest.raises(TooMany, match=f"member m-0 {'ab' * 32} may send 2 requests a second: wait 1 s"):
+            found.charge(MEMBER, at("192.0.2.1"))
+    clock.now_s += 0.5
+    found.charge(MEMBER, at("192.0.2.1"))
+    with pytest.raises(TooMany):
+        found.charge(MEMBER, at("192.0.2.1"))
+    clock.now_s += 3600
+    for _ in range(4):
+        found.charge(MEMBER, at("192.0.2.1"))
+    with pytest.raises(TooMany):
+        found.charge(MEMBER, at("192.0.2.1"))
+
+
+def test_the_wait_that_is_named_is_long_enough_and_no_second_longer(clock: Ticking) -> None:
+    found = Limits(Allowance(0.3, 1, 1), Allowance(1, 1, 1), clock)
+    found.charge(MEMBER, at(None))
+    with pytest.raises(TooMany) as refused:
+        found.charge(MEMBER, at(None))
+    assert refused.value.after_s == 4
+    clock.now_s += 3
+    with pytest.raises(TooMany):
+        found.charge(MEMBER, at(None))
+    clock.now_s += 1
+    found.charge(MEMBER, at(None))
+
+
+@pytest.mark.parametrize(
+    ("one", "same", "other"),
+    [
+        ("192.0.2.1", "192.0.2.1", "192.0.2.2"),
+        ("192.0.2.1", "::ffff:192.0.2.1", "::ffff:192.0.2.2"),
+        ("2001:db8:0:1::1", "2001:db8:0:1:ffff::9", "2001:db8:0:2::1"),
+        ("fe80::1%eth0", "fe80::2", "fe81::1"),
+        (None, None, "not an address"),
+    ],
+)
+def test_a_site_is_one_caller(found: Limits, one: str | None, same: str | None, other: str) -> None:
+    found.charge(ANYBODY, at(one))
+    found.charge(ANYBODY, at(same))
+    found.charge(ANYBODY, at(one))
+    with pytest.raises(TooMany, match=r"^too-many-requests: address "):
+        found.charge(ANYBODY, at(same))
+    found.charge(ANYBODY, at(other))
+    found.charge(MEMBER, at(one))
+
+
+def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
+    with found.under_way(MEMBER, at("x")), found.under_way(MEMBER, at("x")):
+        with (
+            pytest.raises(TooMany, match="has 2 requests under way: wait 1 s"),
+            found.under_way(MEMBER, at("y")),
+        ):
+            pass
+        with found.under_way(Caller(Kind.MEMBER, "m-0", "cd" * 32), at("x")):
+            pass
+    assert not found._under_way
+    with found.under_way(MEMBER, at("x")):
+        pass
+
+
+def test_a_flood_of_addresses_is_forgotten(clock: Ticking, found: Limits) -> None:
+    for second in range(20):
+        clock.now_s = 100.0 + 2 * second
+        for each in range(limits._FORGET_FROM - 1):
+            found.charge(ANYBODY, at(f"10.{second}.{each // 256}.{each % 256}"))
+    assert len(found._full_s) < 2 * limits._FORGET_FROM
+
+
+async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path, **FEW | {"caller_burst": 1000}) as server, server.anonymous() as nobody:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        path = f"/v1/rounds/{round_id}"
+        answers = [await nobody.get(path) for _ in range(20)]
+        assert {answer.status_code for answer in answers[-10:]} == {429}
+        refused = answers[-1]
+        assert refused.json()["cause"] == "too-many-requests"
+        assert refused.json()["detail"].startswith("address 127.0.0.1 may send 0.5 requests a second: wait ")
+        assert 1 <= int(refused.headers["retry-after"]) <= 2
+        # Whoever proves who it is goes on from the same address; who claims to be it, and is not, has the address's share.
+        member = f"{path}/requests/m-0"
+        assert (await server.client.get(member)).status_code == 200
+        forged = server.signing("m-0", KEYS["m-1"])
+        assert [(await forged.get(member)).status_code for _ in range(3)] == [429] * 3
+        guessed = [
+            await nobody.get(f"{path}/result/sums", headers={"authorization": f"Bearer {n}"}) for n in "ab"
+        ]
+        assert [each.status_code for each in guessed] == [429] * 2
+        assert (await server.client.get(member)).status_code == 200
+        for machine in (rest.HEALTH, rest.READY, rest.METRICS):
+            assert (await nobody.get(machine)).status_code == 200
+
+
+async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path, caller_burst=30, caller_requests_per_s=1.0) as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+
+        def asking(member: str) -> str:
+            return f"/v1/rounds/{round_id}/requests/{member}"
+
+        statuses = [(await server.client.get(asking("m-0"))).status_code for _ in range(40)]
+        assert statuses[:20] == [200] * 20
+        assert statuses[-5:] == [429] * 5
+        assert (await server.client.get(asking("m-1"))).status_code == 200
+
+
+async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path, address_at_once=2) as server, server.anonymous() as nobody:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        path, version = f"/v1/rounds/{round_id}", (await server.view(round_id))["version"]
+        waiting = {"after": version, "wait_s": 30}
+        polls = [asyncio.create_task(nobody.get(path, params=waiting)) for _ in range(2)]
+        while server.app.state.limits._under_way["address 127.0.0.1"] < 2:  # noqa: ASYNC110 - nobody is told
+            await asyncio.sleep(0.01)
+        refused = await nobody.get(path)
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        assert (await server.client.get(f"{path}/requests/m-0")).status_code == 200
+        server.coordinator.stop_waiting()
+        assert [(await poll).status_code for poll in polls] == [200] * 2
+        assert (await nobody.get(path)).status_code == 200
