@@ -6,7 +6,7 @@ changes as they are committed, for those who wait for one, and looks around now 
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -32,6 +32,8 @@ from service.telemetry.logs import LOGGER, where
 
 log = structlog.get_logger(LOGGER)
 
+FOLDERS = ("uploads", "sums", "results")
+"""In which blobs lie by rounds."""
 LOOK_S = 5.0
 """Between two looks at what others may have stored, where no word of it came."""
 
@@ -156,18 +158,30 @@ class Catalogue:
 
     async def load(self, not_before_s: float) -> None:
         """All there is, as it was when the last process stopped."""
-        litter = frozenset(await asyncio.to_thread(self._blobs.names, "uploads"))
         async with self._database.reading() as connection:
             known = (
                 await connection.execute(select(cohorts.c.federation).union(select(rounds.c.federation)))
             ).scalars()
             federations = sorted(known)
         for federation in federations:
-            await self._take_up(federation, not_before_s, litter)
+            await self._take_up(federation, not_before_s)
+        await self.sweep()
 
-    async def _take_up(
-        self, federation: str, not_before_s: float = 0.0, litter: Collection[str] = frozenset()
-    ) -> None:
+    async def sweep(self) -> None:
+        """Have deleted what lies in storage of rounds that have ended: whoever put it died, or came late.
+
+        Nobody is about to refer to it, whatever other processes do: an ended round takes neither events nor ranges.
+        """
+        lying = {each: set(await asyncio.to_thread(self._blobs.names, each)) for each in FOLDERS}
+        await self.refresh_all()
+        for round_ in self.rounds.values():
+            if round_.final is not None:
+                kept = {"results"} if round_.final.state == "done" else set()
+                left = any(round_.id in lying[folder] for folder in FOLDERS if folder not in kept)
+                round_.littered = round_.littered or left
+        self._wake()
+
+    async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
         """What of a federation is not here yet, oldest first."""
         async with self._loading:
             async with self._database.reading() as connection:
@@ -181,12 +195,11 @@ class Catalogue:
                 self.cohorts[row.id] = await self._cohort(row, not_before_s)
             ledger = await self._federations.ledger(federation) if new_rounds else None
             for row in new_rounds:
-                littered = row.id in litter
                 if is_with_helpers(row.opening):
-                    self.rounds[row.id] = await self._helping.load(row, not_before_s, littered=littered)
+                    self.rounds[row.id] = await self._helping.load(row, not_before_s)
                 else:
                     assert ledger is not None
-                    self.rounds[row.id] = await self._round(row, ledger, not_before_s, littered=littered)
+                    self.rounds[row.id] = await self._round(row, ledger, not_before_s)
                     self.cohorts[row.cohort].opened(self.rounds[row.id])
         if new_cohorts or new_rounds:
             self._wake()
@@ -197,7 +210,7 @@ class Catalogue:
         cohort = Cohort(self._database, self._wake, roster, row.counter, request, row.deadline_s)
         return await cohort.load(not_before_s)
 
-    async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float, *, littered: bool) -> Round:
+    async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float) -> Round:
         cohort = self.cohorts[row.cohort]
         await cohort.refresh()
         attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
@@ -207,7 +220,7 @@ class Catalogue:
         history = ledger.history[: len(attempt.opening.links)]
         mode = MembersMode(attempt, windows, history, noted, self._key)
         round_ = Round(self._database, self._blobs, self._wake, mode, row.opened_s)
-        return round_.restore(row, littered=littered) if ended else await round_.resume(not_before_s)
+        return round_.restore(row, littered=False) if ended else await round_.resume(not_before_s)
 
     # From other processes
 

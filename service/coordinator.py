@@ -43,6 +43,9 @@ from service.storage.tables import cohorts
 from service.summing import Pieces
 from service.watch import Watch
 
+SWEEP_S = 3600.0
+"""Between two looks for what dead processes have left in storage."""
+
 
 class Coordinator:
     """Everything the routes need. Nothing here is not in storage too.
@@ -79,7 +82,7 @@ class Coordinator:
         self.helping = Helping(database, blobs, self.keeper.wake, self.federations)
         self.catalogue = Catalogue(database, blobs, key, self.federations, self.helping, self.keeper.wake)
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
-        self.stopping, self.mu_budget = False, mu_budget
+        self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
 
@@ -229,6 +232,7 @@ class Coordinator:
     async def load(self) -> None:
         """Bring everything back from storage, as it was when the last process stopped."""
         await self.catalogue.load(self.now() + self._resume_grace_s)
+        self._swept_s = self.now()
         await self.schedules.load()
         await asyncio.to_thread(self._forget_disclosures)
 
@@ -259,6 +263,11 @@ class Coordinator:
                     work = partial(round_.summing.add, part, uploaded)
                     yield Chore(f"{round_.id}/{part}", 0.0, work)
         yield from self.schedules.chores()
+        yield Chore("sweep", self._swept_s + SWEEP_S, self._sweep)
+
+    async def _sweep(self) -> None:
+        await self.catalogue.sweep()
+        self._swept_s = self.now()
 
     async def _advance(self, thing: Cohort | Round) -> None:
         await thing.advance(self.now())

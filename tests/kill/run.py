@@ -90,6 +90,8 @@ def campaign(pair: str, servers: Servers | None, folder: Path, every: int, limit
             faults.append(f"{named}: another head")
         if outcome.lost:
             faults.append(f"{named}: {', '.join(outcome.lost)} lost")
+        if outcome.left:
+            faults.append(f"{named}: {', '.join(outcome.left)} left")
     return {
         "points_of_one_round": len(labels),
         "killed": sum(killed.values()),

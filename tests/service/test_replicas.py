@@ -136,6 +136,43 @@ async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: P
         assert (again.status_code, again.json()["cause"]) == (409, "request-replayed")
 
 
+async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_to_be_used(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        blobs, catalogue = one.coordinator.blobs, one.coordinator.catalogue
+
+        async def opened() -> str:
+            round_id = await party.open_round(both)
+            for member in party.ids:
+                party.seal(member, await both.opening(round_id, member))
+            return round_id
+
+        first = await opened()
+        chunk = f"uploads/{first}/m-0/0"
+        other.coordinator.blobs.put(chunk, party.chunks["m-0"][0])  # and is about to say so
+        await catalogue.sweep()
+        assert blobs.get(chunk) == party.chunks["m-0"][0]
+        await both.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "a test"})
+        assert (await party.play(both, first))["state"] == "voided"
+        second = await opened()
+        assert (await party.play(both, second))["state"] == "done"
+        for replica in (one, other):
+            for round_id in (first, second):
+                await replica.coordinator.round(round_id)
+                await replica.tidy(round_id)
+        for name in (f"{first}/m-1/0", f"{second}/m-1/0"):
+            other.coordinator.blobs.put(f"uploads/{name}", b"late")
+        other.coordinator.blobs.put(f"sums/{second}/0-late", b"late")
+        other.coordinator.blobs.put(f"results/{first}/sums", b"late")
+        await catalogue.sweep()
+        for round_id in (first, second):
+            await one.tidy(round_id)
+        assert [blobs.names(folder) for folder in ("uploads", "sums", "results")] == [(), (), (second,)]
+        await party.check_result(both, second)
+
+
 async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
     async with two(tmp_path / "data") as (one, other, both):
         await party.begin(both)
