@@ -5,6 +5,7 @@ changes as they are committed, for those who wait for one, and looks around now 
 """
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -34,6 +35,8 @@ log = structlog.get_logger(LOGGER)
 
 FOLDERS = ("uploads", "sums", "results")
 """In which blobs lie by rounds."""
+KEPT_S = 1.0
+"""How long a look stands for those who ask for its like."""
 LOOK_S = 5.0
 """Between two looks at what others may have stored, where no word of it came."""
 
@@ -63,7 +66,7 @@ class Catalogue:
         self._federations, self._helping, self._wake = federations, helping, wake
         self.cohorts: dict[str, Cohort] = {}
         self.rounds: dict[str, Round] = {}
-        self._loading = asyncio.Lock()
+        self._loading, self._looking, self._looked_s = asyncio.Lock(), asyncio.Lock(), -KEPT_S
 
     # Asked for by name
 
@@ -103,8 +106,11 @@ class Catalogue:
             await self.refresh(federation)
 
     async def look(self) -> None:
-        """The same, as far as storage answers soon: without it, what is here is as good as it gets."""
-        await tried(asyncio.wait_for(self.refresh_all(), LOOK_S))
+        """The same, as far as storage answers soon, and once in a while however often it is asked: for those whom no limit holds."""
+        async with self._looking:
+            if time.monotonic() >= self._looked_s + KEPT_S:
+                await tried(asyncio.wait_for(self.refresh_all(), LOOK_S))
+                self._looked_s = time.monotonic()
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:

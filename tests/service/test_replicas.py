@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from protocol.simulator import After
-from service import coordinator
+from service import catalogue, coordinator
 from service.storage.dialects import Postgres
 from service.storage.tables import leases, rounds
 from tests.service import serving
@@ -35,6 +35,7 @@ def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Postgres, "listen", nothing)
     monkeypatch.setattr(coordinator, "LOOK_S", 3600.0)
+    monkeypatch.setattr(catalogue, "KEPT_S", 0.0)
 
 
 async def test_members_may_talk_to_either(tmp_path: Path, party: Party) -> None:
@@ -141,7 +142,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
 ) -> None:
     async with two(tmp_path / "data") as (one, other, both):
         await party.begin(both)
-        blobs, catalogue = one.coordinator.blobs, one.coordinator.catalogue
+        blobs, here = one.coordinator.blobs, one.coordinator.catalogue
 
         async def opened() -> str:
             round_id = await party.open_round(both)
@@ -152,7 +153,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
         first = await opened()
         chunk = f"uploads/{first}/m-0/0"
         other.coordinator.blobs.put(chunk, party.chunks["m-0"][0])  # and is about to say so
-        await catalogue.sweep()
+        await here.sweep()
         assert blobs.get(chunk) == party.chunks["m-0"][0]
         await both.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "a test"})
         assert (await party.play(both, first))["state"] == "voided"
@@ -166,7 +167,7 @@ async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_t
             other.coordinator.blobs.put(f"uploads/{name}", b"late")
         other.coordinator.blobs.put(f"sums/{second}/0-late", b"late")
         other.coordinator.blobs.put(f"results/{first}/sums", b"late")
-        await catalogue.sweep()
+        await here.sweep()
         for round_id in (first, second):
             await one.tidy(round_id)
         assert [blobs.names(folder) for folder in ("uploads", "sums", "results")] == [(), (), (second,)]
