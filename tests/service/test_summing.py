@@ -1,14 +1,19 @@
 """Ranges of the sum are added up as uploads come in, by whichever process is at hand, and nothing is added twice."""
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 from sqlalchemy import select
 
-from protocol.simulator import After
+from protocol.coordinator import Recovered
+from protocol.packing import add_packed
+from protocol.simulator import After, Federation
 from service import summing
-from service.modes import Summands
+from service.modes import PairedSummands, Summands
 from service.storage.tables import sums
 from service.summing import Summing
 from tests.service import serving
@@ -113,6 +118,26 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
         await found.add(part, formed.ids)
     assert await found.pieces() is None
     assert server.coordinator.blobs.names("sums") == ()
+
+
+def test_ranges_are_unmasked_side_by_side() -> None:
+    """As the threads of one process do: each has the stream of masks to itself."""
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(1 << 18, ring_bits=48, chunk_elements=1 << 15))
+    recovered = federation.run_until()
+    assert isinstance(recovered, Recovered)
+    ring, summands = recovered.attempt.ring, PairedSummands(recovered)
+
+    def unmasked(index: int) -> npt.NDArray[np.int64]:
+        total = np.zeros(recovered.attempt.chunk_elements(index), ring.dtype)
+        for member in summands.members:
+            add_packed(total, federation.spool[member, index], ring.bits)
+        return summands.unmask(index, total, lambda _owner, _index: b"")
+
+    with ThreadPoolExecutor(8) as threads:
+        chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunks)))
+    plain = np.sum([federation.vectors_now[member] for member in summands.members], axis=0)
+    np.testing.assert_array_equal(np.concatenate(chunks), plain)
 
 
 async def test_two_processes_share_the_ranges(
