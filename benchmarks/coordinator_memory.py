@@ -31,8 +31,8 @@ from tests.service.serving import TOKEN, Clock, Server
 from tests.service.signing import Everybody
 
 MEMBERS = (20, 60)
-DIM, CLASSES = 512, 3000
-"""1,670,328 elements of 48 bits: 10 MB of a member."""
+DIM, CLASSES, RING_BITS = 1472, 100, 64
+"""1,231,428 elements: 9.9 MB of a member."""
 CHUNK_ELEMENTS = 1 << 17
 ALLOWANCE_BYTES = 200_000_000
 LIMIT_S = 900.0
@@ -59,7 +59,7 @@ async def measured(members: int, folder: Path) -> dict[str, Any]:
         async with httpx.AsyncClient(
             base_url=address, timeout=LIMIT_S, auth=Everybody(Clock(), TOKEN)
         ) as client:
-            party = Party(tuple(f"m-{index}" for index in range(members)), dim=DIM, classes=CLASSES)
+            party = Party(tuple(f"m-{index:03}" for index in range(members)), dim=DIM, classes=CLASSES)
             return await played(party, Server(folder, None, client, Clock()), replica.process.pid)
     finally:
         replica.kill()
@@ -68,7 +68,7 @@ async def measured(members: int, folder: Path) -> dict[str, Any]:
 async def played(party: Party, server: Server, pid: int) -> dict[str, Any]:
     """The coordinator's memory while uploads come in, and until the end."""
     await party.begin(server)
-    round_id = await party.open_round(server, chunk_elements=CHUNK_ELEMENTS)
+    round_id = await party.open_round(server, chunk_elements=CHUNK_ELEMENTS, ring_bits=RING_BITS)
     opening = await server.opening(round_id, party.ids[0])
     before, begun = resident(pid, "VmRSS"), time.monotonic()
     forget_peak(pid)
