@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser test lint format fuzz mutation model-check audit slow slow-tests kill scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -55,14 +55,20 @@ audit: $(READY)  ## 20,000 noisy sums with a canary and without: is μ as promis
 
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
-	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov tests/reference/test_agreement.py
-	VEILSUM_SLOW=1 $(BIN)/python -m pytest --no-cov tests/protocol/helpers/test_scale.py tests/veilsum/test_helper_processes.py
+	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov --timeout 0 tests/reference/test_agreement.py
+	VEILSUM_SLOW=1 $(BIN)/python -m pytest --no-cov --timeout 0 tests/protocol/helpers/test_scale.py tests/veilsum/test_helper_processes.py
 
 slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pages in Chromium, the start page's commands, kills
-	$(BIN)/python -m pytest --no-cov -m slow tests
+	$(BIN)/python -m pytest --no-cov --timeout 900 -m slow tests
 
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m tests.kill.run --output runs/kill.json
+
+chaos: $(READY)  ## 120 rounds of real members through a network that loses, repeats, reorders, starves and cuts
+	$(BIN)/python -m tests.chaos.run --output runs/chaos.json
+
+durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
+	$(BIN)/python -m tests.durability.run --output runs/durability.json
 
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
@@ -75,7 +81,7 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 peers: examples/flower/.venv/.ready examples/nvflare/.venv/.ready  ## environments of the examples for Flower and NVFLARE, then their tests
-	$(BIN)/python -m pytest --no-cov tests/veilsum/examples
+	$(BIN)/python -m pytest --no-cov --timeout 900 tests/veilsum/examples
 
 examples/%/.venv/.ready: examples/%/constraints.txt $(READY)
 	$(PYTHON) -m venv examples/$*/.venv

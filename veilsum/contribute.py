@@ -18,7 +18,7 @@ from protocol.trust import TRUST
 from veilsum import names
 from veilsum.asking import promised
 from veilsum.console import clock, note
-from veilsum.features import checked_features, of_file
+from veilsum.features import checked_features, of_file, split
 from veilsum.rare import rare_classes
 from veilsum.remote import certificate, changes, naming, operator, trust
 
@@ -54,13 +54,21 @@ class Contribution:
 
 @dataclass(frozen=True, kw_only=True)
 class Errand(Contribution):
-    """What a member's command was asked to do."""
+    """What a member's command was asked to do.
+
+    Attributes:
+        statistics: answered beside those of `Policy`.
+        questions: wait for a round that asks one of these; empty for any.
+        held_share: of the records, kept back by their digests.
+    """
 
     cohort: str
     features: Path
     round_id: str | None = None
     accept_exceptions: bool = False
     statistics: tuple[str, ...] = ()
+    questions: frozenset[str] = frozenset()
+    held_share: float = 0.0
     sigma_min: float = 0.0
     mu_max: float | None = None
     mu_budget: float = Policy.mu_budget
@@ -77,7 +85,7 @@ class Errand(Contribution):
         return replace(
             super().policy,
             accept_exceptions=self.accept_exceptions,
-            statistics=frozenset({*Policy.statistics, *self.statistics}),
+            statistics=Policy.statistics.union(self.statistics, self.questions),
             sigma_min=self.sigma_min,
             mu_max=self.mu_max,
             mu_budget=self.mu_budget,
@@ -92,7 +100,10 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
     """
     # What can be wrong here is found out before anybody waits.
     policy = errand.policy
-    features, labels = checked_features(errand.features, errand.labels, normalise=errand.normalise)
+    loaded = checked_features(errand.features, errand.labels, normalise=errand.normalise)
+    (features, labels), _ = split(*loaded, errand.held_share)
+    if not len(labels):
+        raise Misuse(f"{errand.held_share} of the records held out leaves none: hold out a smaller share")
     identity = Identity.load(errand.folder)
     output.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (
@@ -179,9 +190,35 @@ def _next_round(errand: Errand, identity: Identity) -> RoundView:
         while True:
             rounds = next(cohorts).rounds
             newest = client.round(rounds[-1]) if rounds else None
-            if newest is not None and (not newest.ended or _uncollected(newest, identity)):
+            if (
+                newest is not None
+                and _asked(errand, newest)
+                and (not newest.ended or _uncollected(newest, identity))
+            ):
                 return newest
-            note("Waiting for the operator to open a round.")
+            note(f"Waiting for the operator to open a round{_of(errand.questions)}.")
+
+
+def current_round(errand: Errand) -> RoundView | None:
+    """The round that the errand would take part in now; None while there is none."""
+    named = _named_round(errand)
+    if named is not None:
+        return named
+    with operator(errand.url, ca=errand.ca, patience_s=PATIENCE_S) as client:
+        rounds = client.cohort(errand.cohort).rounds
+        newest = client.round(rounds[-1]) if rounds else None
+    return newest if newest is not None and not newest.ended and _asked(errand, newest) else None
+
+
+def _asked(errand: Errand, view: RoundView) -> bool:
+    """Whether it asks what the errand waits for; counts of the classes' holders come before anything."""
+    return not errand.questions or (
+        view.terms is not None and view.terms.statistic in {*errand.questions, "indicator"}
+    )
+
+
+def _of(questions: frozenset[str]) -> str:
+    return f" of {' or '.join(sorted(questions))}" if questions else ""
 
 
 def _uncollected(view: RoundView, identity: Identity) -> bool:

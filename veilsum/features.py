@@ -11,14 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration import CalibrationError
-from calibration.rows import as_features, as_labels, check_rows
+from calibration.digest import digests_of
+from calibration.rows import as_features, as_labels, check_rows, unit_rows
 from protocol.errors import Misuse
 
 Array = npt.NDArray[Any]
 Features = npt.NDArray[np.floating[Any]]
 Labels = npt.NDArray[np.integer[Any]]
 
+Part = tuple[Features, Labels]
+
 MAX_CLASSES = 65_535
+_DRAWS = 1 << 32
 _WANTED = ("features", "labels")
 
 
@@ -72,6 +76,27 @@ def checked_features(
         indices = as_labels(y, len(matrix), classes)
         check_rows(matrix, normalise=normalise)
     return matrix, indices
+
+
+def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]:
+    """Records to fit and records to hold out, in their order.
+
+    A record's own digest decides, so that every run holds out the same ones, and copies of a record stay together.
+
+    Args:
+        features: (n, dim), none without direction.
+        labels: (n,).
+        share: to hold out, from 0 below 1.
+    """
+    if not share:
+        return (features, labels), (features[:0], labels[:0])
+    rows, _ = unit_rows(features)
+    limit = int(share * _DRAWS)
+    drawn = (
+        int.from_bytes(digest[-8:], "little") % _DRAWS for digest in digests_of(rows, labels.astype(np.int64))
+    )
+    held = np.fromiter((each < limit for each in drawn), bool, len(labels))
+    return (features[~held], labels[~held]), (features[held], labels[held])
 
 
 @contextmanager

@@ -103,7 +103,7 @@ def test_help_answers_at_once() -> None:
         helped("join"),
         "from client_sdk import Identity, Member, Policy, Result",
         "import calibration",
-        "import client_sdk.operator, veilsum.contribute, veilsum.heads, veilsum.remote, veilsum.admin",
+        "import client_sdk.operator, veilsum.contribute, veilsum.calibrating.shared, veilsum.remote, veilsum.admin",
     ],
 )
 def test_a_member_needs_none_of_the_extras(code: str) -> None:

@@ -18,7 +18,8 @@ from protocol.errors import PeerFault
 from protocol.published import RareView
 from protocol.rest import HEAD, RoundRequest
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Cli, Consortium, uploaded
-from veilsum.heads import accuracy
+from veilsum.calibrating.findings import Findings
+from veilsum.calibrating.order import judged
 from veilsum.opening import open_in_turn
 from veilsum.rare import PUBLISHED, rare_classes
 from veilsum.remote import changes, operator
@@ -38,7 +39,7 @@ def test_one_command_each_counts_and_withholds(consortium: Make, remote: Cli) ->
     without_class_2(c)
     joining = [c.join(member) for member in c.members[:2]]
     head = c.folder / "head.safetensors"
-    words = c.words("m2", "--output", head, "--test", c.test, "--json")
+    words = c.words("m2", "--output", head, "--held-out", c.test, "--json")
     joining.append(c.later("calibrate", c.files[2], *words_of(words), "--folder", c.folder / "m2"))
     c.formed()
     opened = remote(*remote.at("round", "open", c.cohort, *terms()), "--token", TOKEN)
@@ -191,9 +192,10 @@ def test_in_words() -> None:
     )
 
 
-def test_no_accuracy_without_records(tmp_path: Path) -> None:
-    path = tmp_path / "x.npz"
-    np.savez(path, features=np.eye(2), labels=np.array([1, 1]))
-    head = Calibrated(Head(np.eye(2), None, (1,)))
-    assert accuracy(head, path, normalise=False) == 0
-    assert np.isnan(accuracy(head, path, normalise=False, without=(1,)))
+def test_no_accuracy_without_records() -> None:
+    head, features, labels = Calibrated(Head(np.eye(2), None, (1,))), np.eye(2), np.array([1, 1])
+    assert judged(head, features, labels).accuracy == 0
+    none = judged(head, features, labels, without=(1,))
+    assert none.records == 0
+    found = Findings(name="ffc", source="", privacy="", records=2, head=head, judged=none)
+    assert np.isnan(found.figures["accuracy"])

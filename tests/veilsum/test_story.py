@@ -18,7 +18,7 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
     home, head = c.folder / "m0", c.folder / "made" / "head.safetensors"
     calibrating = c.later(
         *remote.at("calibrate", c.files[0], "--folder", home, "--cohort", c.cohort, "--admin-key", c.admin),
-        *("--lineage", "x", "--test", c.test, "--output", head, "--json"),
+        *("--lineage", "x", "--held-out", c.test, "--output", head, "--json"),
     )
     joining = [c.join(member, "--json") for member in c.members[1:]]
     watched = remote(*remote.at("cohort", "watch", c.cohort, "--json"))
@@ -42,7 +42,9 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
         assert checked["verified_against"] == "the pinned admin key"
 
     # The same head as from everybody's files in one place.
-    local = remote.json("calibrate", *c.files, "--test", c.test, "--output", c.folder / "local.safetensors")
+    local = remote.json(
+        "calibrate", *c.files, "--held-out", c.test, "--output", c.folder / "local.safetensors"
+    )
     pooled, masked = load_file(c.folder / "local.safetensors"), load_file(head)
     np.testing.assert_allclose(masked["weights"], pooled["weights"], rtol=0, atol=1e-6)
     assert outcomes[0].values["ridge"] == local["ridge"]

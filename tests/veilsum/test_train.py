@@ -23,7 +23,7 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
     with np.load(folder / "member-02.npz") as data:
         assert data["features"].shape == (sum(result.deal.label_counts[2]), 64)
     said = cli.json(
-        "calibrate", *(folder / f"member-{k:02}.npz" for k in range(12)), "--test", folder / "test.npz"
+        "calibrate", *(folder / f"member-{k:02}.npz" for k in range(12)), "--held-out", folder / "test.npz"
     )
     assert said["accuracy"] == pytest.approx(result.after("ffc"), abs=0.01)
 

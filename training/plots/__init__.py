@@ -1,5 +1,6 @@
 """Figures for self-contained HTML reports: plain arrays in, a data URI for `<img src>` out."""
 
+from training.plots.calibration import class_recalls, eigenvalues, reliability_diagram
 from training.plots.classes import head_norms, label_distribution, per_class_accuracy
 from training.plots.features import embedding, layer_similarity, separability_gain, singular_values
 from training.plots.rounds import (
@@ -15,12 +16,15 @@ __all__ = [
     "Format",
     "accuracy_bands",
     "accuracy_over_rounds",
+    "class_recalls",
+    "eigenvalues",
     "embedding",
     "head_norms",
     "label_distribution",
     "layer_similarity",
     "per_class_accuracy",
     "phase_timeline",
+    "reliability_diagram",
     "ridge_curve",
     "separability_gain",
     "singular_values",

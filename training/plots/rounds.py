@@ -52,20 +52,28 @@ def phase_timeline(seconds: Mapping[str, float], *, image: Format = "svg") -> st
         return uri(figure, image)
 
 
-def ridge_curve(ridges: FloatArray, gcv: FloatArray, chosen: float, *, image: Format = "svg") -> str:
-    """The generalised cross-validation score over λ, the chosen one marked.
+def ridge_curve(
+    ridges: FloatArray,
+    errors: FloatArray,
+    chosen: float,
+    *,
+    criterion: str = "generalised cross-validation",
+    image: Format = "svg",
+) -> str:
+    """The error by which λ was chosen at each λ, the chosen one marked.
 
     Args:
         ridges: the grid of λ > 0, ascending, of shape (m,).
-        gcv: the score at each, of shape (m,).
-        chosen: the λ that was taken, one of `ridges`: of scores that tie the largest.
+        errors: the error at each, of shape (m,).
+        chosen: the λ that was taken, one of `ridges`: of errors that tie the largest.
+        criterion: what the error is of.
         image: the format.
     """
     best = int(np.argmin(np.abs(ridges - chosen)))
     with drawing((7.2, 3.4)) as (figure, (axes,)):
-        axes.plot(ridges, gcv, color=BLUE, linewidth=2)
+        axes.plot(ridges, errors, color=BLUE, linewidth=2)
         axes.axvline(ridges[best], color=ORANGE, linewidth=1, linestyle=(0, (4, 3)))
-        axes.plot(ridges[best], gcv[best], "o", color=ORANGE, markersize=8)
+        axes.plot(ridges[best], errors[best], "o", color=ORANGE, markersize=8)
         axes.annotate(
             f"λ = {ridges[best]:.3g}",
             (ridges[best], 1),
@@ -76,9 +84,7 @@ def ridge_curve(ridges: FloatArray, gcv: FloatArray, chosen: float, *, image: Fo
             color=ORANGE,
             fontweight="bold",
         )
-        axes.set(
-            xscale="log", xlabel="ridge λ", ylabel="GCV score", title="λ by generalised cross-validation"
-        )
+        axes.set(xscale="log", xlabel="ridge λ", ylabel="error", title=f"λ by {criterion}")
         axes.grid(visible=True, axis="y")
         return uri(figure, image)
 

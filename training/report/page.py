@@ -28,6 +28,7 @@ def page(found: Sequence[Cell], *, title: str = "Runs beside the papers") -> str
     compared = [cell for cell in found if cell.comparisons]
     template = Template(files("training.report").joinpath("report.html").read_text("utf-8"))
     return template.substitute(
+        style=style(),
         title=escape(title),
         lead=_lead(found, compared),
         figures="".join(_figures(found, compared)),
@@ -38,6 +39,11 @@ def page(found: Sequence[Cell], *, title: str = "Runs beside the papers") -> str
         identities="".join(_identities(found)),
         environment=escape(" · ".join(_environments(found))),
     )
+
+
+def style() -> str:
+    """What a page looks like, as CSS."""
+    return files("training.report").joinpath("style.css").read_text("utf-8")
 
 
 def _lead(found: Sequence[Cell], compared: Sequence[Cell]) -> str:

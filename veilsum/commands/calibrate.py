@@ -1,13 +1,15 @@
-"""`veilsum calibrate`: fit a head to features from files, on this machine or through a round."""
+"""`veilsum calibrate`: a head of any kind from features in files, on this machine or through rounds."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
+from veilsum.commands.options import Normalise
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, note, reported, say
 
 if TYPE_CHECKING:
+    from veilsum.calibrating.order import Order
     from veilsum.contribute import Errand
 
 _ROUND = "Through a round"
@@ -15,19 +17,44 @@ _ROUND = "Through a round"
 
 def calibrate(
     features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
+    head: Annotated[
+        str | None,
+        typer.Option(
+            help="Which head: ffc, folds, loo, balanced, rff, ccvr, lda, ncm …; `veilsum round questions` says what each is.",
+            show_default="ffc; of a round what it asks",
+        ),
+    ] = None,
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of the head's question; repeat.", show_default="its own"),
+    ] = None,
+    held_out: Annotated[
+        str | None,
+        typer.Option(
+            help="Judge the head on these: a share of the records, which are then not fitted, or a file of others.",
+            show_default="none",
+        ),
+    ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(help="Where a page with figures goes: the choice of λ, reliability, classes, spectrum."),
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Say what would go up and who would learn what, send nothing, and stop."
+        ),
+    ] = False,
     classes: Annotated[
         int | None, typer.Option(help="Classes.", min=1, show_default="the highest label + 1")
     ] = None,
     labels: Annotated[Path | None, typer.Option(help="Labels, where the features are one .npy.")] = None,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
-    normalise: Annotated[
-        bool, typer.Option("--normalise", help="Scale each feature vector to length 1.")
-    ] = False,
+    normalise: Normalise = False,
     ridge: Annotated[
         list[float] | None, typer.Option(help="λ; repeat for a grid.", show_default="GCV over a grid")
     ] = None,
-    test: Annotated[Path | None, typer.Option(help="Features and labels to measure the accuracy on.")] = None,
-    output: Annotated[Path, typer.Option(help="Where the weights go.")] = Path("head.safetensors"),
+    output: Annotated[Path, typer.Option(help="Where the head goes.")] = Path("head.safetensors"),
     folder: Annotated[
         Path | None, typer.Option(help="Your identity's folder.", rich_help_panel=_ROUND)
     ] = None,
@@ -48,36 +75,78 @@ def calibrate(
             help="Your name for this data set; the same records, the same name.", rich_help_panel=_ROUND
         ),
     ] = None,
+    round_: Annotated[
+        str | None,
+        typer.Option("--round", help="A round's id.", show_default="the next", rich_help_panel=_ROUND),
+    ] = None,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Fit a head in closed form: on this machine, or with others through a round.
+    """Fit a head in closed form: on this machine, or with others through rounds.
 
-    A round takes --folder, --cohort, --admin-key and --lineage together; its terms fix classes, bias and λ.
+    A round takes --folder, --cohort, --admin-key and --lineage together; its terms fix classes, bias, λ and parameters. With --head it waits
+    for rounds that lead there, which the operator opens.
     """
     with reported(as_json=json_):
-        from veilsum import heads  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.asking import parsed  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.calibrating.order import Order, held_out_from  # noqa: PLC0415 - as above
 
+        order = Order(
+            head=head,
+            parameters=parsed(parameter or ()),
+            bias=bias,
+            ridges=tuple(ridge or ()),
+            normalise=normalise,
+            output=output,
+            report=report,
+            **held_out_from(held_out),
+        )
         if folder is None and cohort is None and lineage is None:
-            values = heads.local(
-                features,
-                labels=labels,
-                classes=classes,
-                bias=bias,
-                normalise=normalise,
-                ridges=ridge,
-                output=output,
-                test=test,
-            )
+            _locally(order, features, labels, classes, explain=explain, as_json=json_)
+            return
+        fixed = {"--classes": classes, "--bias": bias, "--ridge": ridge, "--parameter": parameter}
+        _refuse("the round's terms fix", [name for name, value in fixed.items() if value])
+        errand = _errand(
+            features, folder, cohort, admin_key, lineage, labels, url, ca, round_, normalise=normalise
+        )
+        from veilsum.calibrating import shared  # noqa: PLC0415 - as above
+
+        if not explain:
+            say(shared.through_rounds(errand, order), as_json=json_, title="Head")
+            return
+        if (rounds := shared.explained(errand, order)) is None:
+            note("No round that leads there is open; this is what one would ask of these records.")
+            _locally(order, features, labels, classes, explain=True, as_json=json_)
         else:
-            fixed = {"--classes": classes, "--bias": bias, "--ridge": ridge}
-            _refuse("the round's terms fix", [name for name, value in fixed.items() if value])
-            errand = _errand(
-                features, folder, cohort, admin_key, lineage, labels, url, ca, normalise=normalise
-            )
-            values = heads.through_round(errand, output=output, test=test)
-        say(values, as_json=json_, title="Head")
+            _explain(rounds, as_json=json_)
+
+
+def _locally(
+    order: "Order",
+    features: list[Path],
+    labels: Path | None,
+    classes: int | None,
+    *,
+    explain: bool,
+    as_json: bool,
+) -> None:
+    from veilsum.calibrating.explained import of_questions  # noqa: PLC0415 - `--help` stays quick
+    from veilsum.calibrating.local import Local  # noqa: PLC0415 - as above
+
+    local = Local(order, features, labels=labels, classes=classes)
+    if explain:
+        _explain(of_questions(local.questions()), as_json=as_json)
+    else:
+        say(local.run(), as_json=as_json, title="Head")
+
+
+def _explain(rounds: list[dict[str, Any]], *, as_json: bool) -> None:
+    if as_json:
+        say({"rounds": rounds}, as_json=True)
+        return
+    for number, each in enumerate(rounds, 1):
+        say(each, as_json=False, title=f"Round {number} of {len(rounds)}")
 
 
 def _errand(
@@ -89,6 +158,7 @@ def _errand(
     labels: Path | None,
     url: str,
     ca: Path | None,
+    round_id: str | None,
     *,
     normalise: bool,
 ) -> "Errand":
@@ -108,6 +178,7 @@ def _errand(
         labels=labels,
         lineage=lineage,
         normalise=normalise,
+        round_id=round_id,
         ca=ca,
     )
 

@@ -54,6 +54,12 @@ FIGURES: dict[str, Callable[[Format], str]] = {
         image=image,
     ),
     "features alone": lambda image: plots.embedding(RNG.random((50, 2)), np.arange(50), image=image),
+    "reliability": lambda image: plots.reliability_diagram(
+        np.linspace(0.05, 0.95, 10), RNG.random(10), RNG.integers(0, 9, 10), image=image
+    ),
+    "recalls": lambda image: plots.class_recalls(RNG.random(5), np.array([3, 0, 9, 1, 1]), image=image),
+    "eigenvalues": lambda image: plots.eigenvalues(np.array([1e-14, 1.0, 30]), ridge=0.1, image=image),
+    "noisy eigenvalues": lambda image: plots.eigenvalues(np.array([-2.0, 1.0, 30]), edge=4.0, image=image),
     "gain": lambda image: plots.separability_gain({"a": 1.0, "b": 2.0}, {"a": 0.1, "b": -0.02}, image=image),
 }
 

@@ -1,0 +1,60 @@
+"""Which tests run untraced: tracing doubles their time, and what they reach is reached by quicker ones."""
+
+from collections.abc import Generator
+from pathlib import Path
+
+import pytest
+from coverage import Coverage
+from hypothesis import settings
+
+HERE = Path(__file__).parent
+
+UNMEASURED = (
+    "attacks",
+    "audit",
+    "client_sdk/helping/test_rounds.py",
+    "client_sdk/test_contribution.py",
+    "client_sdk/test_counting.py",
+    "fuzz",
+    "machines",
+    "protocol/test_ledger_algebra.py",
+    "protocol/test_scale.py",
+    "reference",
+    "service/helping/test_ends.py",
+    "service/helping/test_restart.py",
+    "service/helping/test_review.py",
+    "service/helping/test_rounds.py",
+    "service/test_app.py",
+    "service/test_combining.py",
+    "service/test_ends.py",
+    "service/test_forgetting.py",
+    "service/test_questions.py",
+    "service/test_rare.py",
+    "service/test_replicas.py",
+    "service/test_restart.py",
+    "service/test_transcripts.py",
+    "vectors",
+)
+
+# The same examples every time, no failure by the clock of a busy machine: to search is for the slow targets.
+settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+settings.load_profile("suite")
+
+
+def is_unmeasured(item: pytest.Item) -> bool:
+    """Whether the test is of a folder or a file of `UNMEASURED`."""
+    place = item.path.relative_to(HERE)
+    return not {place.as_posix(), place.parts[0]}.isdisjoint(UNMEASURED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Stop tracing for the time of an unmeasured test and what it sets up."""
+    tracing = Coverage.current() if is_unmeasured(item) else None
+    if tracing is None:
+        return (yield)
+    tracing.stop()
+    try:
+        return (yield)
+    finally:
+        tracing.start()

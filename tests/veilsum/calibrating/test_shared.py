@@ -1,0 +1,80 @@
+"""`veilsum calibrate` through rounds that lead to the head it was asked for."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file
+
+from calibration.questions import QUESTIONS
+from tests.veilsum.cli import CLASSES, DIM, Cli, Consortium
+from veilsum.features import split
+
+Make = Callable[..., Consortium]
+
+
+def words(c: Consortium, index: int, *more: object) -> tuple[object, ...]:
+    member = c.members[index]
+    named = ("--folder", c.folder / member, "--cohort", c.cohort, "--admin-key", c.admin, "--lineage", "x")
+    head = c.folder / member / "head.safetensors"
+    return c.cli.at("calibrate", c.files[index], *named, "--output", head, *more)
+
+
+def test_two_rounds_lead_to_leave_one_out(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    page = c.folder / "report.html"
+    more = ("--head", "loo", "--held-out", 0.2, "--json")
+    waiting = [c.later(*words(c, 0, *more, "--report", page))]
+    waiting += [c.later(*words(c, index, *more)) for index in (1, 2)]
+    c.formed()
+    first = c.open()
+    [asked] = remote.json(*words(c, 0, "--head", "loo", "--explain", "--round", first))["rounds"]
+    assert (asked["question"], asked["members"]) == ("ffc", 3)
+    assert asked["coordinator_learns"] == QUESTIONS["ffc"].learns
+    assert asked["numbers"] == DIM * (DIM + 1) // 2 + DIM * CLASSES + CLASSES
+    assert asked["noise"].startswith("none: ")
+    assert remote("round", "watch", first, "--url", remote.url).code == 0
+    second = c.open("--statistic", "loo", "--rests-on", first)
+    ended = [future.result(60) for future in waiting]
+    assert [each.code for each in ended] == [0, 0, 0], ended
+    assert all(f"Round {first}, of ffc, is done; loo follows." in each.err for each in ended)
+    said = ended[0].values
+    assert (said["round"], said["chosen_by"]) == (second, "leave-one-out")
+    held = [split(*records_in(path), 0.2)[1] for path in c.files]
+    assert said["held_out"] == len(held[0][1])
+    assert said["records"] == 120 - sum(len(labels) for _, labels in held)
+    # The same records in one place.
+    together = c.folder / "together.npz"
+    kept = [split(*records_in(path), 0.2)[0] for path in c.files]
+    np.savez(together, features=np.vstack([z for z, _ in kept]), labels=np.concatenate([y for _, y in kept]))
+    alone = remote.json("calibrate", together, "--head", "loo", "--output", c.folder / "alone.safetensors")
+    assert alone["ridge"] == said["ridge"]
+    masked, plain = load_file(said["head"]), load_file(c.folder / "alone.safetensors")
+    np.testing.assert_allclose(masked["weights"], plain["weights"], rtol=0, atol=1e-6)
+    shown = page.read_text()
+    assert "The sums are of 3 members of 3" in shown
+    assert second in shown
+
+
+def test_what_is_published_beside_a_round_s_head(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    waiting = [
+        c.later(*words(c, index, "--head", "lda", "--held-out", c.test, "--json")) for index in range(3)
+    ]
+    c.formed()
+    said = remote.json(*words(c, 0, "--head", "lda", "--explain"))["rounds"]
+    assert [each["question"] for each in said] == ["ffc"]
+    assert "No round that leads there is open" in remote.said[-1].err
+    c.open("--parameter", "publish=lda")
+    ended = [future.result(60) for future in waiting]
+    assert [each.code for each in ended] == [0, 0, 0], ended
+    alone = remote.json("calibrate", *c.files, "--head", "lda", "--output", c.folder / "alone.safetensors")
+    assert alone["records"] == ended[0].values["records"] == 120
+    lda, plain = load_file(ended[0].values["head"]), load_file(c.folder / "alone.safetensors")
+    np.testing.assert_allclose(lda["weights"], plain["weights"], rtol=1e-6)
+    assert ended[0].values["accuracy"] > 0.9
+
+
+def records_in(path: Path) -> tuple[np.ndarray, np.ndarray]:
+    with np.load(path) as data:
+        return data["features"], data["labels"]

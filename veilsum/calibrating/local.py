@@ -1,0 +1,156 @@
+"""A head from one's own files: nobody hears of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from calibration.head_file import Calibrated
+from calibration.questions import Answer, Earlier, Question, Wish
+from calibration.questions.alone import Alone, alone, asked_alone
+from calibration.rows import as_features, as_labels
+from protocol.errors import Misuse
+from protocol.rest import HEAD
+from veilsum.calibrating.findings import Findings
+from veilsum.calibrating.order import DERIVED, Order, judged, records_of
+from veilsum.features import Part, checked_features, of_file, split
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_CHOSEN = {"gcv": "GCV", "given": "you"}
+
+
+class Local:
+    """Records from files, and what an order makes of them.
+
+    Args:
+        order: what was asked for.
+        files: of features and labels.
+        labels: those of one file of features alone.
+        classes: C; None for the highest label and one.
+
+    Raises:
+        Misuse: files that don't fit together, or an output that would replace one.
+    """
+
+    def __init__(
+        self, order: Order, files: Sequence[Path], *, labels: Path | None = None, classes: int | None = None
+    ) -> None:
+        if labels is not None and len(files) != 1:
+            raise Misuse("--labels goes with one file of features")
+        order.check_output(files)
+        self.order = order
+        loaded = [checked_features(path, labels, normalise=order.normalise) for path in files]
+        self._dim = loaded[0][0].shape[1]
+        self._classes = classes or 1 + max(int(y.max()) for _, y in loaded)
+        for path, (features, y) in zip(files, loaded, strict=True):
+            with of_file(path):
+                as_features(features, self._dim)
+                as_labels(y, len(y), self._classes)
+        parts = [split(features, y, order.held_share) for features, y in loaded]
+        self._fitted = [fitted for fitted, _ in parts]
+        self._held = [held for _, held in parts]
+
+    def questions(self) -> list[Question]:
+        """What its rounds would ask, in order; of the last nothing is summed yet."""
+        earlier = self._earlier()
+        first = [] if earlier is None else [asked_alone(earlier.statistic, self._plain)]
+        return [*first, asked_alone(self.order.chain[-1], self._wish, earlier)]
+
+    def run(self) -> dict[str, Any]:
+        """Sum, solve, judge; write the head, what stands beside it, and the report; say how it was found.
+
+        Raises:
+            CalibrationError: nothing follows from these records.
+            Misuse: as `judged`.
+        """
+        order, earlier = self.order, self._earlier()
+        found = self._ask(order.chain[-1], self._wish, earlier)
+        head = self._head(found.answer)
+        values = {
+            "records": found.answer.records,
+            "classes": self._classes,
+            "documents": self._save_documents(found.answer),
+        }
+        if head is None:
+            return values
+        seen = None
+        if (records := self._judging(head)) is not None:
+            seen = judged(head, *records)
+            head = Calibrated(head.head, temperature=seen.temperature)
+        save_to(order.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))
+        solution, linear = found.answer.solution, order.head not in DERIVED
+        values |= {"empty_classes": list(head.head.empty_classes)}
+        if linear and found.answer.ridge is not None:
+            chosen = found.answer.chosen_by
+            values |= {"ridge": found.answer.ridge, "chosen_by": _CHOSEN.get(chosen, chosen)}
+        if linear and solution is not None:
+            values |= {
+                "effective_dof": solution.dof,
+                "condition": solution.condition,
+                "residual": solution.residual,
+            }
+        values["saved"] = str(order.output)
+        findings = Findings.alone(order.head or "ffc", found, head, seen, derived=not linear)
+        return values | findings.figures | findings.report(order.report)
+
+    @property
+    def _plain(self) -> Wish:
+        return Wish(self._dim, self._classes)
+
+    @property
+    def _wish(self) -> Wish:
+        return Wish(self._dim, self._classes, self.order.asked)
+
+    def _earlier(self) -> Earlier | None:
+        """What the last question rests on."""
+        if len(self.order.chain) == 1:
+            return None
+        return self._ask(self.order.chain[0], self._plain, None, ridges=False).earlier
+
+    def _ask(self, name: str, wish: Wish, earlier: Earlier | None, *, ridges: bool = True) -> Alone:
+        given = tuple(self.order.ridges) if ridges else ()
+        if given and not asked_alone(name, wish, earlier).rows:
+            raise Misuse(f"a {name} head takes no --ridge: leave that out")
+        return alone(name, wish, self._fitted, earlier=earlier, ridges=given, normalise=self.order.normalise)
+
+    def _head(self, answer: Answer) -> Calibrated | None:
+        if self.order.head in DERIVED:
+            document = answer.documents[self.order.head]
+            return Calibrated.of(document.arrays, document.notes)
+        return None if answer.head is None else Calibrated(answer.head)
+
+    def _judging(self, head: Calibrated) -> Part | None:
+        """The records held out; None for none."""
+        if self.order.held_file is not None:
+            return records_of(self.order.held_file, head, normalise=self.order.normalise)
+        if not self.order.held_share:
+            return None
+        features, labels = (np.concatenate(each) for each in zip(*self._held, strict=True))
+        if not len(labels):
+            raise Misuse(
+                f"--held-out {self.order.held_share} kept none of so few records back: pass a larger share, or a file"
+            )
+        return features, labels
+
+    def _save_documents(self, answer: Answer) -> list[str]:
+        """What follows beside the head, each in a file beside it."""
+        own = self.order.head if self.order.head in DERIVED else None
+        names = [name for name in answer.documents if name != own]
+        for name in names:
+            document = answer.documents[name]
+            notes = {HEAD: json.dumps(dict(document.notes))}
+            output = self.order.output
+            save_to(output.with_name(f"{output.stem}.{name}{output.suffix}"), save(document.arrays, notes))
+        return names
+
+
+def save_to(output: Path, content: bytes) -> None:
+    """Write a file, and the folders above it."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    output.write_bytes(content)

@@ -1,0 +1,131 @@
+"""What `veilsum calibrate` was asked for, wherever the sums come from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calibration import ReliabilityStatistics
+from calibration.questions import QUESTIONS, kind
+from calibration.questions.alone import chain
+from protocol.errors import Misuse
+from veilsum.features import checked_features
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from calibration.head_file import Calibrated
+    from protocol.rest import Parameter
+    from veilsum.features import Features, Labels, Part
+
+DERIVED = ("lda", "ncm")
+"""Heads that a round of FFC publishes beside its own."""
+
+HEADS = (*(name for name in QUESTIONS if name != "reliability"), *DERIVED)
+"""What `--head` takes; how far a head is to be trusted, records held out tell."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A head, and what is to be found out about it.
+
+    Attributes:
+        head: one of `HEADS`; None for FFC from files, and for whatever a round asks.
+        parameters: of its question.
+        bias: whether it has a constant.
+        ridges: λ; empty for the question's own choice.
+        normalise: whether to scale feature vectors to length 1.
+        output: where it goes.
+        held_share: of the records, kept back by their names; 0 for none.
+        held_file: of records that are only judged on; None for none.
+        report: where the page goes; None for none.
+
+    Raises:
+        Misuse: no such head, λ for one that has none, or a report without what draws it.
+    """
+
+    head: str | None = None
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    bias: bool = False
+    ridges: Sequence[float] = ()
+    normalise: bool = False
+    output: Path
+    held_share: float = 0.0
+    held_file: Path | None = None
+    report: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.head is not None and self.head not in HEADS:
+            raise Misuse(f"no head is called {self.head}: choose one of {', '.join(HEADS)}")
+        if self.ridges and self.head in DERIVED:
+            raise Misuse(f"a head of {self.head} has no λ: leave --ridge out")
+        if self.report is not None and not (find_spec("matplotlib") and find_spec("torch")):
+            raise Misuse("--report draws with the training extra: pip install 'veilsum[training]'")
+
+    @property
+    def question(self) -> str:
+        """The question that its round asks."""
+        return "ffc" if self.head is None or self.head in DERIVED else self.head
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The questions of its rounds, in order."""
+        return chain(self.question, bias=self.bias)
+
+    @property
+    def asked(self) -> dict[str, Parameter]:
+        """The last question's parameters, with what `head` and `bias` add to them."""
+        given = dict(self.parameters)
+        if self.head in DERIVED:
+            given["publish"] = ",".join(filter(None, (str(given.get("publish", "")), self.head)))
+        if self.bias and "bias" in kind(self.question).domains:
+            given["bias"] = True
+        return given
+
+    def check_output(self, files: Sequence[Path]) -> None:
+        """Before the work, what would be lost by it, or lose it (Misuse)."""
+        inputs = {path.resolve() for path in (*files, *filter(None, (self.held_file,)))}
+        for name, output in (("--output", self.output), ("--report", self.report)):
+            if output is None:
+                continue
+            if output.resolve() in inputs:
+                raise Misuse(f"{name} {output} would replace the features: choose another file")
+            if output.is_dir():
+                raise Misuse(f"{name} {output} is a folder: name a file in it")
+        if self.report is not None and self.report.resolve() == self.output.resolve():
+            raise Misuse("--report and --output name the same file: choose another")
+
+
+def held_out_from(given: str | None) -> dict[str, Any]:
+    """What `--held-out` says: a share of the records, or a file of others; Misuse for a share that leaves no records."""
+    if given is None:
+        return {}
+    try:
+        share = float(given)
+    except ValueError:
+        return {"held_file": Path(given)}
+    if not 0 < share < 1:
+        raise Misuse(f"--held-out {given} is no share of the records: write one between 0 and 1, or a file")
+    return {"held_share": share}
+
+
+def judged(
+    head: Calibrated, features: Features, labels: Labels, without: Sequence[int] = ()
+) -> ReliabilityStatistics:
+    """How often a head is right, and how sure, over records of classes that are not left out; CalibrationError as `Head.rows`."""
+    asked = ~np.isin(labels, list(without))
+    statistics = ReliabilityStatistics(head.head)
+    statistics.update(features[asked], labels[asked], normalise=head.head.scales)
+    return statistics
+
+
+def records_of(path: Path, head: Calibrated, *, normalise: bool) -> Part:
+    """Records that are only judged on; Misuse where they do not fit the head."""
+    features, labels = checked_features(path, normalise=normalise, classes=head.head.classes)
+    if features.shape[1] != head.head.dim:
+        raise Misuse(f"{path}: features have shape {features.shape}, the head takes (n, {head.head.dim})")
+    return features, labels

@@ -1,0 +1,179 @@
+"""The report on a head: one HTML file without a single outside resource."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from training import plots
+from training.report.page import style
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from calibration import ReliabilityStatistics
+    from veilsum.calibrating.findings import Findings
+
+_CRITERIA = {
+    "gcv": (
+        "generalised cross-validation",
+        "It follows from the sums alone, so nobody has to hold records out for it.",
+    ),
+    "folds": ("cross-validation over folds", "Each fold is judged by a head of the other folds' sums."),
+    "leave-one-out": ("leave-one-out", "Each record is judged by a head that was fitted without it."),
+}
+_MANY = 100  # classes that a table shows
+
+
+def render(found: Findings) -> str:
+    """The whole page."""
+    template = Template(files("veilsum.calibrating").joinpath("report.html").read_text("utf-8"))
+    return template.substitute(
+        style=style(),
+        title=escape(f"A calibrated head: {found.name}"),
+        lead=f"{escape(_sentence(found.title))} <strong>{escape(found.source)}</strong>",
+        figures="".join(_figures(found)),
+        sections="".join((*_ridge(found), *_spectrum(found), *_judged(found), *_identities(found))),
+        privacy=escape(found.privacy),
+    )
+
+
+def _figures(found: Findings) -> Iterator[str]:
+    seen = found.judged
+    if seen is not None and seen.records:
+        error = float(seen.calibration_errors[int(seen.losses.argmin())])
+        yield _figure_of("right", _percent(seen.accuracy), f"of {seen.records:,} records held out")
+        yield _figure_of("calibration error", _percent(error), f"at temperature {seen.temperature:.3g}")
+    yield _figure_of("records", f"{found.records:,}", f"in {found.head.head.classes} classes")
+    if found.ridge is not None:
+        yield _figure_of(
+            "λ", f"{found.ridge:.3g}", f"of {len(found.grid)} tried" if len(found.grid) > 1 else "given"
+        )
+
+
+def _figure_of(name: str, value: str, detail: str) -> str:
+    return f"<div><dt>{name}</dt><dd>{escape(value)} <small>{escape(detail)}</small></dd></div>"
+
+
+def _ridge(found: Findings) -> Iterator[str]:
+    shown = np.isfinite(found.errors)
+    if np.count_nonzero(shown) < 2 or found.ridge is None:
+        return
+    criterion, why = _CRITERIA.get(found.chosen_by, (found.chosen_by, ""))
+    image = plots.ridge_curve(found.grid[shown], found.errors[shown], found.ridge, criterion=criterion)
+    yield _section(
+        "How λ was chosen",
+        _picture(
+            image,
+            f"Error of {criterion} over {np.count_nonzero(shown)} ridges, smallest near λ = {found.ridge:.3g}.",
+            f"{why} Of ridges that tie within 0.01 % the largest is taken.".strip(),
+        ),
+    )
+
+
+def _spectrum(found: Findings) -> Iterator[str]:
+    values = found.eigenvalues
+    if values is None:
+        return
+    if found.edge is None:
+        caption = (
+            "Directions far below λ add next to nothing to the head; those above it are kept as they are."
+        )
+        said = f"{len(values)} eigenvalues, from {values.max():.3g} down to {max(values.min(), 0):.3g}."
+    else:
+        above = int(np.count_nonzero(values > found.edge))
+        caption = (
+            f"Inside the band an eigenvalue can be noise alone. {above} of {len(values)} lie above it; the others are "
+            "replaced by one mean before the head is solved."
+        )
+        said = f"{above} of {len(values)} eigenvalues lie above the noise's edge of {found.edge:.3g}."
+    image = plots.eigenvalues(values, edge=found.edge, ridge=found.ridge)
+    yield _section("What the sums hold", _picture(image, said, caption))
+
+
+def _judged(found: Findings) -> Iterator[str]:
+    seen = found.judged
+    if seen is None or not seen.records:
+        yield _section(
+            "How often it is right", "<p>No records were held out: pass <code>--held-out</code>.</p>"
+        )
+        return
+    confidence, accuracy, records = seen.diagram(seen.temperature)
+    tau, before = f"{seen.temperature:.3g}", int(np.abs(np.log(seen.temperatures)).argmin())
+    yield _section(
+        "How sure it is",
+        _picture(
+            plots.reliability_diagram(confidence, accuracy, records),
+            f"Accuracy against confidence in {seen.bins} bins at temperature {tau}.",
+            f"Confidence is the largest of softmax(scores / τ), τ = {tau}, at which these records are likeliest. "
+            f"At τ = 1 the calibration error would be {_percent(float(seen.calibration_errors[before]))}. "
+            "τ was chosen on the records that the diagram shows.",
+        ),
+    )
+    counts = seen.confusion.sum(axis=1)
+    yield _section(
+        "How often it is right",
+        _picture(
+            plots.class_recalls(seen.recalls, counts),
+            "Share of each class's records that are called that class; the table below holds the numbers.",
+            "Least accurate class first.",
+        )
+        + _table(seen),
+    )
+
+
+def _table(seen: ReliabilityStatistics) -> str:
+    confusion = seen.confusion
+    counts = confusion.sum(axis=1)
+    wrong = confusion - np.diag(np.diagonal(confusion))
+    rows = []
+    for label in np.flatnonzero(counts)[:_MANY]:
+        taken = int(wrong[label].argmax())
+        mistaken = f"{taken} ({wrong[label, taken]})" if wrong[label, taken] else "–"
+        rows.append(
+            f'<tr><th scope="row">{label}</th><td class="number">{counts[label]}</td>'
+            f'<td class="number">{_percent(float(seen.recalls[label]))}</td><td class="number">{mistaken}</td></tr>'
+        )
+    return (
+        '<div class="scroll" tabindex="0" role="region" aria-label="Accuracy by class"><table>'
+        '<thead><tr><th scope="col">class</th><th scope="col" class="number">records</th>'
+        '<th scope="col" class="number">called right</th><th scope="col" class="number">most often taken for</th></tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _identities(found: Findings) -> Iterator[str]:
+    if not found.identities:
+        return
+    rows = "".join(
+        f'<tr><th scope="row">{escape(name)}</th><td class="mono">{escape(value)}</td></tr>'
+        for name, value in found.identities.items()
+    )
+    yield _section(
+        "Which round",
+        f"<p>{escape(found.privacy)}</p>"
+        f'<div class="scroll" tabindex="0" role="region" aria-label="Identities"><table><tbody>{rows}</tbody></table></div>',
+    )
+
+
+def _section(heading: str, content: str) -> str:
+    return f"<section>\n<h2>{escape(heading)}</h2>\n{content}\n</section>\n"
+
+
+def _picture(image: str, alternative: str, caption: str) -> str:
+    return (
+        '<figure><div class="panel scroll" tabindex="0" role="region" aria-label="Figure">'
+        f'<img src="{image}" alt="{escape(alternative)}"></div><figcaption>{escape(caption)}</figcaption></figure>'
+    )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"

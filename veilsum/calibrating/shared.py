@@ -1,0 +1,81 @@
+"""A head with other members: through rounds of which the last ends in it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from calibration.questions import kind
+from veilsum.asking import promised
+from veilsum.calibrating.explained import of_round
+from veilsum.calibrating.findings import Findings
+from veilsum.calibrating.local import save_to
+from veilsum.calibrating.order import DERIVED, Order, judged, records_of
+from veilsum.console import note
+from veilsum.contribute import Errand, current_round, run
+from veilsum.features import Part, checked_features, split
+
+if TYPE_CHECKING:
+    from calibration.head_file import Calibrated
+
+_FFC = frozenset({"ffc", "ffc-bias"})
+
+
+def explained(errand: Errand, order: Order) -> list[dict[str, Any]] | None:
+    """What the round that this member would take part in now takes from it; None while none is open that leads to the head."""
+    view = current_round(_asking(errand, order))
+    return None if view is None else of_round(view)
+
+
+def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
+    """Take part in rounds until one ends in the head, judge it, and write it; only sums of everybody's records are ever seen.
+
+    Raises:
+        PeerFault, ClientError, Misuse: as `veilsum.contribute.run`.
+    """
+    order.check_output([errand.features])
+    if order.held_file is not None:
+        checked_features(order.held_file, normalise=order.normalise)  # not only once the rounds are over
+    asking = _asking(errand, order)
+    while True:
+        result, values = run(asking, errand.folder / "result")
+        statistic = result.record.statistic
+        if order.head is None or statistic in _ends(order):
+            break
+        note(f"Round {result.record.round}, of {statistic}, is done; {order.question} follows.")
+    head = result.head(order.head) if order.head in DERIVED else result.calibrated
+    content = result.documents[order.head] if order.head in DERIVED else result.weights_file
+    assert content is not None  # `calibrated` would have refused
+    save_to(order.output, content)
+    values |= {"head": str(order.output), "never_answers": list(result.unanswered)}
+    records = _judging(errand, order, head)
+    seen = None if records is None else judged(head, *records)
+    findings = Findings.of(order.head, result, head, seen, str(promised(result.record.noise)["noise"]))
+    values |= findings.figures
+    if records is not None and (withheld := result.record.withheld):
+        rest = judged(head, *records, without=withheld)
+        values["accuracy_without_withheld"] = rest.accuracy if rest.records else float("nan")
+    return values | findings.report(order.report)
+
+
+def _ends(order: Order) -> frozenset[str]:
+    return _FFC if order.question in _FFC else frozenset({order.question})
+
+
+def _asking(errand: Errand, order: Order) -> Errand:
+    """The errand of rounds that lead to the head, over the records that are not held out."""
+    questions = frozenset[str]()
+    if order.head is not None:
+        asked = kind(order.question)
+        questions = frozenset({*_ends(order), *asked.rests_on, *asked.may_rest_on})
+    return replace(errand, questions=questions, held_share=order.held_share)
+
+
+def _judging(errand: Errand, order: Order, head: Calibrated) -> Part | None:
+    if order.held_file is not None:
+        return records_of(order.held_file, head, normalise=order.normalise)
+    if not order.held_share:
+        return None
+    return split(
+        *checked_features(errand.features, errand.labels, normalise=order.normalise), order.held_share
+    )[1]
