@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from service import keys, problems
 from service.access.bodies import Bodies, Pace
 from service.access.gate import Gate
+from service.access.issuer import Issuer
 from service.access.limits import Allowance, Limits
 from service.access.nonces import Nonces
 from service.access.tokens import Tokens
@@ -72,7 +73,12 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             app.state.tokens = Tokens(database, now, chosen.operator_token)
             await app.state.tokens.start()
             app.state.gate = Gate(
-                Nonces(database, now), app.state.tokens, now, chosen.clock_skew_s, chosen.public_url
+                Nonces(database, now),
+                app.state.tokens,
+                now,
+                chosen.clock_skew_s,
+                chosen.public_url,
+                Issuer(chosen.oidc, chosen.clock_skew_s) if chosen.oidc is not None else None,
             )
             app.state.limits = Limits(
                 Allowance(chosen.caller_requests_per_s, chosen.caller_burst, chosen.caller_at_once),
