@@ -22,6 +22,7 @@ from service.pages import acting, paths
 from service.pages import routes as pages
 from service.pages.rendering import problem_page
 from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
+from service.routes.headers import Headers
 from service.settings import Settings
 from service.shutdown import on_stop_signal
 from service.storage.stores import opened
@@ -99,6 +100,8 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         version=version("veilsum"),
         lifespan=lifespan,
         max_body_size=MAX_JSON_BYTES,
+        docs_url=None,  # both load scripts from elsewhere
+        redoc_url=None,
         redirect_slashes=False,
         telemetry=tracing(),
     )
@@ -106,6 +109,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     app.state.refused = Refused()
     app.add_middleware(Bodies)
     app.add_middleware(RequestTelemetry)
+    app.add_middleware(Headers)
     app.include_router(federations.router)
     app.include_router(rounds.router)
     app.include_router(schedules.router)

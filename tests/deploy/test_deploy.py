@@ -7,6 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from typer.main import get_command
+
+from docs.hooks import commands
+from veilsum.cli import app
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -124,8 +128,10 @@ def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
         assert kinds[kind]["spec"][name]["matchLabels"] == selector
 
 
-def test_settings_in_files_are_the_coordinator_s() -> None:
+def test_settings_in_files_are_the_coordinator_s_or_a_command_s() -> None:
     known = {f"VEILSUM_{name.upper()}" for name in _settings()}
+    options = [each for _, command in commands(get_command(app)) for each in command.params]
+    known |= {str(each.envvar) for each in options if each.envvar}
     texts = [
         path.read_text("utf-8")
         for path in DEPLOY.rglob("*")
