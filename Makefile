@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -107,6 +107,9 @@ bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how oft
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
+
+bench-memory: $(READY)  ## the coordinator's memory over rounds of 20 and of 60 members that send 10 MB each
+	$(BIN)/python -m benchmarks.coordinator_memory --output runs/coordinator_memory.json
 
 bench-models: $(READY)  ## images a second of each model on one thread, where the time goes, and what else was tried
 	$(BIN)/python -m benchmarks.models --output runs/models.json

@@ -138,6 +138,12 @@ async def check_digest(request: Request) -> bytes:
     return digest
 
 
+def headers_signed(request: Request, target: Target) -> str:
+    """What a signature is checked against, beside method and path: `name=value` each."""
+    names = (CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE)
+    return " ".join([f"authority={target.authority}", *(f"{name}={_field(request, name)}" for name in names)])
+
+
 def _field(request: Request, name: str) -> str:
     """A header's value, its lines joined (RFC 9421 §2.1)."""
     return ", ".join(value.strip() for value in request.headers.getlist(name))

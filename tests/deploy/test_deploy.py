@@ -1,5 +1,6 @@
 """What can be held of deployment files without Docker, Helm or Kubernetes: they parse, agree with each other, and give away no right."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -159,7 +160,20 @@ def test_workflows_have_no_rights_but_those_they_name_and_run_what_exists(path: 
             if "uses" in step:
                 assert re.fullmatch(r"[\w.-]+/[\w./-]+@[\w./-]+", step["uses"])
             if "checkout" in step.get("uses", ""):
-                assert step["with"] == {"persist-credentials": False}
+                assert step["with"]["persist-credentials"] is False
             for target in re.findall(r"make ([a-z-]+)", step.get("run", "")):
                 assert re.search(rf"^{target}:", makefile, re.MULTILINE)
             assert "${{ github.event" not in step.get("run", ""), "a title could be a command"
+
+
+def test_continuous_integration_is_what_anybody_runs() -> None:
+    jobs = loaded(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
+    runs = {name: " ".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert ".ci/run" in runs["suite"]
+    for job, target in (("slow", "slow-tests"), ("docs", "docs"), ("packages", "dist")):
+        assert f"make {target}" in runs[job]
+    promised = {
+        f"3.{minor}" for minor in re.findall(r"Python :: 3\.(\d+)", (ROOT / "pyproject.toml").read_text())
+    }
+    assert set(jobs["suite"]["strategy"]["matrix"]["python"]) == promised
