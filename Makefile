@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser test lint format fuzz mutation model-check audit slow slow-tests kill scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -64,6 +64,12 @@ slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pag
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m tests.kill.run --output runs/kill.json
 
+chaos: $(READY)  ## 120 rounds of real members through a network that loses, repeats, reorders, starves and cuts
+	$(BIN)/python -m tests.chaos.run --output runs/chaos.json
+
+durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
+	$(BIN)/python -m tests.durability.run --output runs/durability.json
+
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
 
@@ -102,6 +108,9 @@ bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
 
+bench-memory: $(READY)  ## the coordinator's memory over rounds of 20 and of 60 members that send 10 MB each
+	$(BIN)/python -m benchmarks.coordinator_memory --output runs/coordinator_memory.json
+
 bench-models: $(READY)  ## images a second of each model on one thread, where the time goes, and what else was tried
 	$(BIN)/python -m benchmarks.models --output runs/models.json
 
@@ -120,6 +129,9 @@ benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 
 browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
 	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
+
+walk: $(READY)  ## a coordinator and four members as services of one machine; renews the pictures of its tutorial (needs root, iproute2, chromium)
+	$(BIN)/python -m tests.deploy.walk
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist site examples/*/.venv benchmarks/peers/.venv runs/demo runs/*.json .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 CONNECT_S, READ_S = 10.0, 30.0
 """Seconds for a connection, and for an answer beyond what a long poll may take."""
+LEAST_BYTES_PER_S = 1024
+"""An answer that comes more slowly after its first READ_S is given up, and asked for again."""
 
 ClientCertificate = str | tuple[str, str]
 """A PEM file with certificate and key, or the two files."""
@@ -96,9 +98,9 @@ class BlockingDriver:
     def _send(self, request: Request) -> Response | Unreached:
         try:
             with closing(self._client.send(_sent(self._client, request), stream=True)) as answer:
-                body = bytearray()
+                body, begun_s = bytearray(), time.monotonic()
                 for piece in answer.iter_bytes():
-                    _extend(body, piece, request)
+                    _extend(body, piece, request, begun_s)
                 return _response(answer, body)
         except httpx.RequestError as error:
             return _unreached(error, request)
@@ -178,9 +180,9 @@ class AsyncDriver:
     async def _send(self, request: Request) -> Response | Unreached:
         try:
             async with aclosing(await self._client.send(_sent(self._client, request), stream=True)) as answer:
-                body = bytearray()
+                body, begun_s = bytearray(), time.monotonic()
                 async for piece in answer.aiter_bytes():
-                    _extend(body, piece, request)
+                    _extend(body, piece, request, begun_s)
                 return _response(answer, body)
         except httpx.RequestError as error:
             return _unreached(error, request)
@@ -252,7 +254,7 @@ def _sent(client: httpx.Client | httpx.AsyncClient, request: Request) -> httpx.R
     return built
 
 
-def _extend(body: bytearray, piece: bytes, request: Request) -> None:
+def _extend(body: bytearray, piece: bytes, request: Request, begun_s: float) -> None:
     if len(body) + len(piece) > request.limit_bytes:
         raise PeerFault(
             Cause.OVERSIZED,
@@ -260,6 +262,9 @@ def _extend(body: bytearray, piece: bytes, request: Request) -> None:
             ["coordinator"],
         )
     body += piece
+    # The timeout is for each read: without this a byte a second would hold a member for days.
+    if time.monotonic() - begun_s > READ_S + len(body) / LEAST_BYTES_PER_S:
+        raise httpx.ReadTimeout(f"only {len(body)} bytes in {READ_S:g} s")
 
 
 def _response(answer: httpx.Response, body: bytearray) -> Response:

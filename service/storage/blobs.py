@@ -80,8 +80,12 @@ class FileBlobs:
         path = self.path(name)
         if path.is_dir():
             shutil.rmtree(path)
-        else:
+        elif path.exists():
             path.unlink(missing_ok=True)
+        else:
+            return
+        # What is erased stays erased: the log is about to say so.
+        fsync_folder(path.parent)
 
     def names(self, folder: str) -> tuple[str, ...]:
         """What lies directly under a folder."""

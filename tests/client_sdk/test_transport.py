@@ -1,10 +1,11 @@
 """Both drivers over httpx's mock transport."""
 
 import asyncio
+import re
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from client_sdk import transport
 from client_sdk.effects import Compute, Flow, Pause, Request, Response, Unreached, together
 from client_sdk.errors import Misuse, PeerFault, Unreachable
 from client_sdk.signing import Signer
@@ -155,6 +157,25 @@ def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
     with pytest.raises(PeerFault) as caught:
         run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
     assert caught.value.cause is Cause.OVERSIZED
+
+
+def test_an_answer_that_drips_is_given_up(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transport, "READ_S", 0.05)
+
+    class Drops(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            for _ in range(1000):
+                time.sleep(0.01)
+                yield b"x"
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for _ in range(1000):
+                await asyncio.sleep(0.01)
+                yield b"x"
+
+    outcome = run(one(Request("GET", "/")), lambda _: httpx.Response(200, stream=Drops()))
+    assert isinstance(outcome, Unreached)
+    assert re.fullmatch(r"ReadTimeout: only \d+ bytes in 0.05 s", outcome.reason)
 
 
 def test_an_exception_reaches_the_flow_which_may_go_on(run: Runner) -> None:

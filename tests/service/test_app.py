@@ -1,81 +1,19 @@
 """The real process: `uvicorn service.app:app`, stopped politely and otherwise."""
 
 import asyncio
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from service import shutdown
 from service.shutdown import on_stop_signal
 from tests.service.driver import Party
+from tests.service.process import Process
 from tests.service.serving import TOKEN
-from tests.service.signing import Everybody
-
-
-class Process:
-    """`uvicorn service.app:app` on a folder; looks like the driver's Server to members."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.client = httpx.AsyncClient(
-            base_url=f"http://127.0.0.1:{self.port}",
-            auth=Everybody(time.time, TOKEN),
-            timeout=30,
-            trust_env=False,
-        )
-        self.log = (folder.parent / "log").open("ab")
-
-    async def start(self) -> None:
-        environment = {
-            **os.environ,
-            "VEILSUM_DATA_DIR": str(self.folder),
-            "VEILSUM_OPERATOR_TOKEN": TOKEN,
-            "OMP_NUM_THREADS": "1",
-        }
-        self.process = subprocess.Popen(  # noqa: ASYNC220 - it is not waited for
-            [sys.executable, "-m", "uvicorn", "service.app:app", "--port", str(self.port)],
-            env=environment,
-            stdout=self.log,
-            stderr=self.log,
-        )
-        for _ in range(600):
-            try:
-                if (await self.client.get("/healthz")).status_code == 200:
-                    return
-            except httpx.TransportError:
-                assert self.process.poll() is None, (self.folder.parent / "log").read_text()
-                await asyncio.sleep(0.05)
-        raise AssertionError("it does not start")
-
-    async def kill(self) -> None:
-        self.process.kill()
-        await asyncio.to_thread(self.process.wait)
-
-    async def restart(self) -> None:
-        await self.kill()
-        await self.start()
-
-    async def close(self) -> None:
-        await self.client.aclose()
-        if self.process.poll() is None:
-            await self.kill()
-        self.log.close()
-
-    async def view(self, round_id: str) -> dict[str, Any]:
-        view: dict[str, Any] = (await self.client.get(f"/v1/rounds/{round_id}")).json()
-        return view
 
 
 async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path) -> None:
