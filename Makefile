@@ -9,7 +9,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-models bench-peers reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -117,6 +117,9 @@ bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
 
+bench-memory: $(READY)  ## the coordinator's memory over rounds of 20 and of 60 members that send 10 MB each
+	$(BIN)/python -m benchmarks.coordinator_memory --output runs/coordinator_memory.json
+
 bench-models: $(READY)  ## images a second of each model on one thread, where the time goes, and what else was tried
 	$(BIN)/python -m benchmarks.models --output runs/models.json
 
@@ -135,6 +138,9 @@ benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 
 browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
 	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
+
+walk: $(READY)  ## a coordinator and four members as services of one machine; renews the pictures of its tutorial (needs root, iproute2, chromium)
+	$(BIN)/python -m tests.deploy.walk
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist site examples/*/.venv benchmarks/peers/.venv runs/demo runs/*.json .coverage .coverage.* .mypy_cache .ruff_cache .pytest_cache

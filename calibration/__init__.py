@@ -7,6 +7,7 @@
 
 from calibration.accuracy import check_ridge, smallest_ridge, weights_error_bound
 from calibration.ccvr import CCVRStatistics
+from calibration.centred import CentredHead
 from calibration.checks import check_sums
 from calibration.errors import (
     BudgetMismatch,
@@ -64,6 +65,7 @@ __all__ = [
     "BudgetSpent",
     "CCVRStatistics",
     "CalibrationError",
+    "CentredHead",
     "ClassIndicator",
     "ConfigMismatch",
     "DenseBlock",

@@ -252,7 +252,7 @@ class FFCStatistics:
     def remove(self, other: FFCStatistics) -> None:
         """Take the records of `other` out of these pooled sums: what is left is what would have been summed without them.
 
-        In a round members send the negative of `vector`; rounding is odd, so sums of the same records cancel to zero.
+        Among members records are taken back by a round over what is left, under the same ledger as any other (`docs/heads.md`).
 
         Raises:
             ConfigMismatch: other settings, but for the tracking of records; or sums that name their records.
@@ -392,6 +392,34 @@ class FFCStatistics:
             pooled._V, pooled._U = V, U
             rounded = pooled.records if members is None else members
             pooled.rounding_deviation = math.sqrt(rounded / 12) / lattice.unit(0)
+        return pooled
+
+    @classmethod
+    def from_blocks(cls, V: Floats, U: Floats, counts: Integers, *, bias: bool) -> FFCStatistics:
+        """Pooled statistics from their blocks, as a round publishes them to its members.
+
+        Args:
+            V: (l, l) float64, l = dim + 1 with a bias.
+            U: (l, C) float64.
+            counts: (C,) int64.
+            bias: whether the last column is the constant.
+
+        Raises:
+            ShapeMismatch: shapes that do not go together.
+        """
+        rows = len(V) - bool(bias)
+        if (
+            V.ndim != 2
+            or U.ndim != 2
+            or V.shape != (len(U), len(U))
+            or counts.shape != U.shape[1:]
+            or rows < 1
+        ):
+            raise ShapeMismatch(
+                f"V, U and counts have shapes {V.shape}, {U.shape}, {counts.shape}; not (l, l), (l, C), (C,)"
+            )
+        pooled = cls(rows, len(counts), bias=bias, track_records=False)
+        pooled._V[...], pooled._U[...], pooled._counts[...] = V, U, counts
         return pooled
 
     def __repr__(self) -> str:

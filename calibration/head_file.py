@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calibration.centred import CentredHead
 from calibration.errors import ShapeMismatch
 from calibration.head import Head
 from calibration.random_features import KernelHead, RandomFeatures
@@ -37,6 +38,8 @@ def form_of(head: Head) -> dict[str, Scalar]:
                 "mapped": phi.dim,
             }
             return {"kind": "random-features", **numbers}
+        case CentredHead():
+            return {"kind": "centred"}
         case TukeyHead(power=power, unit=unit):
             raised: dict[str, Scalar] = {} if power is None else {"power": power}
             return {"kind": "tukey", "unit": unit, **raised}
@@ -45,10 +48,12 @@ def form_of(head: Head) -> dict[str, Scalar]:
 
 
 def arrays_of(head: Head) -> dict[str, Floats]:
-    """Its arrays: `weights`, and where it has them `bias` and the `axes` that it projects features by."""
+    """Its arrays: `weights`, and where it has them `bias`, the `axes` that it projects features by, the `centre` that it takes off."""
     arrays = head.tensors
     if isinstance(head, KernelHead) and head.axes is not None:
         arrays["axes"] = np.ascontiguousarray(head.axes)
+    if isinstance(head, CentredHead):
+        arrays["centre"] = np.ascontiguousarray(head.centre)
     return arrays
 
 
@@ -65,7 +70,8 @@ def head_from(
     Raises:
         ShapeMismatch: arrays, numbers or words that make no head.
     """
-    weights, bias, axes = _checked(arrays, projects=form.get("kind") == "random-features")
+    more = {"random-features": "axes", "centred": "centre"}.get(str(form.get("kind")))
+    weights, bias, third = _checked(arrays, more)
     if len(set(empty_classes)) != len(empty_classes) or not {*empty_classes} <= {*range(weights.shape[1])}:
         raise ShapeMismatch(
             f"classes {list(empty_classes)[:5]} are not among the {weights.shape[1]} of the head"
@@ -73,6 +79,8 @@ def head_from(
     match dict(form):
         case {"kind": "linear", **rest} if not rest:
             return Head(weights, bias, empty_classes)
+        case {"kind": "centred", **rest} if not rest and third is not None and third.shape == (len(weights),):
+            return CentredHead(weights, bias, empty_classes, third)
         case {"kind": "tukey", "unit": bool(unit), **rest} if set(rest) <= {"power"}:
             power = rest.get("power")
             if power is None or (isinstance(power, float) and 0 < power <= 1):
@@ -84,22 +92,22 @@ def head_from(
             "bandwidth": float(bandwidth),
             "context": str(context),
             **rest,
-        } if not rest and size == len(weights) and (axes is None or len(axes) == mapped):
+        } if not rest and size == len(weights) and (third is None or len(third) == mapped):
             try:
                 phi = RandomFeatures(mapped, size, bandwidth, bytes.fromhex(context))
             except ValueError as error:
                 raise ShapeMismatch(f"no random features follow from this: {error}") from error
-            return KernelHead(weights, bias, empty_classes, phi, axes)
+            return KernelHead(weights, bias, empty_classes, phi, third)
     raise ShapeMismatch(f"a head of this form is not known here: {str(dict(form))[:200]}")
 
 
 def _checked(
-    arrays: Mapping[str, NDArray[Any]], *, projects: bool
+    arrays: Mapping[str, NDArray[Any]], more: str | None
 ) -> tuple[Floats, Floats | None, Floats | None]:
-    """Weights, bias and axes of the shapes that a head has."""
-    names = {"weights", "bias", "axes"} if projects else {"weights", "bias"}
+    """Weights, bias and one array more, where the form has it, of the shapes that a head has."""
+    names = {"weights", "bias"} | ({more} if more else set())
     for name, array in arrays.items():
-        dimensions = 1 if name == "bias" else 2
+        dimensions = 1 if name in {"bias", "centre"} else 2
         if name not in names or array.dtype != np.float64 or array.ndim != dimensions:
             raise ShapeMismatch(f"{name} is {array.dtype}{array.shape}; a head has float64 {sorted(names)}")
         if not np.isfinite(array).all():
@@ -110,7 +118,7 @@ def _checked(
         raise ShapeMismatch(
             f"the head's file holds {seen}; a head has weights (l, C), and a bias of (C,) or none"
         )
-    return weights, bias, arrays.get("axes")
+    return weights, bias, arrays.get(more) if more else None
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from calibration.head_file import Calibrated
+from calibration.questions import Question
 from client_sdk.asked import terms_question
 from client_sdk.errors import PeerFault
 from client_sdk.result import Floats, Result, calibrated_in, check_head
@@ -13,7 +14,7 @@ from protocol.causes import Cause
 from protocol.published import CombinedRecord
 from protocol.record import verify_record
 
-_SAME = ("statistic", "layout", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
+_SAME = ("statistic", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -70,7 +71,7 @@ class Combined:
         self._check_apart(results)
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
             raise _mismatch("the weights file is not the one that the record names")
-        check_head(terms_question(results[0].evidence.attempt), self.weights_file)
+        check_head(_widest(results), self.weights_file)
 
     def _check_parts(self, by_round: dict[str, Result]) -> None:
         record = self.record
@@ -80,7 +81,10 @@ class Combined:
                 if getattr(part, field) != getattr(own, field):
                     raise _mismatch(f"part {part.round} has another {field} than the round itself")
         terms = [result.evidence.opening.terms for result in by_round.values()]
-        if any(getattr(each, field) != getattr(terms[0], field) for each in terms for field in _SAME):
+        asked = [terms_question(result.evidence.attempt) for result in by_round.values()]
+        widest = _widest([*by_round.values()])
+        alike = all(getattr(each, field) == getattr(terms[0], field) for each in terms for field in _SAME)
+        if not alike or not all(widest.widens(each) for each in asked):
             raise _mismatch("the rounds do not sum the same thing")
         records = [result.record for result in by_round.values()]
         expected = {
@@ -100,6 +104,13 @@ class Combined:
         columns = [(s.member, s.lineage) for result in results for s in result.certificate.survivors]
         if len(set(columns)) != len(columns):
             raise _mismatch("a lineage stands in two of the rounds: its records count twice")
+
+
+def _widest(results: Sequence[Result]) -> Question:
+    """The question over the most classes: later periods may know some that earlier ones did not."""
+    return max(
+        (terms_question(result.evidence.attempt) for result in results), key=lambda asked: asked.classes
+    )
 
 
 def _mismatch(detail: str) -> PeerFault:

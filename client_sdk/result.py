@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -17,12 +17,15 @@ from safetensors.numpy import load
 from calibration.errors import CalibrationError
 from calibration.head import Head
 from calibration.head_file import Calibrated, notes_in
+from calibration.personal import WEIGHTS, Personal
 from calibration.questions import Question
 from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.files import remove_durably, write_durably
+from client_sdk.personal import personalise
 from client_sdk.replaying import replayed
+from client_sdk.supply import Records
 from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
@@ -97,6 +100,22 @@ class Result:
     def head(self, name: str) -> Calibrated:
         """Another head that follows from the same sums, such as "lda", where the round publishes it; Misuse as `arrays`."""
         return calibrated_in(self._document(name)).without(self.unanswered)
+
+    def personalise(self, own: Records, held_out: Records, weights: Sequence[float] = WEIGHTS) -> Personal:
+        """This member's own head: the round's sums with its own records counted (1 + β) times; nothing leaves the member.
+
+        Records of classes that were withheld count too: the head stays here.
+
+        Args:
+            own: what it contributed.
+            held_out: what it did not, n ≥ 1: the β of their least squared error is taken.
+            weights: β to choose from.
+
+        Raises:
+            Misuse: the round does not publish its pooled sums.
+            CalibrationError: as `calibration.personalise`.
+        """
+        return personalise(self, own, held_out, weights)
 
     def _document(self, name: str) -> bytes:
         if name not in self.documents:

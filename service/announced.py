@@ -28,7 +28,7 @@ def stored(phase: CoordinatorPhase | None, member: str, index: int, digest: byte
     """Whether this chunk is in; an answer that got lost is given again, also when the round has moved on.
 
     Raises:
-        PeerFault: chunk-mismatch where it is in with another digest.
+        PeerFault: conflict where it is in with another digest.
     """
     known = announced(phase, member)
     if phase is None or known is None or not 0 <= index < phase.attempt.chunks:
@@ -36,8 +36,18 @@ def stored(phase: CoordinatorPhase | None, member: str, index: int, digest: byte
     if isinstance(phase, Collecting) and not phase.stored[member] >> index & 1:
         return False
     if known.chunk_digest(index) != digest:
-        raise PeerFault(Cause.CHUNK_MISMATCH, f"chunk {index} is stored with another digest", [member])
+        raise other_bytes(member, index)
     return True
+
+
+def other_bytes(owner: str, index: int) -> PeerFault:
+    """Refuse other bytes for a chunk that is in (conflict)."""
+    return PeerFault(
+        Cause.CONFLICT,
+        f"chunk {index} is stored as {owner} announced it, and other bytes were sent now: do two processes work on copies of "
+        "one folder?",
+        [owner],
+    )
 
 
 def whole_uploads(attempt: Attempt, phase: CoordinatorPhase) -> tuple[str, ...]:

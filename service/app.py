@@ -12,6 +12,7 @@ from starlette.types import Receive, Scope, Send
 from service import keys, problems
 from service.access.bodies import Bodies, Pace
 from service.access.gate import Gate
+from service.access.issuer import Issuer
 from service.access.limits import Allowance, Limits
 from service.access.nonces import Nonces
 from service.access.tokens import Tokens
@@ -21,6 +22,7 @@ from service.pages import acting, paths
 from service.pages import routes as pages
 from service.pages.rendering import problem_page
 from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
+from service.routes.headers import Headers
 from service.settings import Settings
 from service.shutdown import on_stop_signal
 from service.storage.stores import opened
@@ -72,7 +74,12 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             app.state.tokens = Tokens(database, now, chosen.operator_token)
             await app.state.tokens.start()
             app.state.gate = Gate(
-                Nonces(database, now), app.state.tokens, now, chosen.clock_skew_s, chosen.public_url
+                Nonces(database, now),
+                app.state.tokens,
+                now,
+                chosen.clock_skew_s,
+                chosen.public_url,
+                Issuer(chosen.oidc, chosen.clock_skew_s) if chosen.oidc is not None else None,
             )
             app.state.limits = Limits(
                 Allowance(chosen.caller_requests_per_s, chosen.caller_burst, chosen.caller_at_once),
@@ -93,6 +100,8 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         version=version("veilsum"),
         lifespan=lifespan,
         max_body_size=MAX_JSON_BYTES,
+        docs_url=None,  # both load scripts from elsewhere
+        redoc_url=None,
         redirect_slashes=False,
         telemetry=tracing(),
     )
@@ -100,6 +109,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     app.state.refused = Refused()
     app.add_middleware(Bodies)
     app.add_middleware(RequestTelemetry)
+    app.add_middleware(Headers)
     app.include_router(federations.router)
     app.include_router(rounds.router)
     app.include_router(schedules.router)

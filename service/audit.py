@@ -14,7 +14,7 @@ from service.storage.tables import audit, audit_head
 
 COORDINATOR = "coordinator"
 DONE = "done"
-MAX_TEXT = 300
+MAX_TEXT = 1000
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ changes as they are committed, for those who wait for one, and looks around now 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
@@ -31,6 +33,10 @@ from service.telemetry.logs import LOGGER, where
 
 log = structlog.get_logger(LOGGER)
 
+FOLDERS = ("uploads", "sums", "results")
+"""In which blobs lie by rounds."""
+KEPT_S = 1.0
+"""How long a look stands for those who ask for its like."""
 LOOK_S = 5.0
 """Between two looks at what others may have stored, where no word of it came."""
 
@@ -60,7 +66,7 @@ class Catalogue:
         self._federations, self._helping, self._wake = federations, helping, wake
         self.cohorts: dict[str, Cohort] = {}
         self.rounds: dict[str, Round] = {}
-        self._loading = asyncio.Lock()
+        self._loading, self._looking, self._looked_s = asyncio.Lock(), asyncio.Lock(), -KEPT_S
 
     # Asked for by name
 
@@ -92,6 +98,20 @@ class Catalogue:
                 await thing.refresh()
         await self._helping.refresh(federation)
 
+    async def refresh_all(self) -> None:
+        """All there is, as it stands."""
+        if not self._database.shared:
+            return
+        for federation in sorted({*await self._stirring(), *await self._unknown()}):
+            await self.refresh(federation)
+
+    async def look(self) -> None:
+        """The same, as far as storage answers soon, and once in a while however often it is asked: for those whom no limit holds."""
+        async with self._looking:
+            if time.monotonic() >= self._looked_s + KEPT_S:
+                await tried(asyncio.wait_for(self.refresh_all(), LOOK_S))
+                self._looked_s = time.monotonic()
+
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
             count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
@@ -99,7 +119,7 @@ class Catalogue:
                 known = (await connection.execute(count)).scalar_one()
             if known != len(cohort.rounds):
                 await self._take_up(_federation(cohort))
-            for round_ in cohort.rounds[-1:]:
+            for round_ in cohort.rounds:
                 await round_.refresh()
         await cohort.refresh()
 
@@ -144,18 +164,30 @@ class Catalogue:
 
     async def load(self, not_before_s: float) -> None:
         """All there is, as it was when the last process stopped."""
-        litter = frozenset(await asyncio.to_thread(self._blobs.names, "uploads"))
         async with self._database.reading() as connection:
             known = (
                 await connection.execute(select(cohorts.c.federation).union(select(rounds.c.federation)))
             ).scalars()
             federations = sorted(known)
         for federation in federations:
-            await self._take_up(federation, not_before_s, litter)
+            await self._take_up(federation, not_before_s)
+        await self.sweep()
 
-    async def _take_up(
-        self, federation: str, not_before_s: float = 0.0, litter: Collection[str] = frozenset()
-    ) -> None:
+    async def sweep(self) -> None:
+        """Have deleted what lies in storage of rounds that have ended: whoever put it died, or came late.
+
+        Nobody is about to refer to it, whatever other processes do: an ended round takes neither events nor ranges.
+        """
+        lying = {each: set(await asyncio.to_thread(self._blobs.names, each)) for each in FOLDERS}
+        await self.refresh_all()
+        for round_ in self.rounds.values():
+            if round_.final is not None:
+                kept = {"results"} if round_.final.state == "done" else set()
+                left = any(round_.id in lying[folder] for folder in FOLDERS if folder not in kept)
+                round_.littered = round_.littered or left
+        self._wake()
+
+    async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
         """What of a federation is not here yet, oldest first."""
         async with self._loading:
             async with self._database.reading() as connection:
@@ -169,12 +201,11 @@ class Catalogue:
                 self.cohorts[row.id] = await self._cohort(row, not_before_s)
             ledger = await self._federations.ledger(federation) if new_rounds else None
             for row in new_rounds:
-                littered = row.id in litter
                 if is_with_helpers(row.opening):
-                    self.rounds[row.id] = await self._helping.load(row, not_before_s, littered=littered)
+                    self.rounds[row.id] = await self._helping.load(row, not_before_s)
                 else:
                     assert ledger is not None
-                    self.rounds[row.id] = await self._round(row, ledger, not_before_s, littered=littered)
+                    self.rounds[row.id] = await self._round(row, ledger, not_before_s)
                     self.cohorts[row.cohort].opened(self.rounds[row.id])
         if new_cohorts or new_rounds:
             self._wake()
@@ -185,7 +216,7 @@ class Catalogue:
         cohort = Cohort(self._database, self._wake, roster, row.counter, request, row.deadline_s)
         return await cohort.load(not_before_s)
 
-    async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float, *, littered: bool) -> Round:
+    async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float) -> Round:
         cohort = self.cohorts[row.cohort]
         await cohort.refresh()
         attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
@@ -195,7 +226,7 @@ class Catalogue:
         history = ledger.history[: len(attempt.opening.links)]
         mode = MembersMode(attempt, windows, history, noted, self._key)
         round_ = Round(self._database, self._blobs, self._wake, mode, row.opened_s)
-        return round_.restore(row, littered=littered) if ended else await round_.resume(not_before_s)
+        return round_.restore(row, littered=False) if ended else await round_.resume(not_before_s)
 
     # From other processes
 
@@ -220,22 +251,26 @@ class Catalogue:
                 topics.add(changed.get_nowait())
             for topic in topics:
                 thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
-                await _tried(thing.refresh() if thing is not None else self.refresh(topic))
+                await tried(thing.refresh() if thing is not None else self.refresh(topic))
 
-    async def look_around(self) -> None:
-        """Look now and then at all that is not over, for as long as this is not cancelled."""
-        while self._database.shared:
-            await asyncio.sleep(LOOK_S)
-            await _tried(self._look())
-
-    async def _look(self) -> None:
+    async def _stirring(self) -> set[str]:
+        """Federations of which something is not over, in storage or as far as is known here."""
         forming = select(cohorts.c.federation).where(cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None))
         live = select(rounds.c.federation).where(rounds.c.final.is_(None))
         async with self._database.reading() as connection:
             found = set((await connection.execute(forming.union(live))).scalars())
-        unsettled = [thing for thing in self._things() if not thing.over]
-        for federation in found | set(map(_federation, unsettled)):
-            await self.refresh(federation)
+        return found | {_federation(thing) for thing in self._things() if not thing.over}
+
+    async def _unknown(self) -> set[str]:
+        """Federations of which storage has more than is here: neither cohorts nor rounds are ever deleted."""
+        here = Counter(map(_federation, self._things()))
+        stored: Counter[str] = Counter()
+        async with self._database.reading() as connection:
+            for table in (cohorts, rounds):
+                counted = select(table.c.federation, func.count().label("many")).group_by(table.c.federation)
+                for row in await connection.execute(counted):
+                    stored[row.federation] += row.many
+        return {name for name, count in stored.items() if count != here[name]}
 
 
 def _federation(thing: Cohort | Round) -> str:
@@ -243,7 +278,7 @@ def _federation(thing: Cohort | Round) -> str:
     return str(roster.federation.hex())
 
 
-async def _tried(work: Awaitable[None]) -> None:
+async def tried(work: Awaitable[None]) -> None:
     """Storage may fail now; there is a next look."""
     try:
         await work

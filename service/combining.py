@@ -13,7 +13,7 @@ import numpy.typing as npt
 from safetensors.numpy import load, save
 
 from calibration import lattice_from
-from calibration.questions import kind
+from calibration.questions import Question, kind
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
@@ -26,8 +26,8 @@ from service.rounds import Round
 from service.solving import files_of, solution_view, solve
 from service.storage.blobs import Blobs
 
-SAME = ("statistic", "layout", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
-"""Terms that the rounds of a combination share."""
+SAME = ("statistic", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
+"""Terms that the rounds of a combination share; their layouts are those of one question, over as many classes or fewer."""
 
 _RECORD = "record"
 
@@ -49,18 +49,19 @@ def combine(
     """
     rounds = sorted(rounds, key=lambda round_: round_.id)
     records = [round_.result() for round_ in rounds]
-    terms = rounds[0].attempt.opening.terms
     _check_mode(rounds)
     _check_combines(rounds)
-    _check_alike(rounds)
+    asked = [asked_question(round_.attempt, blobs) for round_ in rounds]
+    widest = max(range(len(rounds)), key=lambda index: asked[index].classes)
+    _check_alike(rounds, asked, asked[widest])
     _check_apart(rounds)
+    terms = rounds[widest].attempt.opening.terms
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
-    total = _total(rounds, records)
-    asked = asked_question(rounds[0].attempt, blobs)
-    summed = summed_of(rounds[0].attempt, vectors, request.ridges)
-    gathering = asked.gathering(summed.lattice)
+    total = _total(rounds, records, asked, asked[widest])
+    summed = summed_of(rounds[widest].attempt, vectors, request.ridges)
+    gathering = asked[widest].gathering(summed.lattice)
     gathering.take(0, total)
-    answer = solve(asked, gathering, summed)
+    answer = solve(asked[widest], gathering, summed)
     weights, _ = files_of(answer, terms, None)
     sums = save({"sum": total})
     name = combination_id(request)
@@ -124,7 +125,7 @@ def _check_combines(rounds: Sequence[Round]) -> None:
             )
 
 
-def _check_alike(rounds: Sequence[Round]) -> None:
+def _check_alike(rounds: Sequence[Round], asked: Sequence[Question], widest: Question) -> None:
     first = rounds[0].attempt.opening.terms
     for round_ in rounds[1:]:
         other = round_.attempt.opening.terms
@@ -134,6 +135,12 @@ def _check_alike(rounds: Sequence[Round]) -> None:
                     Cause.TERMS_REFUSED,
                     f"rounds {rounds[0].id} and {round_.id} differ in {field}: their sums don't add up",
                 )
+    for round_, each in zip(rounds, asked, strict=True):
+        if not widest.widens(each):
+            raise PeerFault(
+                Cause.TERMS_REFUSED,
+                f"round {round_.id} is over other features: its sum doesn't add to the others",
+            )
 
 
 def _check_apart(rounds: Sequence[Round]) -> None:
@@ -150,13 +157,15 @@ def _check_apart(rounds: Sequence[Round]) -> None:
         )
 
 
-def _total(rounds: Sequence[Round], records: Sequence[ResultRecord]) -> npt.NDArray[np.int64]:
+def _total(
+    rounds: Sequence[Round], records: Sequence[ResultRecord], asked: Sequence[Question], widest: Question
+) -> npt.NDArray[np.int64]:
     terms = rounds[0].attempt.opening.terms
     lattice = lattice_from(terms.lattice, terms.lattice_bits)
     vectors = sum(len(record.survivors) for record in records)
     if lattice.bound(sum(record.records for record in records), vectors) >= 1 << 63:
         raise PeerFault(Cause.TERMS_REFUSED, "these sums together leave 64 bits: combine fewer rounds")
-    total = np.zeros(terms.elements, np.int64)
-    for round_ in rounds:
-        total += load(round_.document(SUMS))["sum"]
+    total = np.zeros(widest.layout.elements, np.int64)
+    for round_, each in zip(rounds, asked, strict=True):
+        total += widest.widened(each, load(round_.document(SUMS))["sum"])
     return total

@@ -24,7 +24,7 @@ from protocol.rest import (
     round_name,
 )
 from service import combining, counting, rare, solving, spending
-from service.catalogue import Catalogue
+from service.catalogue import LOOK_S, Catalogue, tried
 from service.cohorts import Cohort, check_possible
 from service.federations import Federations
 from service.helping.desk import Desk
@@ -42,6 +42,9 @@ from service.storage.leases import LEASE_S, Leases
 from service.storage.tables import cohorts
 from service.summing import Pieces
 from service.watch import Watch
+
+SWEEP_S = 3600.0
+"""Between two looks for what dead processes have left in storage."""
 
 
 class Coordinator:
@@ -79,7 +82,7 @@ class Coordinator:
         self.helping = Helping(database, blobs, self.keeper.wake, self.federations)
         self.catalogue = Catalogue(database, blobs, key, self.federations, self.helping, self.keeper.wake)
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
-        self.stopping, self.mu_budget = False, mu_budget
+        self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
 
@@ -229,12 +232,19 @@ class Coordinator:
     async def load(self) -> None:
         """Bring everything back from storage, as it was when the last process stopped."""
         await self.catalogue.load(self.now() + self._resume_grace_s)
+        self._swept_s = self.now()
         await self.schedules.load()
         await asyncio.to_thread(self._forget_disclosures)
 
     async def follow(self) -> None:
         """Keep up with what other processes store, until cancelled: by what the database tells, and by looking."""
-        await asyncio.gather(self.catalogue.listen(), self.catalogue.look_around())
+        await asyncio.gather(self.catalogue.listen(), self._look_around())
+
+    async def _look_around(self) -> None:
+        while self.database.shared:
+            await asyncio.sleep(LOOK_S)
+            await tried(self.catalogue.refresh_all())
+            await tried(self.schedules.load())
 
     def _chores(self) -> Iterator[Chore]:
         """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""
@@ -253,6 +263,11 @@ class Coordinator:
                     work = partial(round_.summing.add, part, uploaded)
                     yield Chore(f"{round_.id}/{part}", 0.0, work)
         yield from self.schedules.chores()
+        yield Chore("sweep", self._swept_s + SWEEP_S, self._sweep)
+
+    async def _sweep(self) -> None:
+        await self.catalogue.sweep()
+        self._swept_s = self.now()
 
     async def _advance(self, thing: Cohort | Round) -> None:
         await thing.advance(self.now())

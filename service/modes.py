@@ -6,7 +6,6 @@ with it; nothing here is stored, and nothing is shared between two rounds.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -35,7 +34,6 @@ from protocol.published import DisputeView
 from protocol.rest import ModeName
 from protocol.ring import Words
 from protocol.transcript import Transcript
-from protocol.unmasking import Unmasking
 from service import announced, ends
 from service.views import member_fields
 
@@ -124,7 +122,11 @@ class Summands(Protocol):
         ...
 
     def unmask(self, index: int, total: Words, read: Reader) -> npt.NDArray[np.int64]:
-        """Chunk `index` of the sum, from the masked one, which is overwritten; PeerFault where a stored chunk is not what was announced."""
+        """Chunk `index` of the sum, from the masked one, which is overwritten; several threads may ask at once.
+
+        Raises:
+            PeerFault: a stored chunk is not what was announced.
+        """
         ...
 
     def particulars(self) -> Mapping[str, Any]:
@@ -178,7 +180,7 @@ class Mode(ABC):
 
     @abstractmethod
     def is_stored(self, phase: Phase | None, member: str, index: int, digest: bytes) -> bool:
-        """Whether this chunk is in; PeerFault(chunk-mismatch) where it is in with another digest."""
+        """Whether this chunk is in; PeerFault(conflict) where it is in with another digest."""
 
     @abstractmethod
     def collector(self, phase: Phase | None) -> Collector | None:
@@ -256,19 +258,16 @@ class PairedSummands:
         self.vectors = len(recovered.summed)
         self.closing = recovered.past.closing
 
-    @cached_property
-    def _unmasking(self) -> Unmasking:
-        return self._recovered.unmasking()
-
     @property
     def members(self) -> tuple[str, ...]:
         """The survivors that were not evicted."""
-        return self._unmasking.survivors
+        return self._recovered.summed
 
     def unmask(self, index: int, total: Words, read: Reader) -> npt.NDArray[np.int64]:
         """By the rebuilt seeds."""
         del read
-        return self._unmasking.unmask(index, total)
+        # One for each call: ranges are unmasked side by side, and a stream of masks serves one thread.
+        return self._recovered.unmasking().unmask(index, total)
 
     def particulars(self) -> Mapping[str, Any]:
         """Who was dropped, and why."""

@@ -6,7 +6,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from calibration import CalibrationError, Layout
-from calibration.questions import MATERIAL, RESTS_ON, Earlier, Wish, ask
+from calibration.questions import MATERIAL, RESTS_ON, Earlier, Wish, ask, kind
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import RoundRequest
@@ -52,7 +52,7 @@ def _earlier(before: Round, request: RoundRequest, federation: str, blobs: Blobs
             Cause.TERMS_REFUSED,
             f"round {before.id} is of another federation or extractor: nothing can rest on it",
         )
-    if record.noise != "none":
+    if record.noise != "none" and not kind(terms.statistic).rests_noisy:
         raise PeerFault(
             Cause.TERMS_REFUSED,
             f"round {before.id} is noisy: no question of this release rests on a noisy sum",

@@ -58,6 +58,7 @@ class Round:
 
     Attributes:
         mode: what the attempt is, and what its messages and phases mean.
+        opened_s: Unix time in seconds.
         phase: None once the round has ended: it holds seeds.
         version: grows with every change.
         final: the view that stays; None while the round is live.
@@ -65,6 +66,7 @@ class Round:
         record: the signed result.
         noted: the transcript so far; None once it is kept, and where the mode keeps none.
         not_before_s: no deadline passes before this Unix time.
+        littered: nothing can come of its chunks and ranges any more, and they may still lie in storage.
     """
 
     phase: Phase | None
@@ -82,6 +84,7 @@ class Round:
         opened_s: float,
     ) -> None:
         self.id, self.mode, self.version = round_name(mode.attempt.context), mode, 1
+        self.opened_s = opened_s
         self.noted = mode.noted
         self.watch = Watch(lambda: self.version)
         self._database, self._blobs, self._wake = database, blobs, wake
@@ -100,8 +103,7 @@ class Round:
         """Storage may hold events that this object has not taken up: what it holds decides."""
         self._writing = 0
         self._look_again = 0
-        self._littered = False
-        """Nothing can come of its chunks any more, and they may still lie in storage."""
+        self.littered = False
 
     @property
     def attempt(self) -> Any:
@@ -121,7 +123,7 @@ class Round:
         self.final = RoundView.model_validate_json(row.final)
         self.closing = self.mode.closing_from(row.closing)
         self.record = ResultRecord.model_validate_json(row.record) if row.record else None
-        self.phase, self.version, self._littered = None, self.final.version, littered
+        self.phase, self.version, self.littered = None, self.final.version, littered
         self.noted = None
         return self
 
@@ -286,7 +288,7 @@ class Round:
     def due_s(self) -> float | None:
         """When `advance` has something to do, in Unix time; None while it has not."""
         if self.final is not None:
-            return 0.0 if self._littered and not self._writing else None
+            return 0.0 if self.littered and not self._writing else None
         if self._behind or self._settled is not None or (self._given_up and not self._writing):
             return 0.0
         return self.deadline_s
@@ -311,7 +313,7 @@ class Round:
                 await self._settle(now_s)
         await self._submit(lambda: Event(now_s, "expire") if self._is_over(now_s) else None)
         async with self._lock:
-            if self._littered and not self._writing and (self.final is not None or self._given_up):
+            if self.littered and not self._writing and (self.final is not None or self._given_up):
                 await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
                 await asyncio.to_thread(self.summing.forget)
                 if self.final is not None and self.final.state != "done":
@@ -320,7 +322,7 @@ class Round:
                 async with self._database.transaction() as connection:
                     await audit.begin(self._database, connection)
                     await audit.write(self._database, connection, [self._deed(now_s, "uploads deleted")])
-                self._littered = False
+                self.littered = False
 
     def _is_over(self, now_s: float) -> bool:
         return self.deadline_s is not None and now_s >= self.deadline_s
@@ -328,7 +330,7 @@ class Round:
     @property
     def _given_up(self) -> bool:
         """Lost, and traces of it are to be cleared: there can be no sum, whatever the admin does."""
-        return self._littered and self.mode.waits_for_admin(self.phase)
+        return self.littered and self.mode.waits_for_admin(self.phase)
 
     @property
     def _settled(self) -> PeerFault | None:
@@ -413,7 +415,7 @@ class Round:
         self._journal.seen += 1
         self.version += 1
         self._timeline = _extended(self._timeline, after.name, at_s)
-        self._littered = self._littered or self.mode.waits_for_admin(after)
+        self.littered = self.littered or self.mode.waits_for_admin(after)
 
     def _changed(self) -> None:
         self.watch.notify()

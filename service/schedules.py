@@ -35,10 +35,11 @@ class Schedules:
         self._due: dict[str, float] = {}
 
     async def load(self) -> None:
-        """Take up what waits; what fell due while no process ran is opened now."""
+        """Take up what waits, whoever has added it; what fell due while no process ran is opened now."""
         async with self._database.reading() as connection:
             waiting = await connection.execute(select(schedules).where(schedules.c.begun_s.is_(None)))
-            self._due = {row.id: row.at_s for row in waiting}
+            self._due |= {row.id: row.at_s for row in waiting}
+        self._keeper.wake()
 
     async def add(self, cohort: str, request: ScheduleRequest) -> ScheduleView:
         """Keep an entry; PeerFault: not-found, or wrong-phase where the cohort has not formed."""

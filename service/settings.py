@@ -3,12 +3,33 @@
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, SecretStr
+from pydantic import BaseModel, ConfigDict, Field, FilePath, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from protocol.access import Scope
 from protocol.rest import MAX_WAIT_S
 
 _SECRETS = Path("/run/secrets")
+
+
+class OpenIDConnect(BaseModel):
+    """An issuer whose tokens operators may show.
+
+    Attributes:
+        issuer: its address, as its tokens have it in `iss`.
+        audience: this coordinator's name there, which must be in a token's `aud`.
+        claim: which claim says what somebody may do: a word, or a list of them.
+        scopes: what follows from each word.
+        jwks: file of its keys, read again where a token names another; None asks the issuer, by OpenID Connect Discovery.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    issuer: Annotated[str, Field(pattern=r"^(https://|http://(127\.0\.0\.1|localhost|\[::1\])[:/])[^?#]+$")]
+    audience: Annotated[str, Field(min_length=1)]
+    claim: Annotated[str, Field(min_length=1)] = "groups"
+    scopes: Annotated[dict[str, frozenset[Scope]], Field(min_length=1)]
+    jwks: FilePath | None = None
 
 
 class Settings(BaseSettings):
@@ -31,7 +52,8 @@ class Settings(BaseSettings):
             is not set.
         public_url: the address by which members reach the coordinator, where a proxy changes the Host header or the path:
             https://sum.example.org or https://example.org/sum. Requests are signed for it.
-        clock_skew_s: how far a signer's clock may be from this one.
+        oidc: an issuer whose tokens operators may show, as JSON; None where there are only the coordinator's own.
+        clock_skew_s: how far a signer's clock, or an issuer's, may be from this one.
         caller_requests_per_s: requests a second that a member, an admin or an operator's token may send in the long run, to one process.
         caller_burst: how many of them may come at once before that counts.
         caller_at_once: how many may be under way at the same time.
@@ -57,6 +79,7 @@ class Settings(BaseSettings):
     resume_grace_s: Annotated[float, Field(ge=0)] = 30.0
     mu_budget: Annotated[float, Field(gt=0)] | None = None
     public_url: Annotated[str, Field(pattern=r"^https?://[^/?#@]+(/[^?#]*)?$")] | None = None
+    oidc: OpenIDConnect | None = None
     clock_skew_s: Annotated[float, Field(ge=0, le=3600)] = 60.0
     caller_requests_per_s: Annotated[float, Field(gt=0)] = 100.0
     caller_burst: Annotated[int, Field(ge=1)] = 2000

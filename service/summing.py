@@ -75,8 +75,10 @@ class Summing:
     async def add(self, part: int, uploaded: Sequence[str]) -> None:
         """Add the chunks of those whose upload is whole and that are not in yet."""
         kept = await self._kept(part)
+        if kept is None or kept.done:
+            return
         new = sorted(set(uploaded) - set(kept.members))
-        if kept.done or len(new) < BATCH:
+        if len(new) < BATCH:
             return
         total = await asyncio.to_thread(self._masked, part, kept, (*kept.members, *new))
         await self._replace(part, kept, Kept(members=(*kept.members, *new)), total)
@@ -88,14 +90,18 @@ class Summing:
             PeerFault: chunk-mismatch, where a stored chunk is not packed as it should be, or not what was announced.
         """
         kept = await self._kept(part)
-        if not kept.done:
+        if kept is not None and not kept.done:
             total = await asyncio.to_thread(self._unmasked, part, kept, summands)
             await self._replace(part, kept, Kept(members=summands.members, done=True), total)
 
     async def pieces(self) -> Pieces | None:
-        """The sum, range by range from storage, each with the place of its first element; None while ranges are missing."""
+        """The sum, range by range from storage, each with the place of its first element.
+
+        None while ranges are missing, or once the round has ended.
+        """
         ranges = [await self._kept(part) for part in self.parts]
-        return self._read_ranges(ranges) if all(kept.done for kept in ranges) else None
+        done = [kept for kept in ranges if kept is not None and kept.done]
+        return self._read_ranges(done) if len(done) == len(ranges) else None
 
     def forget(self) -> None:
         """Remove every range, of a round that has ended."""
@@ -159,11 +165,20 @@ class Summing:
     def _name(self, blob: str) -> str:
         return f"sums/{self._round}/{blob}"
 
-    async def _kept(self, part: int) -> Kept:
-        query = select(sums).where(sums.c.round == self._round, sums.c.part == part)
+    async def _kept(self, part: int) -> Kept | None:
+        """What is kept of a range; None once the round has ended."""
+        # In one statement: the end deletes the rows, and then a range looks as if nobody had begun it.
+        query = (
+            select(rounds.c.final.is_(None).label("live"), sums.c.blob, sums.c.members, sums.c.done)
+            .join_from(rounds, sums, (sums.c.round == rounds.c.id) & (sums.c.part == part), isouter=True)
+            .where(rounds.c.id == self._round)
+        )
         async with self._database.reading() as connection:
-            row = (await connection.execute(query)).one_or_none()
-        return self._note(part, Kept(row.blob, tuple(json.loads(row.members)), row.done) if row else Kept())
+            row = (await connection.execute(query)).one()
+        if not row.live:
+            return None
+        begun = row.blob is not None
+        return self._note(part, Kept(row.blob, tuple(json.loads(row.members)), row.done) if begun else Kept())
 
     def _note(self, part: int, kept: Kept) -> Kept:
         self._added[part] = len(kept.members)

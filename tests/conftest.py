@@ -14,7 +14,6 @@ UNMEASURED = (
     "audit",
     "client_sdk/helping/test_rounds.py",
     "client_sdk/test_contribution.py",
-    "client_sdk/test_counting.py",
     "fuzz",
     "machines",
     "protocol/test_ledger_algebra.py",

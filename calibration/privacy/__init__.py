@@ -25,6 +25,7 @@ from calibration.privacy.sensitivity import (
     ccvr_sensitivity,
     clip_member,
     ffc_sensitivity,
+    mean_sensitivity,
     member_sensitivity,
 )
 from calibration.privacy.solving import (
@@ -59,6 +60,7 @@ __all__ = [
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
+    "mean_sensitivity",
     "member_sensitivity",
     "noise_edge",
     "noisy_layout",

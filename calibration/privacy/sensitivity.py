@@ -33,6 +33,13 @@ class Neighbours(StrEnum):
     REPLACE = "replace"
 
 
+def mean_sensitivity(neighbours: Neighbours = Neighbours.ADD_REMOVE, *, nonnegative: bool = False) -> float:
+    """Δ of Σ(z, 1)/√2, rows of length 1 at most: 1; replacing one moves it by 2, or by √2 where no feature is below 0."""
+    if neighbours is Neighbours.ADD_REMOVE:
+        return 1.0
+    return math.sqrt(2) if nonnegative else 2.0
+
+
 def ffc_sensitivity(
     weight: float,
     *,

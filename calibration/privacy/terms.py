@@ -14,7 +14,7 @@ from calibration.errors import CalibrationError
 from calibration.lattice import FeaturesLattice, Lattice
 from calibration.privacy.accountant import gdp_epsilon
 from calibration.privacy.mechanism import Mechanism, default_weight
-from calibration.privacy.sensitivity import Neighbours, ffc_sensitivity
+from calibration.privacy.sensitivity import Neighbours, ffc_sensitivity, mean_sensitivity
 
 if TYPE_CHECKING:
     from calibration.layout import Layout
@@ -57,9 +57,16 @@ class NoiseTerms:
         """With the weight that suits so many classes."""
         return cls(float(mu), float(default_weight(classes)), float(delta), **settings)
 
-    @property
-    def sensitivity(self) -> float:
-        """Δ of (V, wU) for one record."""
+    def sensitivity(self, layout: Layout) -> float:
+        """Δ for one record of (V, wU), or of a round of means.
+
+        Raises:
+            CalibrationError: features that are never negative, but centred, which makes them so.
+        """
+        if self.nonnegative and layout.parameter("centre"):
+            raise CalibrationError("centred features are below 0, too: leave nonnegative out")
+        if [block.name for block in layout.blocks] == ["z"]:
+            return mean_sensitivity(self.neighbours, nonnegative=self.nonnegative)
         return ffc_sensitivity(self.weight, neighbours=self.neighbours, nonnegative=self.nonnegative)
 
     @property
@@ -85,7 +92,14 @@ class NoiseTerms:
         if not isinstance(lattice, FeaturesLattice):
             raise CalibrationError("noise is added to integers: the round needs the features lattice")
         return Mechanism(
-            layout, lattice, self.weight, self.sensitivity, self.mu, members, survivors_min, colluders
+            layout,
+            lattice,
+            self.weight,
+            self.sensitivity(layout),
+            self.mu,
+            members,
+            survivors_min,
+            colluders,
         )
 
     def to_bytes(self) -> bytes:

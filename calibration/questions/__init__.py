@@ -10,6 +10,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+from calibration.centred import CentredHead
 from calibration.errors import CalibrationError
 from calibration.questions.base import (
     MATERIAL,
@@ -26,6 +27,7 @@ from calibration.questions.base import (
     Wish,
     parse,
 )
+from calibration.questions.centring import MeanOfRecords
 from calibration.questions.ffc import FFC, PUBLISHED, Counts, FFCBias
 from calibration.questions.gaussian import CCVR
 from calibration.questions.judging import Reliability
@@ -51,6 +53,7 @@ QUESTIONS: Mapping[str, type[Question]] = MappingProxyType(
             RandomFeatureRidge,
             CCVR,
             Reliability,
+            MeanOfRecords,
         )
     }
 )
@@ -90,6 +93,8 @@ def ask(statistic: str, wish: Wish, earlier: Earlier | None = None) -> Asked:
     if earlier is not None and earlier.statistic not in known:
         needed = f"on one of {', '.join(known)}" if known else "on none"
         raise CalibrationError(f"a {statistic} round rests {needed}, not on {earlier.statistic}")
+    if earlier is not None and isinstance(earlier.head, CentredHead) and statistic != "reliability":
+        raise CalibrationError(f"a {statistic} round does not rest on features that were centred")
     if wish.noisy and not asked.takes_noise:
         with_noise = ", ".join(name for name, each in QUESTIONS.items() if each.takes_noise)
         raise CalibrationError(f"a {statistic} round takes no noise; {with_noise} do")

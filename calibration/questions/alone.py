@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 _CONTEXT = b"veilsum calibration alone".ljust(32, b"\0")
 _SUM_BITS = 62  # of int64: a finer step than float64 sums of as many records have
 _PIECE = 1 << 20
+_FFC = ("ffc", "ffc-bias")
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,10 +46,12 @@ def chain(name: str, *, bias: bool = False) -> tuple[str, ...]:
         CalibrationError: no such question; a bias where its head has none.
     """
     asked = kind(name)
+    if name in _FFC:
+        return ("ffc-bias" if bias else name,)
     leading = (*(*asked.rests_on, *asked.may_rest_on)[:1], name)
     if not bias or "bias" in asked.domains:
         return leading
-    if name not in {"ffc", "ffc-bias", "loo"}:
+    if name != "loo":
         raise CalibrationError(f"a {name} head takes no bias; ffc, balanced, folds and loo do")
     return tuple("ffc-bias" if each == "ffc" else each for each in leading)
 

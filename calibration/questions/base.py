@@ -170,6 +170,26 @@ class Answer:
     documents: Mapping[str, Document] = field(default_factory=dict)
 
 
+class Mapped:
+    """An accumulator of features that are mapped first."""
+
+    def __init__(self, inner: Accumulator, of: Any) -> None:
+        self._inner, self._of = inner, of
+
+    @property
+    def records(self) -> int:
+        """N."""
+        return self._inner.records
+
+    def update(self, features: Array, labels: Array) -> None:
+        """Map, then add."""
+        self._inner.update(self._of(features), labels)
+
+    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
+        """As the accumulator inside."""
+        return self._inner.pieces(lattice, elements)
+
+
 class Whole:
     """A sum that is kept as it comes: 8 bytes an element."""
 
@@ -193,6 +213,7 @@ class Question(ABC):
         may_rest_on: questions that can help.
         domains: its parameters, each with the type it takes and its default; None for none.
         takes_noise: whether members can add noise to it.
+        rests_noisy: whether another round can rest on a noisy one of it.
         has_head: whether its round ends in a head.
         combines: whether sums of several rounds add up.
         learns: what the coordinator sees, in words.
@@ -209,6 +230,7 @@ class Question(ABC):
     may_rest_on: ClassVar[tuple[str, ...]] = ()
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {}
     takes_noise: ClassVar[bool] = False
+    rests_noisy: ClassVar[bool] = False
     has_head: ClassVar[bool] = True
     combines: ClassVar[bool] = False
 
@@ -287,6 +309,31 @@ class Question(ABC):
     def takes(self, layout: Layout) -> bool:
         """Whether statistics of this layout can go into the round."""
         return layout == self.layout
+
+    def widens(self, other: Question) -> bool:
+        """Whether sums of `other` add to this question's: the same, of as many classes or fewer."""
+        return (
+            self.combines
+            and (other.name, other.dim, other.bias) == (self.name, self.dim, self.bias)
+            and other.classes <= self.classes
+        )
+
+    def widened(self, other: Question, vector: Integers) -> Integers:
+        """A sum of `other` as one of this question's: later classes stand last, and it knows none of their records.
+
+        Args:
+            other: that `widens` has passed.
+            vector: (other.layout.elements,) int64.
+        """
+        narrow = other.blocks.unflatten(vector)
+        grown = {
+            block.name: np.pad(
+                narrow[block.name],
+                [(0, most - size) for most, size in zip(block.shape, narrow[block.name].shape, strict=True)],
+            )
+            for block in self.layout.blocks
+        }
+        return self.blocks.flatten(grown)
 
     def check_head(self, head: Head) -> None:
         """Refuse a head of other dimensions or of another kind than the round ends in (LayoutMismatch)."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from calibration.centred import CentredHead, centred
 from calibration.checks import check_sums, counts_of
 from calibration.errors import CalibrationError, LayoutMismatch, SumCheckFailed
 from calibration.ffc import FFCStatistics
@@ -24,6 +25,7 @@ from calibration.questions.base import (
     Asked,
     Document,
     Earlier,
+    Mapped,
     Question,
     RoundLattice,
     Summed,
@@ -31,11 +33,12 @@ from calibration.questions.base import (
     total_of,
 )
 from calibration.questions.ridge import ridge_answer, solved
+from calibration.rows import as_features, check_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from calibration.rows import Array, Integers
+    from calibration.rows import Array, Floats, Integers
     from calibration.solution import Solution
 
 
@@ -99,6 +102,7 @@ class FFC(Question):
     title: ClassVar[str] = "ridge head from second moments; λ by GCV"
     learns: ClassVar[str] = "Σzzᵀ, Σz·one_hot(y)ᵀ and the records of each class, over all members together"
     lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
+    may_rest_on: ClassVar[tuple[str, ...]] = ("mean",)
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {"publish": (str, None)}
     takes_noise: ClassVar[bool] = True
     combines: ClassVar[bool] = True
@@ -106,17 +110,26 @@ class FFC(Question):
 
     @classmethod
     def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
-        """`publish` names, with commas between them, what of `PUBLISHED` members may read."""
-        del earlier
+        """`publish` names, with commas between them, what of `PUBLISHED` members may read; a round of means centres features."""
         publish = published(str(wish.parameters.get("publish", "")))
+        if earlier is not None and publish:
+            raise CalibrationError(
+                f"{', '.join(publish)} can't be published of centred features: rest on no round of means"
+            )
         if wish.noisy:
             if publish:
                 raise CalibrationError(
                     f"{', '.join(publish)} can't be published of a noisy sum: they need exact class counts"
                 )
-            return Asked(noisy_layout(wish.dim, wish.classes, bias=cls.with_bias))
+            return _centred(noisy_layout(wish.dim, wish.classes, bias=cls.with_bias), wish, earlier)
         layout = ffc_layout(wish.dim, wish.classes, bias=cls.with_bias)
-        return Asked(layout.having(publish=",".join(publish) or None))
+        return _centred(layout.having(publish=",".join(publish) or None), wish, earlier)
+
+    @property
+    def _centre(self) -> Floats | None:
+        if self.layout.parameter("centre") is None:
+            return None
+        return self._array("centre", self.dim)
 
     @property
     def noisy(self) -> bool:
@@ -151,17 +164,43 @@ class FFC(Question):
         return self.dim + self.bias
 
     def takes(self, layout: Layout) -> bool:
-        """What is published changes no number."""
-        return layout.blocks == self.layout.blocks
+        """What is published changes no number, the mean that is taken off changes all."""
+        uncentred = self.layout.parameter("centre") is None
+        return layout == self.layout or (uncentred and layout.blocks == self.layout.blocks)
+
+    def check_head(self, head: Head) -> None:
+        """Linear, or one that takes off the round's mean."""
+        centre = self._centre
+        if centre is None:
+            super().check_head(head)
+        elif not isinstance(head, CentredHead) or not np.array_equal(head.centre, centre):
+            raise LayoutMismatch("the head does not take off the mean that this round did")
+        else:
+            super().check_head(Head(head.weights, head.bias, head.empty_classes))
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """FFC statistics, in integers on a features lattice."""
         dim, classes = self._dimensions()
+        centre = self._centre
         own = lattice if isinstance(lattice, FeaturesLattice) else None
         statistics = FFCStatistics(
-            dim, classes, bias=self.with_bias, normalise=normalise, lattice=own, track_records=False
+            dim,
+            classes,
+            bias=self.with_bias,
+            normalise=normalise or centre is not None,
+            lattice=own,
+            track_records=False,
         )
-        return Vectors(statistics, self.layout.elements)
+        vectors = Vectors(statistics, self.layout.elements)
+        if centre is None:
+            return vectors
+
+        def mapped(features: Array) -> Floats:
+            matrix = as_features(features, dim)
+            check_rows(matrix, normalise=normalise)
+            return centred(matrix, centre)
+
+        return Mapped(vectors, mapped)
 
     def gathered(self, gathering: Any, summed: Summed) -> Any:
         """FFC statistics; of a noisy sum its blocks V and U."""
@@ -186,7 +225,12 @@ class FFC(Question):
         solution = solved(statistics, summed)
         wanted = published(str(self.layout.parameter("publish") or ""))
         documents = {name: PUBLISHED[name](statistics, solution) for name in wanted}
-        return ridge_answer(solution, summed, documents=documents)
+        return ridge_answer(solution, summed, self._headed(solution), documents=documents)
+
+    def _headed(self, head: Head) -> Head:
+        """With the mean that features are centred by, if they are."""
+        centre = self._centre
+        return head if centre is None else CentredHead(head.weights, head.bias, head.empty_classes, centre)
 
     def _noisy_answer(self, blocks: Mapping[str, Any], summed: Summed) -> Answer:
         assert summed.mechanism is not None
@@ -196,10 +240,20 @@ class FFC(Question):
             {"eigenvalues": np.linalg.eigvalsh(blocks["V"]), "shrunk": found.eigenvalues},
             {"edge": found.edge, "above": found.above},
         )
-        head = Head(found.weights, found.bias, ())
+        head = self._headed(Head(found.weights, found.bias, ()))
         return Answer(
             max(0, round(found.records)), head, chosen_by="shrinkage", documents={"spectrum": spectrum}
         )
+
+
+def _centred(layout: Layout, wish: Wish, earlier: Earlier | None) -> Asked:
+    """A layout, with the mean as material where the round rests on one."""
+    if earlier is None:
+        return Asked(layout)
+    mean = earlier.statistics.mean
+    if mean.shape != (wish.dim,):
+        raise CalibrationError(f"the mean is of {len(mean)} features, not {wish.dim}")
+    return Asked(layout.having(centre=True), {"centre": np.ascontiguousarray(mean)})
 
 
 class FFCBias(FFC):

@@ -17,12 +17,13 @@ from calibration.questions.base import (
     Answer,
     Asked,
     Earlier,
+    Mapped,
     Question,
     RoundLattice,
     Summed,
     Wish,
 )
-from calibration.questions.variants import Mapped, axes_of
+from calibration.questions.variants import axes_of
 from calibration.rows import as_features, bounded_rows, check_rows, finite_rows, unit_rows
 from calibration.virtual import TukeyHead, solve_ccvr
 

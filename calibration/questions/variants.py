@@ -23,6 +23,7 @@ from calibration.questions.base import (
     Asked,
     Document,
     Earlier,
+    Mapped,
     Question,
     RoundLattice,
     Summed,
@@ -388,26 +389,6 @@ class RandomFeatureRidge(Question):
         """The kernel head of the best D."""
         phi, solution = choose_random_features(statistics, self._map(), ridge=summed.ridges or None)
         return ridge_answer(solution, summed, phi.head(solution, self._axes()))
-
-
-class Mapped:
-    """An accumulator of features that are mapped first."""
-
-    def __init__(self, inner: Accumulator, of: Any) -> None:
-        self._inner, self._of = inner, of
-
-    @property
-    def records(self) -> int:
-        """N."""
-        return self._inner.records
-
-    def update(self, features: Array, labels: Array) -> None:
-        """Map, then add."""
-        self._inner.update(self._of(features), labels)
-
-    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        """As the accumulator inside."""
-        return self._inner.pieces(lattice, elements)
 
 
 def axes_of(name: str, earlier: Earlier | None, size: int) -> Floats:

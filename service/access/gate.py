@@ -20,6 +20,7 @@ from protocol.request_signature import (
     digest_of,
 )
 from service.access.callers import Caller, Kind
+from service.access.issuer import Issuer
 from service.access.nonces import Nonce, Nonces
 from service.access.tokens import Tokens, unauthorised
 
@@ -35,22 +36,35 @@ class Gate:
         now: Unix time in seconds.
         skew_s: how far a signer's clock may be off.
         public_url: the address that members use, where a proxy hides it; None to go by the Host header.
+        issuer: of other tokens of operators, if there is one.
     """
 
     def __init__(
-        self, nonces: Nonces, tokens: Tokens, now: Callable[[], float], skew_s: float, public_url: str | None
+        self,
+        nonces: Nonces,
+        tokens: Tokens,
+        now: Callable[[], float],
+        skew_s: float,
+        public_url: str | None,
+        issuer: Issuer | None,
     ) -> None:
+        self._issuer = issuer
         self._nonces, self._tokens, self._now, self._skew_s = nonces, tokens, now, skew_s
         parts = urlsplit(public_url or "")
         self._authority = _without_port(parts.netloc, parts.scheme) if public_url else None
         self._prefix = parts.path.rstrip("/")
 
     async def operator(self, request: Request) -> Caller:
-        """An operator, by its token; PeerFault(unauthorised)."""
+        """An operator, by a token made here or by the issuer; PeerFault: unauthorised, unavailable."""
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorised()
-        return await self._tokens.caller(token.strip())
+        try:
+            return await self._tokens.caller(token.strip())
+        except PeerFault:
+            if self._issuer is None or token.count(".") != 2:  # header, claims, signature
+                raise
+        return await self._issuer.caller(token.strip())
 
     async def member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
         """A member of the roster, by its signature.
@@ -122,6 +136,12 @@ async def check_digest(request: Request) -> bytes:
             Cause.DIGEST_MISMATCH, f"{len(body)} bytes arrived with another digest than they were signed with"
         )
     return digest
+
+
+def headers_signed(request: Request, target: Target) -> str:
+    """What a signature is checked against, beside method and path: `name=value` each."""
+    names = (CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE)
+    return " ".join([f"authority={target.authority}", *(f"{name}={_field(request, name)}" for name in names)])
 
 
 def _field(request: Request, name: str) -> str:

@@ -132,7 +132,7 @@ class Operator(Guard):
         if not caller.may(self.scope):
             raise PeerFault(
                 Cause.FORBIDDEN,
-                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes))}: this takes '{self.scope}'",
+                f"token {caller.name} has the scopes {', '.join(sorted(caller.scopes)) or 'of nobody'}: this takes '{self.scope}'",
             )
         return caller
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select, tuple_
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
@@ -12,6 +13,8 @@ from service.storage.database import Database
 from service.storage.tables import nonces
 
 FORGET_EVERY_S = 60.0
+CLOCKS_S = 60.0
+"""A nonce outlives its request by as much: the clock of another process may be behind this one's."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,7 @@ class Nonces:
         async with self._database.transaction() as connection:
             if self._now() >= self._forgotten_s + FORGET_EVERY_S:
                 self._forgotten_s = self._now()
-                await connection.execute(delete(nonces).where(nonces.c.expires_s < self._forgotten_s))
+                await self._forget(connection)
             # In order, so that two processes that are sent the same ones don't wait for each other.
             fresh = [
                 each
@@ -59,3 +62,11 @@ class Nonces:
                 if await self._database.add(connection, nonces, vars(each))
             ]
         return [any(each is one for one in fresh) for each in batch]
+
+    async def _forget(self, connection: AsyncConnection) -> None:
+        old = (
+            select(nonces.c.signer, nonces.c.nonce)
+            .where(nonces.c.expires_s < self._forgotten_s - CLOCKS_S)
+            .with_for_update(skip_locked=True)  # another process may be at them, in another order
+        )
+        await connection.execute(delete(nonces).where(tuple_(nonces.c.signer, nonces.c.nonce).in_(old)))

@@ -22,6 +22,7 @@ from protocol.helpers.coordinator import (
 from protocol.helpers.messages import Ended as EndedAttempt
 from protocol.helpers.messages import HelperCertificate, HelperSums, HelperUpload
 from protocol.messages import Message, Survivor
+from service.announced import other_bytes
 from service.problems import wrong_phase
 
 Announcement = HelperUpload | HelperSums
@@ -218,12 +219,12 @@ class Kept:
         return kept.expire(now_s) if kept.whole_count == len(self.attempt.clients) else kept
 
     def is_stored(self, owner: str, index: int, digest: bytes) -> bool:
-        """Whether this chunk is in; PeerFault(chunk-mismatch) where it is in with another digest."""
+        """Whether this chunk is in; PeerFault(conflict) where it is in with another digest."""
         announced = self.announced.get(owner)
         if announced is None or not self.stored[owner] >> index & 1:
             return False
         if digest_of(announced, index, self.attempt.chunks) != digest:
-            raise PeerFault(Cause.CHUNK_MISMATCH, f"chunk {index} is stored with another digest", [owner])
+            raise other_bytes(owner, index)
         return True
 
     def _announcement(self, owner: str) -> Announcement:

@@ -79,7 +79,7 @@ class Helping:
         terms = helper_terms_of(request, desk.roster, len(clients_of(desk.roster)), now_s, layout)
         return enrolling.attempt(terms, key, now_s)
 
-    async def load(self, row: Row[tuple[object, ...]], not_before_s: float, *, littered: bool) -> Round:
+    async def load(self, row: Row[tuple[object, ...]], not_before_s: float) -> Round:
         """A stored attempt, as it was when the last process stopped."""
         opening = HelperOpening.from_bytes(row.opening)
         roster = await self._federations.roster_named(row.federation, opening.manifest.roster_hash)
@@ -88,7 +88,7 @@ class Helping:
         windows = WindowsModel.model_validate_json(row.windows)
         round_ = self._round(desk, HelperAttempt(roster, opening), windows, row.opened_s)
         if row.final is not None:
-            round_.restore(row, littered=littered)
+            round_.restore(row, littered=False)
         else:
             await round_.resume(not_before_s)
         desk.opened([round_])

@@ -66,12 +66,13 @@ class Federation:
 
 
 def rounds_of(here: Coordinator) -> list[Round]:
-    """All rounds, the newest first."""
-    return list(reversed(here.rounds.values()))
+    """All rounds that are known here, the newest first."""
+    return sorted(here.rounds.values(), key=lambda round_: (round_.opened_s, round_.id), reverse=True)
 
 
-def listed(here: Coordinator, chosen: Filter) -> list[RoundView]:
+async def listed(here: Coordinator, chosen: Filter) -> list[RoundView]:
     """The rounds of a list: those that run first, then by age, the newest first."""
+    await here.catalogue.refresh_all()
     views = [view for round_ in rounds_of(here) if chosen.admits(view := round_.view())]
     return sorted(views, key=lambda view: view.ended)
 
@@ -93,6 +94,7 @@ async def federation_ids(here: Coordinator) -> list[str]:
 async def federation(here: Coordinator, name: str) -> Federation:
     """One federation, with everybody whom any version of its roster named; PeerFault(not-found)."""
     newest = await here.federations.roster(name)
+    await here.catalogue.refresh(name)
     async with here.database.reading() as connection:
         bodies = await connection.execute(
             select(rosters.c.body).where(rosters.c.federation == name).order_by(rosters.c.version)

@@ -48,7 +48,7 @@ async def rounds(
 ) -> HTMLResponse:
     """All rounds, those that run first."""
     chosen = reading.Filter(federation, state)
-    views = reading.listed(here, chosen)
+    views = await reading.listed(here, chosen)
     first = (number - 1) * PAGE_ROUNDS
     return page(
         request,
@@ -150,6 +150,7 @@ async def federation(request: Request, federation: Hex32Path, here: Here) -> HTM
 async def health(request: Request, here: Here) -> HTMLResponse:
     """What /readyz and /metrics say, for people."""
     readiness: Readiness = request.app.state.readiness
+    await here.catalogue.look()
     views = [round_.view() for round_ in here.rounds.values()]
     counted = {name: sum(view.state == name for view in views) for name in STATES}
     refusals = {cause: int(REFUSALS.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001

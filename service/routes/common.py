@@ -9,7 +9,16 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import HEX32_PATTERN, MAX_WAIT_S, MEMBER_PATTERN, OCTETS, ROUND_PATTERN
 from service.access.callers import Caller
-from service.access.guards import AdminOrOperator, Anybody, Machines, Member, Operator, coordinator_of
+from service.access.gate import headers_signed
+from service.access.guards import (
+    AdminOrOperator,
+    Anybody,
+    Machines,
+    Member,
+    Operator,
+    coordinator_of,
+    gate_of,
+)
 from service.coordinator import Coordinator
 from service.rounds import Round
 
@@ -34,6 +43,11 @@ def digest_of_body(request: Request) -> bytes:
     """The SHA-256 of a signed request's body."""
     digest: bytes = request.state.digest
     return digest
+
+
+def signed_headers(request: Request) -> str:
+    """By what anybody sees who has signed this request, and over which body (docs/access.md), for the audit log."""
+    return headers_signed(request, gate_of(request).target(request))
 
 
 async def octets(request: Request) -> bytes:
@@ -70,6 +84,7 @@ TheCaller = Annotated[Caller, Depends(caller_of)]
 Octets = Annotated[bytes, Depends(octets)]
 Made = Annotated[list[str], Depends(made_by)]
 BodyDigest = Annotated[bytes, Depends(digest_of_body)]
+SignedHeaders = Annotated[str, Depends(signed_headers)]
 Hex32Path = Annotated[str, Path(pattern=HEX32_PATTERN)]
 MemberPath = Annotated[str, Path(pattern=MEMBER_PATTERN)]
 NamePath = Annotated[str, Path(pattern=MEMBER_PATTERN)]

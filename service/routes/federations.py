@@ -77,6 +77,7 @@ async def federation(federation: Hex32Path, here: Here) -> rest.FederationView:
 async def budget(federation: Hex32Path, here: Here) -> rest.BudgetView:
     """What the federation's noisy rounds have spent of its privacy budget."""
     await here.federations.roster(federation)
+    await here.catalogue.refresh(federation)
     return spending.view(here.rounds.values(), federation, here.mu_budget)
 
 

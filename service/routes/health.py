@@ -34,6 +34,7 @@ async def ready(request: Request) -> dict[str, str | list[str]]:
     responses={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}, **declared()},
 )
 async def exposition(here: Here) -> Response:
-    """This process's metrics."""
+    """This process's metrics, and the rounds of all."""
+    await here.catalogue.look()
     metrics.count_rounds(round_.view().state for round_ in here.rounds.values())
     return Response(generate_latest(metrics.REGISTRY), media_type=CONTENT_TYPE_LATEST)

@@ -31,6 +31,7 @@ from service.routes.common import (
     MemberPath,
     NamePath,
     Octets,
+    SignedHeaders,
     TheCaller,
     TheRound,
     Wait,
@@ -190,7 +191,9 @@ async def upload_view(found: TheRound, member: MemberPath) -> rest.UploadView:
     dependencies=MEMBER.dependencies,
     max_body_size=MAX_CHUNK_BYTES,
     openapi_extra=octets_in("the packed chunk"),
-    responses=declared(*MEMBER.causes, Cause.WRONG_PHASE, Cause.CHUNK_MISMATCH, Cause.CHUNK_UNKNOWN),
+    responses=declared(
+        *MEMBER.causes, Cause.WRONG_PHASE, Cause.CHUNK_MISMATCH, Cause.CHUNK_UNKNOWN, Cause.CONFLICT
+    ),
 )
 async def put_chunk(
     found: TheRound,
@@ -199,9 +202,16 @@ async def put_chunk(
     body: Octets,
     here: Here,
     digest: BodyDigest,
+    signed: SignedHeaders,
+    made: Made,
 ) -> rest.UploadView:
     """Send a chunk that was announced, in any order; the same again changes nothing."""
-    await found.store_chunk(member, index, digest, body, here.now())
+    try:
+        await found.store_chunk(member, index, digest, body, here.now())
+    except PeerFault as fault:
+        if fault.cause is Cause.CONFLICT:
+            made.append(signed)
+        raise
     UPLOAD_BYTES.inc(len(body))
     return found.upload_view(member)
 

@@ -1,6 +1,6 @@
 """Every metric of the coordinator, by name; docs/operations.md says what to make of each.
 
-They are this process's: with replicas, each has its own, and a query adds them up. Labels come from closed lists, so that
+They are this process's: with replicas, each has its own, and a query adds them up; all count the same rounds. Labels come from closed lists, so that
 nobody outside can make new ones.
 """
 

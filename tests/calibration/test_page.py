@@ -21,6 +21,7 @@ from calibration import (
     fold_layout,
     ridge_path,
 )
+from calibration.questions import Wish, ask
 
 PAGE = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
 
@@ -37,6 +38,7 @@ ROUNDS = {
     "five folds": fold_layout(1280, 100, 5),
     "leave-one-out, a second round": leave_one_out(),
     "random features, D = 4096": ffc_layout(4096, 100),
+    "mean": ask("mean", Wish(1280, 100)).layout,
     "CCVR": ccvr_layout(1280, 100),
     "CCVR of 64 axes": ccvr_layout(64, 100),
     "reliability, a second round": ReliabilityStatistics(Head(np.zeros((2, 100)), None, ())).layout,

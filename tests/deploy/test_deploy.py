@@ -1,5 +1,6 @@
 """What can be held of deployment files without Docker, Helm or Kubernetes: they parse, agree with each other, and give away no right."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,10 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
+from typer.main import get_command
+
+from docs.hooks import commands
+from veilsum.cli import app
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -124,8 +129,10 @@ def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
         assert kinds[kind]["spec"][name]["matchLabels"] == selector
 
 
-def test_settings_in_files_are_the_coordinator_s() -> None:
+def test_settings_in_files_are_the_coordinator_s_or_a_command_s() -> None:
     known = {f"VEILSUM_{name.upper()}" for name in _settings()}
+    options = [each for _, command in commands(get_command(app)) for each in command.params]
+    known |= {str(each.envvar) for each in options if each.envvar}
     texts = [
         path.read_text("utf-8")
         for path in DEPLOY.rglob("*")
@@ -153,7 +160,20 @@ def test_workflows_have_no_rights_but_those_they_name_and_run_what_exists(path: 
             if "uses" in step:
                 assert re.fullmatch(r"[\w.-]+/[\w./-]+@[\w./-]+", step["uses"])
             if "checkout" in step.get("uses", ""):
-                assert step["with"] == {"persist-credentials": False}
+                assert step["with"]["persist-credentials"] is False
             for target in re.findall(r"make ([a-z-]+)", step.get("run", "")):
                 assert re.search(rf"^{target}:", makefile, re.MULTILINE)
             assert "${{ github.event" not in step.get("run", ""), "a title could be a command"
+
+
+def test_continuous_integration_is_what_anybody_runs() -> None:
+    jobs = loaded(ROOT / ".github" / "workflows" / "ci.yml")["jobs"]
+    runs = {name: " ".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+    assert ".ci/run" in runs["suite"]
+    for job, target in (("slow", "slow-tests"), ("docs", "docs"), ("packages", "dist")):
+        assert f"make {target}" in runs[job]
+    promised = {
+        f"3.{minor}" for minor in re.findall(r"Python :: 3\.(\d+)", (ROOT / "pyproject.toml").read_text())
+    }
+    assert set(jobs["suite"]["strategy"]["matrix"]["python"]) == promised

@@ -12,6 +12,8 @@ from typing import Any
 import httpx
 
 from protocol import rest
+from service.settings import Settings
+from service.storage.stores import blobs_of
 from tests.kill import coordinator
 from tests.service.driver import Party
 from tests.service.serving import TOKEN, Clock, Server
@@ -20,6 +22,8 @@ from tests.service.signing import Everybody
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.kill.coordinator"])
 START_S = 60.0
+CLEAR_S = 40.0
+"""A dead process's lease has to run out before."""
 
 
 @dataclass
@@ -99,6 +103,9 @@ class Members(httpx.AsyncBaseTransport):
             return answer
         raise AssertionError(f"{request.method} {request.url.path} is never answered")
 
+    async def aclose(self) -> None:
+        await self._inner.aclose()
+
     async def _next(self) -> Replica:
         for _ in self.replicas:
             self._turn += 1
@@ -132,12 +139,14 @@ class Outcome:
     Attributes:
         weights: the head's file.
         lost: acknowledged chunks that were gone.
+        left: what still lay in storage of the round a while after its end.
         died: whether the first replica was killed at its point.
     """
 
     weights: bytes
     sums: bytes
     lost: tuple[str, ...]
+    left: tuple[str, ...]
     died: bool
 
 
@@ -171,8 +180,20 @@ async def play(replicas: list[Replica]) -> Outcome:
         assert set(view["survivors"]) == set(party.ids)
         weights = (await client.get(f"/v1/rounds/{round_id}/result/weights")).content
         sums = (await client.get(f"/v1/rounds/{round_id}/result/sums")).content
+        left = await _left(client, replicas[0])
     died = bool(members.deaths) or replicas[0].process.exitcode == -signal.SIGKILL
-    return Outcome(weights, sums, tuple(sorted(lost)), died)
+    return Outcome(weights, sums, tuple(sorted(lost)), left, died)
+
+
+async def _left(client: httpx.AsyncClient, replica: Replica) -> tuple[str, ...]:
+    blobs = blobs_of(Settings(**replica.values))
+    end = time.monotonic() + CLEAR_S
+    while True:
+        await client.get(rest.HEALTH)  # starts another process where none is left
+        found = [f"{folder}/{name}" for folder in ("uploads", "sums") for name in blobs.names(folder)]
+        if not found or time.monotonic() > end:
+            return tuple(found)
+        await asyncio.sleep(0.2)
 
 
 async def _found(party: Party, server: Server) -> None:

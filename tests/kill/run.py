@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -26,20 +26,26 @@ _folders = itertools.count()
 
 
 @contextmanager
-def replicas_on(
+def replicas_of(
     pair: str, servers: Servers | None, folder: Path, die_at: int | None
 ) -> Iterator[list[Replica]]:
     """One process on files, or two on servers, the first of which dies; all killed at the end."""
     where = folder / str(next(_folders))
     where.mkdir()
-    values: dict[str, Any] = {"operator_token": TOKEN, "resume_grace_s": 0.0, "coordinator_key": "5e" * 32}
-    if servers is not None:
-        values |= asyncio.run(servers.settings(where))
+    stores = asyncio.run(servers.settings(where)) if servers is not None else {}
+    with replicas_on(stores, where, 1 if pair == "embedded" else 2) as found:
+        found[0].die_at = die_at
+        yield found
+
+
+@contextmanager
+def replicas_on(stores: Mapping[str, Any], where: Path, count: int) -> Iterator[list[Replica]]:
+    """Processes still to be started on the same stores; all killed at the end."""
+    values = {"operator_token": TOKEN, "resume_grace_s": 0.0, "coordinator_key": "5e" * 32, **stores}
     found = [
         Replica({**values, "data_dir": where / str(number)}, CREDENTIALS, where / f"points-{number}")
-        for number in range(1 if pair == "embedded" else 2)
+        for number in range(count)
     ]
-    found[0].die_at = die_at
     try:
         yield found
     finally:
@@ -49,14 +55,14 @@ def replicas_on(
 
 def points_of(pair: str, servers: Servers | None, folder: Path) -> tuple[list[str], Outcome]:
     """Every point that a replica passes where none dies, and what comes out."""
-    with replicas_on(pair, servers, folder, None) as replicas:
+    with replicas_of(pair, servers, folder, None) as replicas:
         outcome = asyncio.run(play(replicas))
         return replicas[0].log.read_text().splitlines(), outcome
 
 
 def kill_at(pair: str, servers: Servers | None, folder: Path, point: int) -> Outcome:
     """What comes out where it dies at this point."""
-    with replicas_on(pair, servers, folder, point) as replicas:
+    with replicas_of(pair, servers, folder, point) as replicas:
         return asyncio.run(play(replicas))
 
 
@@ -84,6 +90,8 @@ def campaign(pair: str, servers: Servers | None, folder: Path, every: int, limit
             faults.append(f"{named}: another head")
         if outcome.lost:
             faults.append(f"{named}: {', '.join(outcome.lost)} lost")
+        if outcome.left:
+            faults.append(f"{named}: {', '.join(outcome.left)} left")
     return {
         "points_of_one_round": len(labels),
         "killed": sum(killed.values()),

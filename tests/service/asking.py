@@ -40,6 +40,7 @@ class Consortium:
     folder: Path
     server: Server
     policy: dict[str, Any] = field(default_factory=dict)
+    withhold: int = 0
     cohort: str = ""
 
     async def begin(self) -> "Consortium":
@@ -57,7 +58,7 @@ class Consortium:
             helpers=(),
             extractors=(EXTRACTOR,),
             readers=(),
-            withhold=0,
+            withhold=self.withhold,
         )
         where = f"/v1/federations/{self.admin.public.hex()}"
         put = await self.server.client.put(f"{where}/roster", content=roster.to_bytes(), headers=OCTETS)

@@ -18,6 +18,8 @@ from tests.service.driver import Party
 from tests.service.serving import OCTETS, TOKEN, Server, running
 from veilsum.auditing import check
 
+ON_BOTH = True
+
 
 async def log_of(server: Server, **params: int) -> AuditPage:
     answer = await server.client.get("/v1/audit", params=params)

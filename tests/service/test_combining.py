@@ -52,6 +52,28 @@ async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
     assert again.json() == answer.json()
 
 
+async def test_a_later_period_knows_more_classes(server: Server, formed: Party) -> None:
+    first = await period(server, formed, "autumn")
+    old = server.coordinator.rounds[first].attempt.opening.terms
+    before = [formed.statistics(member, old) for member in formed.ids]
+    formed.classes += 1
+    second = await period(server, formed, "winter")
+    new = server.coordinator.rounds[second].attempt.opening.terms
+    answer = await combine(server, formed, first, second, ridges=[0.5])
+    assert answer.status_code == 201, answer.text
+    pooled = formed.statistics("m-0", new)
+    for member in formed.ids[1:]:
+        pooled.merge(formed.statistics(member, new))
+    for statistics in before:
+        statistics.add_classes(formed.classes)
+        pooled.merge(statistics)
+    assert answer.json()["records"] == pooled.records
+    where = f"/v1/combinations/{answer.json()['combination']}/weights"
+    weights = load((await server.client.get(where)).content)["weights"]
+    assert weights.shape == (4, 4)
+    np.testing.assert_allclose(weights, solve_ffc(pooled, 0.5).weights, rtol=0, atol=1e-6)
+
+
 async def test_what_does_not_add_up_is_refused(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +82,11 @@ async def test_what_does_not_add_up_is_refused(
     twice = await combine(server, formed, first, same)
     assert (twice.status_code, twice.json()["cause"]) == (422, "terms-refused")
     assert twice.json()["parties"] == list(formed.ids)
+    formed.dim += 1
+    wider = await period(server, formed, "summer")
+    formed.dim -= 1
+    apart = await combine(server, formed, first, wider)
+    assert "over other features" in apart.json()["detail"]
     other = await period(server, formed, "winter", bias=True)
     unlike = await combine(server, formed, first, other)
     assert "differ in statistic" in unlike.json()["detail"]

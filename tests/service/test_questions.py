@@ -10,10 +10,11 @@ import pytest_asyncio
 
 from calibration.head_file import arrays_of
 from calibration.questions import QUESTIONS
+from calibration.rows import unit_rows
 from client_sdk import Result
-from client_sdk.errors import PeerFault
+from client_sdk.errors import Misuse, PeerFault
 from client_sdk.sums import verify_sums
-from tests.service.asking import Consortium, records_of
+from tests.service.asking import CLASSES, DIM, Consortium, records_of
 from tests.service.serving import running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,6 +29,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "balanced": {"rests_on": "counts"},
     "ccvr": {"parameters": {"axes": 4, "per_class": 40}, "rests_on": "ffc"},
     "reliability": {"rests_on": "rff"},
+    "mean": {"lattice": "features", "ring_bits": 42},
 }
 
 
@@ -89,6 +91,27 @@ async def test_heads_beside_the_ridge_head_come_from_the_same_upload(asked: dict
     assert result.arrays("pooled")["counts"].sum() == 240
 
 
+async def test_a_member_s_own_head_counts_its_own_records_more(asked: dict[str, Any]) -> None:
+    result: Result = asked["ffc"][0][0]
+    own, kept = records_of(0), records_of(0, held_out=True)
+    personal = result.personalise(own, kept, [0.0, 4.0])
+    wanted, rows = np.eye(CLASSES)[kept.labels], unit_rows(kept.features)[0]
+    Z, Y = unit_rows(own.features)[0], np.eye(CLASSES)[own.labels]
+    pooled, ridge = result.arrays("pooled"), result.record.solution.ridge
+    assert ridge is not None
+    for index, beta in enumerate((0.0, 4.0)):
+        V = pooled["V"] + beta * Z.T @ Z + ridge * np.eye(DIM)
+        W = np.linalg.solve(V, pooled["U"] + beta * Z.T @ Y)
+        assert personal.errors[index] == pytest.approx(((wanted - rows @ W) ** 2).sum(axis=1).mean())
+        if personal.weight == beta:
+            np.testing.assert_allclose(personal.weights, W, rtol=1e-9)
+    assert personal.weight == [0.0, 4.0][int(personal.errors.argmin())]
+    everybody = result.personalise(own, kept, [0.0])
+    np.testing.assert_allclose(everybody.weights, result.weights, atol=1e-9)
+    with pytest.raises(Misuse, match="ask for an ffc round with publish=pooled"):
+        asked["folds"][0][0].personalise(own, kept)
+
+
 async def test_records_of_second_rounds_say_how_the_head_was_found(asked: dict[str, Any]) -> None:
     loo, folds, rff = (asked[name][0][0].record.solution for name in ("loo", "folds", "rff"))
     assert (loo.chosen_by, folds.chosen_by, rff.chosen_by) == ("leave-one-out", "folds", "gcv")
@@ -99,6 +122,17 @@ async def test_records_of_second_rounds_say_how_the_head_was_found(asked: dict[s
     assert judged.calibrated.temperature == judged.notes("reliability")["temperature"]
     probabilities = judged.probabilities(records_of(9).features)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
+
+
+async def test_leave_one_out_over_other_records_than_the_first_round_s_is_noticed(
+    asked: dict[str, Any],
+) -> None:
+    consortium: Consortium = asked["consortium"]
+    loo = await consortium.open_round(statistic="loo", rests_on=asked["ffc"][2])
+    with pytest.raises(PeerFault, match="other records answered than the first round summed"):
+        await consortium.contribute(loo, held_out=True)
+    view = await consortium.server.view(loo)
+    assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

@@ -9,17 +9,33 @@ import pytest
 from sqlalchemy import select
 
 from protocol.simulator import After
+from service import catalogue, coordinator
+from service.storage.dialects import Postgres
 from service.storage.tables import leases, rounds
 from tests.service import serving
 from tests.service.driver import Party
+from tests.service.pages.gallery import browser
 from tests.service.replicas import two
 from tests.service.servers import Servers
 from tests.service.serving import OCTETS
+from tests.service.signing import signed
 
 
 @pytest.fixture(autouse=True)
 def _on_servers(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "SERVERS", servers)
+
+
+@pytest.fixture
+def _deaf(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No replica hears what another announces, nor looks around by itself."""
+
+    async def nothing(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Postgres, "listen", nothing)
+    monkeypatch.setattr(coordinator, "LOOK_S", 3600.0)
+    monkeypatch.setattr(catalogue, "KEPT_S", 0.0)
 
 
 async def test_members_may_talk_to_either(tmp_path: Path, party: Party) -> None:
@@ -110,6 +126,54 @@ async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Pat
         assert time.monotonic() - begun < 4.0  # before anybody looked around
 
 
+async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path, party: Party) -> None:
+    async with two(tmp_path / "data") as (one, other, _):
+        await party.begin(one)
+        path = f"/v1/cohorts/{party.cohort}/manifest/m-0"
+        request = other.client.build_request("GET", path)
+        headers = signed(request, "m-0", party.keys["m-0"], one.clock())
+        assert (await one.client.get(path, headers=headers)).status_code == 200
+        again = await other.client.get(path, headers=headers)
+        assert (again.status_code, again.json()["cause"]) == (409, "request-replayed")
+
+
+async def test_what_a_dead_replica_has_left_is_swept_and_nothing_that_is_still_to_be_used(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        blobs, here = one.coordinator.blobs, one.coordinator.catalogue
+
+        async def opened() -> str:
+            round_id = await party.open_round(both)
+            for member in party.ids:
+                party.seal(member, await both.opening(round_id, member))
+            return round_id
+
+        first = await opened()
+        chunk = f"uploads/{first}/m-0/0"
+        other.coordinator.blobs.put(chunk, party.chunks["m-0"][0])  # and is about to say so
+        await here.sweep()
+        assert blobs.get(chunk) == party.chunks["m-0"][0]
+        await both.client.post(f"/v1/rounds/{first}/cancel", json={"reason": "a test"})
+        assert (await party.play(both, first))["state"] == "voided"
+        second = await opened()
+        assert (await party.play(both, second))["state"] == "done"
+        for replica in (one, other):
+            for round_id in (first, second):
+                await replica.coordinator.round(round_id)
+                await replica.tidy(round_id)
+        for name in (f"{first}/m-1/0", f"{second}/m-1/0"):
+            other.coordinator.blobs.put(f"uploads/{name}", b"late")
+        other.coordinator.blobs.put(f"sums/{second}/0-late", b"late")
+        other.coordinator.blobs.put(f"results/{first}/sums", b"late")
+        await here.sweep()
+        for round_id in (first, second):
+            await one.tidy(round_id)
+        assert [blobs.names(folder) for folder in ("uploads", "sums", "results")] == [(), (), (second,)]
+        await party.check_result(both, second)
+
+
 async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
     async with two(tmp_path / "data") as (one, other, both):
         await party.begin(both)
@@ -125,3 +189,59 @@ async def test_a_deadline_passes_once(tmp_path: Path, party: Party) -> None:
         after = await both.until(round_id, "checking")
         assert after["version"] == view["version"] + 1
         assert (await party.play(both, round_id))["state"] == "done"
+
+
+@pytest.mark.usefixtures("_deaf")
+async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing(
+    tmp_path: Path, party: Party
+) -> None:
+    async with two(tmp_path / "data") as (one, other, _), browser(other) as visitor:
+
+        async def shown(address: str) -> str:
+            answer = await visitor.get(address)
+            assert answer.status_code == 200, address
+            return answer.text
+
+        async def opened() -> str:
+            round_id = await party.open_round(one, noise={"epsilon": 2.0, "delta": 1e-5})
+            opening = await one.opening(round_id, "m-0")
+            for member in party.ids:
+                phase = party.phases[member]
+                party.phases[member], _ = phase.receive(opening, party.keys[member], time.time())
+            return round_id
+
+        async def cancel(round_id: str) -> None:
+            await one.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+
+        # Before each look something happens that the other has not seen yet.
+        await party.begin(one)
+        federation = f"/federations/{party.federation}"
+        assert party.cohort in await shown(federation)
+        first = await opened()
+        assert 'veilsum_rounds{state="collecting"} 1.0' in await shown("/metrics")
+        await cancel(first)
+        assert "<dt>Rounds ending VOID</dt><dd>1</dd>" in await shown("/health")
+        assert (await party.play(one, first))["state"] == "voided"
+        assert f"/rounds/{first}" in await shown("/?state=voided")
+        second = await opened()
+        assert f"/rounds/{second}" in await shown(federation)
+        await cancel(second)
+        assert (await party.play(one, second))["state"] == "voided"
+        budget = await visitor.get(f"/v1/federations/{party.federation}/budget")
+        assert (budget.json()["rounds"], budget.json()["mu"]) == ([], 0)
+
+
+async def test_what_one_schedules_the_other_opens(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "LOOK_S", 0.1)
+    async with two(tmp_path / "data") as (one, other, _):
+        await party.begin(one)
+        body = {"dim": 4, "classes": 3, "extractor": party.extractor.hex()}
+        where = f"/v1/cohorts/{party.cohort}/schedules"
+        await one.client.post(where, json={"at_s": one.clock() + 0.5, "round": body})
+        one.coordinator.schedules._due.clear()  # it dies before
+        async with asyncio.timeout(10):
+            while not (entry := (await other.client.get(where)).json()[0])["round"]:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.05)
+        assert (await other.view(entry["round"]))["state"] == "collecting"

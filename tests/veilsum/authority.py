@@ -28,10 +28,10 @@ class Authority:
             self.path, self._built(self.name, self.key.public_key()).add_extension(constraints, critical=True)
         )
 
-    def issue(self, name: str) -> tuple[Path, Path]:
-        """A certificate for 127.0.0.1 under this name, and its key."""
+    def issue(self, name: str, host: str = "127.0.0.1") -> tuple[Path, Path]:
+        """A certificate for an address under this name, and its key."""
         key, path = ec.generate_private_key(ec.SECP256R1()), self.folder / f"{name}.pem"
-        address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address("127.0.0.1"))])
+        address = x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(host))])
         self._write(path, self._built(_name(name), key.public_key()).add_extension(address, critical=False))
         secret = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
         path.with_suffix(".key").write_bytes(secret)

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import structlog
 
+from service.access.connections import Connection
+from service.settings import Settings
 from tests.veilsum.cli import TOKEN, Cli, Consortium, Outcome, run, streams
 from veilsum import serving
 
@@ -37,6 +39,8 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         thread.start()
         assert ready.wait(30)
     [server] = servers
+    assert server.config.http is Connection
+    assert server.config.limit_concurrency == Settings.model_fields["connections"].default
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True

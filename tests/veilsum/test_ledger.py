@@ -130,14 +130,14 @@ def test_two_periods_are_combined(consortium: Make, remote: Cli) -> None:
         ]
         if not rounds:
             c.formed()
-        rounds.append(c.open())
+        rounds.append(c.open("--classes", CLASSES + len(rounds)))  # the later period knows one more
         outcomes = [future.result(60) for future in joining]
     assert [outcome.code for outcome in outcomes] == [0, 0, 0], outcomes
     made = remote.operate("round", "combine", *rounds, "--federation", c.admin)
     assert (made["rounds"], made["records"]) == (sorted(rounds), 240)
     words = ("round", "combined", made["combination"], "--folder", c.folder / "m0", "--admin-key", c.admin)
     checked = remote.json(*remote.at(*words), "--output", "head.safetensors")
-    assert (checked["records"], checked["weights"]) == (240, [DIM, CLASSES])
+    assert (checked["records"], checked["weights"]) == (240, [DIM, CLASSES + 1])
     assert list(load_file("head.safetensors")) == ["weights"]
 
 

@@ -62,6 +62,8 @@ class Findings:
     @property
     def title(self) -> str:
         """What the head is, in a few words."""
+        if self.edge is not None:
+            return "ridge head from noisy second moments, by shrinkage"
         return TITLES.get(self.name) or kind(self.name).title
 
     @classmethod

@@ -43,6 +43,7 @@ class Order:
         held_share: of the records, kept back by their names; 0 for none.
         held_file: of records that are only judged on; None for none.
         report: where the page goes; None for none.
+        personal: whether the member's own records are to count more, as half of those held out tell.
 
     Raises:
         Misuse: no such head, λ for one that has none, or a report without what draws it.
@@ -57,12 +58,17 @@ class Order:
     held_share: float = 0.0
     held_file: Path | None = None
     report: Path | None = None
+    personal: bool = False
 
     def __post_init__(self) -> None:
         if self.head is not None and self.head not in HEADS:
             raise Misuse(f"no head is called {self.head}: choose one of {', '.join(HEADS)}")
         if self.ridges and self.head in DERIVED:
             raise Misuse(f"a head of {self.head} has no λ: leave --ridge out")
+        if self.personal and (self.question != "ffc" or self.head in DERIVED):
+            raise Misuse(f"a personal head is one of ffc, not of {self.head}: leave --head out")
+        if self.personal and not self.held_share:
+            raise Misuse("--personal needs --held-out SHARE: records of your own choose how much they count")
         if self.report is not None and not (find_spec("matplotlib") and find_spec("torch")):
             raise Misuse("--report draws with the training extra: pip install 'veilsum[training]'")
 
@@ -121,6 +127,12 @@ def judged(
     statistics = ReliabilityStatistics(head.head)
     statistics.update(features[asked], labels[asked], normalise=head.head.scales)
     return statistics
+
+
+def halves(records: Part) -> tuple[Part, Part]:
+    """Every second record, and the others: what chooses among heads does not judge the one that was chosen."""
+    features, labels = records
+    return (features[::2], labels[::2]), (features[1::2], labels[1::2])
 
 
 def records_of(path: Path, head: Calibrated, *, normalise: bool) -> Part:

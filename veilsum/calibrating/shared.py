@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from safetensors.numpy import save
+
+from calibration.head_file import Calibrated
 from calibration.questions import kind
+from client_sdk import Records
+from protocol.rest import HEAD
 from veilsum.asking import promised
 from veilsum.calibrating.explained import of_round
 from veilsum.calibrating.findings import Findings
 from veilsum.calibrating.local import save_to
-from veilsum.calibrating.order import DERIVED, Order, judged, records_of
+from veilsum.calibrating.order import DERIVED, Order, halves, judged, records_of
 from veilsum.console import note
 from veilsum.contribute import Errand, current_round, run
 from veilsum.features import Part, checked_features, split
 
 if TYPE_CHECKING:
-    from calibration.head_file import Calibrated
+    from calibration import Personal
+    from client_sdk import Result
 
 _FFC = frozenset({"ffc", "ffc-bias"})
 
@@ -44,11 +51,20 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
             break
         note(f"Round {result.record.round}, of {statistic}, is done; {order.question} follows.")
     head = result.head(order.head) if order.head in DERIVED else result.calibrated
-    content = result.documents[order.head] if order.head in DERIVED else result.weights_file
+    records = _judging(errand, order, head)
+    values |= {"head": str(order.output), "never_answers": list(result.unanswered)}
+    if order.personal:
+        assert records is not None  # or `Order` would have refused
+        choosing, records = halves(records)
+        values["accuracy_of_the_shared_head"] = judged(head, *records).accuracy
+        own = _personal(errand, order, result, choosing)
+        head = Calibrated(own)
+        values |= {"own_weight": own.weight, "never_answers": list(own.empty_classes)}
+        content: bytes | None = save(head.arrays, {HEAD: json.dumps(head.notes)})
+    else:
+        content = result.documents[order.head] if order.head in DERIVED else result.weights_file
     assert content is not None  # `calibrated` would have refused
     save_to(order.output, content)
-    values |= {"head": str(order.output), "never_answers": list(result.unanswered)}
-    records = _judging(errand, order, head)
     seen = None if records is None else judged(head, *records)
     findings = Findings.of(order.head, result, head, seen, str(promised(result.record.noise)["noise"]))
     values |= findings.figures
@@ -56,6 +72,15 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
         rest = judged(head, *records, without=withheld)
         values["accuracy_without_withheld"] = rest.accuracy if rest.records else float("nan")
     return values | findings.report(order.report)
+
+
+def _personal(errand: Errand, order: Order, result: Result, choosing: Part) -> Personal:
+    """Their own weight is chosen on records that judge nothing else."""
+    loaded = checked_features(errand.features, errand.labels, normalise=order.normalise)
+    contributed, _ = split(*loaded, order.held_share)
+    return result.personalise(
+        Records(*contributed, normalise=order.normalise), Records(*choosing, normalise=order.normalise)
+    )
 
 
 def _ends(order: Order) -> frozenset[str]:

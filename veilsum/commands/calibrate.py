@@ -75,6 +75,14 @@ def calibrate(
             help="Your name for this data set; the same records, the same name.", rich_help_panel=_ROUND
         ),
     ] = None,
+    personal: Annotated[
+        bool,
+        typer.Option(
+            "--personal",
+            help="Mix your own sums with those of a round that publishes them; records held out say how much.",
+            rich_help_panel=_ROUND,
+        ),
+    ] = False,
     round_: Annotated[
         str | None,
         typer.Option("--round", help="A round's id.", show_default="the next", rich_help_panel=_ROUND),
@@ -89,6 +97,7 @@ def calibrate(
     for rounds that lead there, which the operator opens.
     """
     with reported(as_json=json_):
+        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
         from veilsum.asking import parsed  # noqa: PLC0415 - `--help` stays quick
         from veilsum.calibrating.order import Order, held_out_from  # noqa: PLC0415 - as above
 
@@ -100,9 +109,14 @@ def calibrate(
             normalise=normalise,
             output=output,
             report=report,
+            personal=personal,
             **held_out_from(held_out),
         )
         if folder is None and cohort is None and lineage is None:
+            if personal:
+                raise Misuse(
+                    "--personal mixes your sums with a round's: pass --folder, --cohort, --admin-key and --lineage"
+                )
             _locally(order, features, labels, classes, explain=explain, as_json=json_)
             return
         fixed = {"--classes": classes, "--bias": bias, "--ridge": ridge, "--parameter": parameter}

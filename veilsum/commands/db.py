@@ -1,7 +1,7 @@
 """`veilsum db`: the coordinator's database as the environment's settings name it."""
 
-import asyncio
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,15 +16,13 @@ app = typer.Typer(help="Look at the coordinator's database, and change its table
 @app.command("current")
 def current(json_: AsJson = False) -> None:
     """Say at which revision the tables are, and which one this release works with."""
-    with reported(as_json=json_):
-        say(asyncio.run(_tables(json_).revisions()), as_json=json_, title="Database")
+    _do(json_, lambda tables: tables.revisions())
 
 
 @app.command("upgrade")
 def upgrade(json_: AsJson = False) -> None:
     """Bring the tables to this release's revision, as every start does."""
-    with reported(as_json=json_):
-        say(asyncio.run(_tables(json_).upgrade()), as_json=json_, title="Database")
+    _do(json_, lambda tables: tables.upgrade())
 
 
 @app.command("downgrade")
@@ -36,8 +34,14 @@ def downgrade(
     """Bring the tables back to an older revision. What newer ones keep is lost: make a backup before."""
     if not yes:
         fail(f"this loses what revisions after {revision} keep: say --yes", as_json=json_)
+    _do(json_, lambda tables: tables.downgrade(revision))
+
+
+def _do(json_: bool, work: "Callable[[Tables], Coroutine[Any, Any, dict[str, Any]]]") -> None:
+    import asyncio  # noqa: PLC0415 - `--help` stays quick
+
     with reported(as_json=json_):
-        say(asyncio.run(_tables(json_).downgrade(revision)), as_json=json_, title="Database")
+        say(asyncio.run(work(_tables(json_))), as_json=json_, title="Database")
 
 
 def _tables(json_: bool) -> "Tables":

@@ -1,5 +1,6 @@
 """`veilsum privacy`: what differential privacy would cost, before a round is opened."""
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,9 @@ def plan_(
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="No feature is below 0, as after a ReLU.")
     ] = False,
+    output: Annotated[
+        Path | None, typer.Option(help="Save it for `veilsum round open --plan`.", show_default="nowhere")
+    ] = None,
     json_: AsJson = False,
 ) -> None:
     """Say what noise a round would need, what it would cost in bytes and accuracy, and what would help."""
@@ -70,4 +74,24 @@ def plan_(
             "ring_bits": made.ring_bits,
             "upload_bytes": made.upload_bytes,
         }
+        if output is not None:
+            from protocol.rest import NoiseRequest  # noqa: PLC0415 - as above
+            from veilsum.planned import SavedPlan  # noqa: PLC0415 - as above
+
+            SavedPlan(
+                records=records,
+                dim=dim,
+                classes=classes,
+                bias=bias,
+                members=members,
+                survivors_min=quorum.survivors_min,
+                colluders=quorum.colluders,
+                noise=NoiseRequest(
+                    epsilon=epsilon,
+                    delta=delta,
+                    neighbours="replace" if replace else "add-remove",
+                    nonnegative=nonnegative,
+                ),
+            ).save(output)
+            values["saved"] = str(output)
         say(values, as_json=json_, title="A noisy round")

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from veilsum.commands import combining
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
 
 app = typer.Typer(help="The operator's side: one secure sum.", no_args_is_help=True)
@@ -15,9 +16,17 @@ RoundId = Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")
 @app.command("open")
 def open_(
     cohort: Annotated[str, typer.Argument(help="The cohort's id; with --mode helpers the federation's.")],
-    dim: Annotated[int, typer.Option(help="Features that the extractor gives.", min=1)],
-    classes: Annotated[int, typer.Option(help="Classes.", min=1)],
     extractor: Annotated[str, typer.Option(help="Digest of the extractor, from the roster's list.")],
+    dim: Annotated[
+        int | None, typer.Option(help="Features that the extractor gives.", min=1, show_default="the plan's")
+    ] = None,
+    classes: Annotated[int | None, typer.Option(help="Classes.", min=1, show_default="the plan's")] = None,
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="A noisy round as `veilsum privacy plan --output` saved it: dim, classes, bias, ε, δ."
+        ),
+    ] = None,
     statistic: Annotated[
         str, typer.Option(help="What is asked: `veilsum round questions` lists what there is.")
     ] = "ffc",
@@ -117,6 +126,7 @@ def open_(
             round_id,
         )
         from veilsum.opening import open_in_turn  # noqa: PLC0415 - as above
+        from veilsum.planned import SavedPlan  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
         from veilsum.round_view import line, show  # noqa: PLC0415 - `--help` stays quick
 
@@ -124,15 +134,20 @@ def open_(
             upload_s=upload_s, check_s=answer_s, freeze_s=answer_s, reveal_s=answer_s, grace_s=grace_s
         )
         noise = {"epsilon": epsilon, "delta": delta, "neighbours": "replace" if replace else "add-remove"}
+        saved = None if plan is None else SavedPlan.load(plan)
+        own = {"dim": dim, "classes": classes, "bias": bias, "noise": None if epsilon is None else noise}
+        if saved is None and (dim is None or classes is None):
+            raise Misuse("a round takes --dim and --classes, or --plan with both in it")
+        if saved is not None and any((*own.values(), replace)):
+            raise Misuse(
+                "--plan fixes dim, classes, bias and noise: leave --dim, --classes, --bias, --epsilon and --replace out"
+            )
         values = {
             "statistic": statistic,
             "parameters": parsed(parameter or ()),
             "rests_on": None if rests_on is None else round_id(rests_on),
-            "noise": None if epsilon is None else noise,
-            "dim": dim,
-            "classes": classes,
+            **(own if saved is None else saved.request),
             "extractor": extractor_digest(extractor),
-            "bias": bias,
             "lattice": lattice,
             "ring_bits": ring_bits,
             "records_max": records_max,
@@ -152,6 +167,9 @@ def open_(
             raise Misuse(
                 "--records-cap, --colluders and --survivors-min go with --mode helpers; --mode is members or helpers"
             )
+        if saved is not None:
+            with operator(url, token, ca) as client:
+                saved.check_cohort(client, cohort_id(cohort))
         if at is not None:
             entry = ScheduleRequest(
                 at_s=at.replace(tzinfo=UTC).timestamp(), round=RoundRequest.model_validate(values)
@@ -409,77 +427,5 @@ def transcript(
         )
 
 
-@app.command()
-def combine(
-    rounds: Annotated[list[str], typer.Argument(metavar="ROUND...", help="Finished rounds, two or more.")],
-    federation: Annotated[str, typer.Option(help="The federation's id.")],
-    ridge: Annotated[
-        list[float] | None, typer.Option(help="λ; repeat for a grid.", show_default="GCV over a grid")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    token: Token = None,
-    ca: Ca = None,
-    json_: AsJson = False,
-) -> None:
-    """Add up the sums of rounds over different lineages (periods), and solve for one head."""
-    with reported(as_json=json_):
-        from protocol.published import CombineRequest  # noqa: PLC0415 - `--help` stays quick
-        from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-
-        request = CombineRequest(rounds=tuple(map(names.round_id, rounds)), ridges=tuple(ridge or ()))
-        with operator(url, token, ca) as client:
-            record = client.combine(names.federation_id(federation), request)
-        say(
-            {
-                "combination": record.combination,
-                "rounds": [part.round for part in record.parts],
-                "records": record.records,
-                "ridge": record.solution.ridge,
-            },
-            as_json=json_,
-            title="Combination",
-        )
-
-
-@app.command()
-def combined(
-    combination: Annotated[str, typer.Argument(help="The combination's id.")],
-    folder: Annotated[Path, typer.Option(help="The member's identity: it took part in each of the rounds.")],
-    admin_key: Annotated[
-        str, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key that you pinned.")
-    ],
-    output: Annotated[Path, typer.Option(help="Where the weights go, a safetensors file.")],
-    url: Url = DEFAULT_URL,
-    ca: Ca = None,
-    json_: AsJson = False,
-) -> None:
-    """As a member, fetch a combination and check it against the evidence of each of its rounds."""
-    with reported(as_json=json_):
-        from client_sdk import Identity, Result  # noqa: PLC0415 - `--help` stays quick
-        from client_sdk.combined import Combined  # noqa: PLC0415 - as above
-        from client_sdk.store import Store  # noqa: PLC0415 - as above
-        from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-
-        store = Store(Identity.load(folder).folder)
-        with operator(url, ca=ca) as client:
-            record, weights = client.combination(names.round_id(combination))
-        found = Combined(record, weights)
-        found.verify(
-            [Result.load(store.results(part.round)) for part in record.parts],
-            bytes.fromhex(names.admin_key(admin_key)),
-        )
-        output.write_bytes(weights)
-        say(
-            {
-                "combination": record.combination,
-                "rounds": [part.round for part in record.parts],
-                "records": record.records,
-                "ridge": record.solution.ridge,
-                "weights": list(found.weights.shape),
-                "saved": str(output),
-            },
-            as_json=json_,
-            title="Combination, verified",
-        )
+app.command("combine")(combining.combine)
+app.command("combined")(combining.combined)

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from calibration.head import Head
 from client_sdk.client_result import ClientResult
 from client_sdk.combined import Combined
-from client_sdk.result import Result
+from client_sdk.result import Result, notes_of
 from protocol.errors import Misuse
 
 Floats = npt.NDArray[np.float64]
@@ -68,6 +68,11 @@ class LinearHead:
             tensors = load_file(path)
         except (OSError, SafetensorError) as error:
             raise Misuse(f"{path} is no safetensors file: {error}") from error
+        form = notes_of(path.read_bytes()).get("form", {"kind": "linear"})
+        if form != {"kind": "linear"}:
+            raise Misuse(
+                f"{path} holds a head that maps features before its weights ({form}): a linear layer cannot be it"
+            )
         weights, bias = tensors.get("weights"), tensors.get("bias")
         if weights is None or weights.ndim != 2 or (bias is not None and bias.shape != weights.shape[1:]):
             raise Misuse(

@@ -124,6 +124,11 @@ def test_the_tail_is_twelve_deviations_of_everybody_s_noise() -> None:
     assert made.noise_tail >= 12 * math.sqrt(12 * largest)
     assert made.noise_tail <= 12 * math.sqrt(12 * largest) + 12
     bits = made.lattice.required_bits(65_535, 12, made.noise_tail)
+    # The largest sum that the tail allows lifts back from a ring of these bits; of one bit fewer it would not.
+    largest = 65_535 * 4**made.lattice.bits + made.noise_tail
+    for width, same in ((bits, True), (bits - 1, False)):
+        for value in (largest, -largest):
+            assert ((value + 2 ** (width - 1)) % 2**width - 2 ** (width - 1) == value) is same
     made.lattice.check_headroom(bits, 65_535, 12, made.noise_tail)
     with pytest.raises(HeadroomExceeded):
         made.lattice.check_headroom(bits - 1, 65_535, 12, made.noise_tail)

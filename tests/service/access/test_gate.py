@@ -21,6 +21,8 @@ from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server, running
 from tests.service.signing import signed
 
+ON_BOTH = True
+
 
 def headers(
     party: Party, path: str, body: bytes = b"", method: str = "GET", who: str = "m-0", **changes: Any

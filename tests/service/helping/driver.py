@@ -308,7 +308,8 @@ class HelperParty:
         record = published.ResultRecord.model_validate(got.json())
         verify_record(record, self.roster.coordinator)
         assert record.mode == "helpers"
-        terms = server.coordinator.rounds[round_id].attempt.opening.terms
+        opening = await server.client.get(f"/v1/rounds/{round_id}/opening")
+        terms = HelperOpening.from_bytes(opening.content).terms
         survivors = [s.member for s in record.survivors]
         sums = (await server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
         plain = np.sum([self.vector(client, terms) for client in survivors], axis=0)

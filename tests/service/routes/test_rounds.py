@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import time
 from typing import Any
 
@@ -13,6 +14,7 @@ from protocol.identity import SigningKey
 from protocol.member import History, Opened
 from protocol.member.attempting import Attempting
 from protocol.messages import Vote, parse
+from protocol.request_signature import RequestSignature, Target, content_digest
 from service.storage.tables import events
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server
@@ -54,13 +56,36 @@ async def test_the_same_upload_twice_changes_nothing(server: Server, formed: Par
         [0, *range(2, len(chunks))],
         2,
     )
-    other = await put_chunk(server, round_id, "m-0", 1, chunks[2])
-    assert (other.status_code, other.json()["cause"]) == (422, "chunk-mismatch")
     other = await put_chunk(server, round_id, "m-0", 0, chunks[2])
     assert (other.status_code, other.json()["cause"]) == (422, "chunk-mismatch")
     short = await put_chunk(server, round_id, "m-0", 0, chunks[0][:-1])
     assert (short.status_code, short.json()["cause"]) == (422, "chunk-mismatch")
     assert await count(server) == 2
+
+
+async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
+    server: Server, formed: Party, round_id: str
+) -> None:
+    """Whoever holds the roster and the log sees that m-0's key has sent them."""
+    path, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
+    await server.client.put(path, content=formed.upload_of("m-0"), headers=OCTETS)
+    await put_chunk(server, round_id, "m-0", 1, chunks[1])
+    other = await put_chunk(server, round_id, "m-0", 1, chunks[2])
+    assert (other.status_code, other.json()["cause"], other.json()["parties"]) == (409, "conflict", ["m-0"])
+    assert (await put_chunk(server, round_id, "m-0", 1, chunks[1])).status_code == 200
+    stored = server.coordinator.rounds[round_id].chunk_name("m-0", 1)
+    assert server.coordinator.blobs.get(stored) == chunks[1]
+    entries = (await server.client.get("/v1/audit")).json()["entries"]
+    [entry] = [each for each in entries if each["outcome"] == "conflict"]
+    assert entry["who"] == "member m-0"
+    found = re.search(
+        r" authority=(\S+) content-digest=(\S+) signature-input=(.+) signature=(\S+)$", entry["on"]
+    )
+    assert found
+    authority, digest, given, signature = found.groups()
+    assert digest == content_digest(chunks[2])
+    target = Target("PUT", authority, f"{path}/chunks/1")
+    RequestSignature.parse(given, signature).verify(formed.keys["m-0"].public, target, digest)
 
 
 async def test_another_upload_of_the_same_member_is_a_conflict(
@@ -97,7 +122,7 @@ async def test_the_last_chunk_again_after_the_round_moved_on(
         again = await put_chunk(server, round_id, "m-5", last, formed.chunks["m-5"][last])
         assert (again.status_code, again.json()["missing"]) == (200, [])
         other = await put_chunk(server, round_id, "m-5", last, b"other")
-        assert (other.status_code, other.json()["cause"]) == (422, "chunk-mismatch")
+        assert (other.status_code, other.json()["cause"]) == (409, "conflict")
         upload = await server.client.put(
             f"/v1/rounds/{round_id}/uploads/m-5", content=formed.upload_of("m-5"), headers=OCTETS
         )

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
 from calibration.questions import QUESTIONS
@@ -73,6 +74,55 @@ def test_what_is_published_beside_a_round_s_head(consortium: Make, remote: Cli) 
     lda, plain = load_file(ended[0].values["head"]), load_file(c.folder / "alone.safetensors")
     np.testing.assert_allclose(lda["weights"], plain["weights"], rtol=1e-6)
     assert ended[0].values["accuracy"] > 0.9
+
+
+def test_a_head_of_one_s_own_beside_everybody_s(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    # The first member's labels are its own: what others call 0 it calls 1.
+    features, labels = records_in(c.files[0])
+    c.files[0] = c.write("m0", features, np.array([1, 0, 2])[labels])
+    waiting = [c.later(*words(c, index, "--personal", "--held-out", 0.4, "--json")) for index in range(3)]
+    c.formed()
+    c.open("--parameter", "publish=pooled")
+    ended = [future.result(60) for future in waiting]
+    assert [each.code for each in ended] == [0, 0, 0], ended
+    said = ended[0].values
+    assert said["own_weight"] > 0
+    assert said["accuracy"] > said["accuracy_of_the_shared_head"]
+    saved = load_file(said["head"])["weights"]
+    assert saved[0, 1] > saved[0, 0]
+    assert saved[1, 0] > saved[1, 1]
+
+
+def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Make, remote: Cli) -> None:
+    c = consortium(4)
+    page = c.folder / "report.html"
+    waiting = [c.later(*words(c, 0, "--held-out", c.test, "--report", page, "--json"))]
+    waiting += [c.join(member) for member in c.members[1:]]
+    c.formed()
+    c.open("--epsilon", 8)
+    ended = [future.result(60) for future in waiting]
+    assert [each.code for each in ended] == [0] * 4, ended
+    shown = page.read_text()
+    assert "eigenvalues lie above the noise&#x27;s edge of " in shown
+    assert "Noise: ε = 8 at δ = 1e-05 for a record&#x27;s presence." in shown
+    assert "Ridge head from noisy second moments, by shrinkage." in shown
+    assert "How λ was chosen" not in shown
+    assert shown.count("<img src=") == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "refusal"),
+    [
+        (("--held-out", 0.2), "mixes your sums with a round's: pass --folder"),
+        (("--held-out", "x.npz"), "--personal needs --held-out SHARE"),
+        (("--held-out", 0.2, "--head", "loo"), "a personal head is one of ffc, not of loo"),
+    ],
+)
+def test_a_personal_head_takes_a_round_and_records_held_out(
+    more: tuple[object, ...], refusal: str, cli: Cli
+) -> None:
+    assert refusal in cli("calibrate", "x.npz", "--personal", *more).error
 
 
 def records_in(path: Path) -> tuple[np.ndarray, np.ndarray]:

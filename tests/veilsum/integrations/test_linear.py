@@ -1,13 +1,16 @@
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from calibration import FFCStatistics, RandomFeatures, solve_ffc
+from calibration import CentredHead, FFCStatistics, RandomFeatures, solve_ffc
+from calibration.head_file import Calibrated
 from calibration.random_features import KernelHead
 from client_sdk import Result
 from protocol.errors import Misuse
+from protocol.rest import HEAD
 from tests.veilsum.cli import records
 from veilsum.integrations.linear import LinearHead
 
@@ -46,3 +49,7 @@ def test_what_is_no_linear_head_is_refused(tmp_path: Path) -> None:
     kernel = KernelHead(np.zeros((8, 2)), None, (), RandomFeatures(3, 8, 1.0, b"a test"))
     with pytest.raises(Misuse, match="KernelHead maps features before its weights"):
         LinearHead.of(kernel)
+    away = Calibrated(CentredHead(np.eye(3), None, (), np.zeros(3)))
+    save_file(away.arrays, missing, {HEAD: json.dumps(away.notes)})
+    with pytest.raises(Misuse, match="holds a head that maps features before its weights"):
+        LinearHead.of(missing)

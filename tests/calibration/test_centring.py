@@ -1,0 +1,180 @@
+"""The mean of all records, and heads of features less that mean."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_digits
+
+from calibration import (
+    CalibrationError,
+    FeaturesLattice,
+    FFCStatistics,
+    LayoutMismatch,
+    SumsLattice,
+    solve_ffc,
+)
+from calibration.centred import CentredHead, centred
+from calibration.errors import ShapeMismatch, SumCheckFailed, ZeroRow
+from calibration.head_file import arrays_of, form_of, head_from
+from calibration.privacy import MemberNoise, Neighbours, NoiseTerms, gdp_epsilon, gdp_mu, noisy_layout
+from calibration.questions import Earlier, Summed, Wish, ask, question
+from calibration.questions.alone import alone
+from calibration.questions.centring import Mean
+from protocol.keystream import Keystream
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, 90)
+ROWS = np.abs(RNG.normal(size=(90, 5))) + np.eye(3, 5)[LABELS]
+ROWS /= np.linalg.norm(ROWS, axis=1, keepdims=True)
+WISH = Wish(5, 3)
+MEAN = alone("mean", WISH, [(ROWS, LABELS)])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_round_over_a_mean_sums_centred_features(*, bias: bool) -> None:
+    assert (MEAN.answer.records, MEAN.answer.head) == (90, None)
+    np.testing.assert_allclose(MEAN.answer.documents["mean"].arrays["mean"], ROWS.mean(axis=0), atol=1e-12)
+    name = "ffc-bias" if bias else "ffc"
+    found = alone(name, WISH, [(ROWS, LABELS)], earlier=MEAN.earlier).answer
+    away = ROWS - ROWS.mean(axis=0)
+    plain = FFCStatistics(5, 3, bias=bias, normalise=True)
+    plain.update(away, LABELS)
+    expected = solve_ffc(plain)
+    assert isinstance(found.head, CentredHead)
+    np.testing.assert_allclose(found.head.weights, expected.weights, atol=1e-10)
+    np.testing.assert_allclose(
+        found.head.scores(3 * ROWS, normalise=True), expected.scores(away, normalise=True), atol=1e-10
+    )
+
+
+def test_on_the_features_lattice_a_row_moves_the_sum_by_one_at_most() -> None:
+    asked, lattice = question("mean", ask("mean", WISH).layout), FeaturesLattice(6)
+    accumulator = asked.accumulator(lattice, normalise=False)
+    accumulator.update(ROWS, LABELS)
+    [vector] = accumulator.pieces(lattice, 100)
+    np.testing.assert_array_equal(vector, lattice.encode_rows(ROWS, bias=True).sum(axis=0))
+    assert (np.linalg.norm(lattice.encode_rows(ROWS, bias=True), axis=1) <= 2**6).all()
+    gathering = asked.gathering(lattice)
+    gathering.take(0, vector)
+    pooled = asked.gathered(gathering, Summed(lattice, 1))
+    assert pooled.records == 90
+    np.testing.assert_allclose(pooled.mean, ROWS.mean(axis=0), atol=2.0**-6)
+
+
+def test_sums_that_no_records_have() -> None:
+    asked, lattice = question("mean", ask("mean", WISH).layout), SumsLattice(31)
+    for sums in (np.array([9.0, 0, 0, 0, 0, 1]), np.zeros(6)):
+        gathering = asked.gathering(lattice)
+        gathering.take(0, lattice.encode(sums))
+        with pytest.raises(SumCheckFailed, match="has length"):
+            asked.gathered(gathering, Summed(lattice, 1))
+    with pytest.raises(CalibrationError, match="the noise drowned the records"):
+        _ = Mean(np.array([1.0, -0.5])).mean
+    assert np.linalg.norm(Mean(np.array([3.0, 4, 1])).mean) == pytest.approx(1)
+    with pytest.raises(LayoutMismatch, match="ends in no head"):
+        asked.check_head(CentredHead(ROWS, None, (), ROWS[0]))
+
+
+def test_a_centred_head_in_its_file() -> None:
+    head = alone("ffc", WISH, [(ROWS, LABELS)], earlier=MEAN.earlier).answer.head
+    assert isinstance(head, CentredHead)
+    arrays = arrays_of(head)
+    again = head_from(arrays, form_of(head), ())
+    np.testing.assert_array_equal(again.scores(ROWS), head.scores(ROWS))
+    for bad in ({**arrays, "centre": np.zeros(4)}, {"weights": head.weights}):
+        with pytest.raises(ShapeMismatch):
+            head_from(bad, form_of(head), ())
+    with pytest.raises(ZeroRow):
+        centred(np.vstack([ROWS[0], ROWS[1]]), ROWS[1])
+
+
+def test_a_centred_round_takes_its_own_head_and_sums_alone() -> None:
+    asked = alone("ffc", WISH, [(ROWS, LABELS)], earlier=MEAN.earlier)
+    assert asked.question.takes(asked.question.layout)
+    assert not asked.question.takes(FFCStatistics(5, 3).layout)
+    head = asked.answer.head
+    assert isinstance(head, CentredHead)
+    asked.question.check_head(head)
+    for other in (solve_ffc(_plain()), CentredHead(head.weights, None, (), ROWS[0])):
+        with pytest.raises(LayoutMismatch, match="does not take off the mean"):
+            asked.question.check_head(other)
+    with pytest.raises(LayoutMismatch, match="features to"):
+        asked.question.check_head(CentredHead(head.weights[:, :2], None, (), head.centre))
+
+
+def _plain() -> FFCStatistics:
+    statistics = FFCStatistics(5, 3)
+    statistics.update(ROWS, LABELS)
+    return statistics
+
+
+def test_what_does_not_go_with_a_mean() -> None:
+    over = alone("ffc", WISH, [(ROWS, LABELS)], earlier=MEAN.earlier)
+    for name, wish, earlier, match in (
+        ("ffc", Wish(5, 3, {"publish": "lda"}), MEAN.earlier, "lda can't be published of centred features"),
+        ("ffc", Wish(4, 3), MEAN.earlier, "the mean is of 5 features, not 4"),
+        ("balanced", WISH, over.earlier, "does not rest on features that were centred"),
+    ):
+        with pytest.raises(CalibrationError, match=match):
+            ask(name, wish, earlier)
+
+
+def test_what_a_mean_s_noise_rests_on() -> None:
+    mean = ask("mean", WISH).layout
+    for neighbours, nonnegative, expected in (
+        (Neighbours.ADD_REMOVE, False, 1.0),
+        (Neighbours.REPLACE, False, 2.0),
+        (Neighbours.REPLACE, True, 2**0.5),
+    ):
+        terms = NoiseTerms(0.5, 1.0, neighbours=neighbours, nonnegative=nonnegative)
+        assert terms.sensitivity(mean) == expected
+        cohort: Any = {"members": 12, "survivors_min": 8, "colluders": 3}
+        made = terms.mechanism(mean, FeaturesLattice(12), **cohort)
+        assert made.sigma == expected / 0.5
+        assert made.mu_round <= 0.5
+    away = noisy_layout(5, 3).having(centre=True)
+    with pytest.raises(CalibrationError, match="centred features are below 0, too"):
+        NoiseTerms(0.5, 1.0, nonnegative=True).mechanism(away, FeaturesLattice(12), **cohort)
+
+
+def released(name: str, data: Any, epsilon: float, seed: int, earlier: Earlier | None = None) -> Any:
+    """A noisy round of twelve members; what was pooled and what follows."""
+    lattice, source = FeaturesLattice(12), Keystream(seed.to_bytes(32, "little"))
+    layout = ask(name, Wish(64, 10, {}, noisy=True), earlier)
+    asked = question(name, layout.layout, b"", layout.material)
+    terms = NoiseTerms.for_classes(10, gdp_mu(epsilon, 1e-5), 1e-5)
+    mechanism = terms.mechanism(asked.layout, lattice, members=12, survivors_min=12, colluders=0)
+    total = np.zeros(asked.layout.elements, np.int64)
+    for member in range(12):
+        own = asked.accumulator(lattice, normalise=True)
+        own.update(data[0][member::12], data[1][member::12])
+        [vector] = own.pieces(lattice, len(total))
+        MemberNoise(asked.layout, mechanism.shares, source).add_to(noisy := vector.copy())
+        total += noisy
+    gathering, summed = asked.gathering(lattice), Summed(lattice, 12, mechanism=mechanism)
+    gathering.take(0, total)
+    pooled = asked.gathered(gathering, summed)
+    return pooled, asked.answer(pooled, summed).head
+
+
+@pytest.mark.slow
+def test_at_one_budget_a_centred_noisy_head_is_right_more_often() -> None:
+    digits, rng = load_digits(), np.random.default_rng(0)
+    mu, gains = gdp_mu(1.0, 1e-5), []
+    for split in range(6):
+        order = rng.permutation(len(digits.target))
+        fit, test = order[:1300], order[1300:]
+        data = digits.data[fit], digits.target[fit]
+        _, plain = released("ffc", data, 1.0, 3 * split)
+        shares = [gdp_epsilon(mu * share**0.5, 1e-5) for share in (0.1, 0.9)]  # μ² of the two rounds adds up
+        mean, _ = released("mean", data, shares[0], 3 * split + 1)
+        _, away = released("ffc", data, shares[1], 3 * split + 2, Earlier("mean", mean, None))
+        right = [
+            (head.predict(digits.data[test], normalise=True) == digits.target[test]).mean()
+            for head in (plain, away)
+        ]
+        gains.append(right[1] - right[0])
+    assert np.mean(gains) > 0.02  # 4 points; at ε = 0.5/2/4/8 7, 3.5, 1.1, 1.3

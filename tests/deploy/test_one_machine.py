@@ -1,0 +1,53 @@
+"""Four members and a coordinator as services of one machine: users, networks and TLS of their own, one of them killed on the way."""
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from client_sdk import Result
+from tests.deploy.services import ROOT, lacking
+from tests.deploy.walk import MEMBERS, PICTURES, Consortium, consortium, walk
+from tests.service.pages import looking
+
+PAGE = ROOT / "docs" / "tutorials" / "one-machine.md"
+
+
+def as_another(c: Consortium, name: str, host: str, code: str) -> str:
+    """What Python of a member's user says on a host."""
+    words = c.machine.as_user(f"veilsum-{name}", host, ["/usr/bin/python3", "-c", code])
+    return subprocess.run(words, capture_output=True, text=True, check=False).stderr
+
+
+@pytest.mark.slow
+async def test_an_evening_of_the_operator_s(tmp_path: Path) -> None:
+    reason = lacking() or (None if looking.CHROMIUM else "chromium is not installed")
+    if reason is not None:
+        pytest.skip(reason)
+    with consortium() as c:
+        seen = await walk(c, tmp_path)
+        for name in MEMBERS:
+            assert c.services[f"veilsum-member@{name}.service"].wait(60) == 0
+            result = Result.load(c.machine.home(f"veilsum-{name}") / "identity" / "result")
+            result.verify(bytes.fromhex(c.admin))
+            assert (result.record.round, result.counted) == (seen["round"], True)
+            assert [each.member for each in result.record.survivors] == list(MEMBERS)
+        key = c.machine.home("veilsum-hospital-a") / "identity" / "identity.key"
+        assert "PermissionError" in as_another(c, "hospital-b", "hospital-b", f"open({str(key)!r})")
+        hub, neighbour = (c.machine.network.address, 8443), ("10.77.1.2", 8443)
+        reach = "import socket; socket.create_connection({}, 2)"
+        assert as_another(c, "hospital-b", "hospital-b", reach.format(hub)) == ""
+        assert "Error" in as_another(c, "hospital-b", "hospital-b", reach.format(neighbour))
+        stranger = c.cli(*c.cli.at("round", "status", seen["round"]), "--ca", c.authority.path)
+        assert stranger.code == 1  # it has no certificate
+    assert named(tmp_path) == named(PICTURES)
+
+
+def named(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_the_page_shows_every_picture_and_says_what_is_in_it() -> None:
+    shown = re.findall(r"^!\[.{20,}\]\(\.\./pictures/(\S+)\)$", PAGE.read_text(), re.MULTILINE)
+    assert (set(shown), len(shown)) == (named(PICTURES), 5)

@@ -1,0 +1,230 @@
+"""A federation on one machine, each party a service of its own user and network, and an operator who looks after it in a browser.
+
+`make walk` renews the pictures of docs/tutorials/one-machine.md.
+"""
+
+import argparse
+import asyncio
+import io
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from playwright.async_api import Page, expect
+
+from tests.deploy.services import ROOT, Machine, Network
+from tests.service.pages.looking import WIDTHS, chromium
+from tests.veilsum.authority import Authority
+from tests.veilsum.cli import EXTRACTOR, Cli, records
+
+MEMBERS = ("hospital-a", "hospital-b", "hospital-c", "hospital-d")
+PICTURES = ROOT / "docs" / "pictures"
+COLOURS = 64
+
+
+class Consortium:
+    """What stands on the machine before the first round.
+
+    Args:
+        machine: where.
+        folder: the admin's and the operator's own.
+    """
+
+    def __init__(self, machine: Machine, folder: Path) -> None:
+        self.machine, self.url = machine, f"https://{machine.network.address}:8443"
+        self.cli, self.services = Cli(folder, self.url), dict[str, subprocess.Popen[bytes]]()
+        self.authority = Authority(folder, "authority")
+        self.cohort = self.token = self.admin = ""
+
+    def begin(self) -> None:
+        """Certificates, the coordinator's service, identities, a published roster, a cohort."""
+        for name in ("operator", *MEMBERS):
+            self.authority.issue(name)
+        certificate, key = self.authority.issue("server", self.machine.network.address)
+        etc = self.machine.place("/etc/veilsum")
+        for source, name in (
+            (certificate, "server.pem"),
+            (key, "server.key"),
+            (self.authority.path, "clients.pem"),
+        ):
+            (etc / name).write_bytes(source.read_bytes())
+        (etc / "authority.pem").write_bytes(self.authority.path.read_bytes())
+        self.machine.home("veilsum")
+        self.start("veilsum.service", "hub", "veilsum.service.d/tls.conf")
+        self.token = self.said("veilsum.service", r"Operator token \(shown only this once\): (\S+)")
+        self.said("veilsum.service", r"(https://\S+)")
+        self.admin = str(self.cli.json("federation", "new", self.cli.folder / "admin")["federation"])
+        keys = [word for name in MEMBERS for word in ("--member", f"{name}={self.identity(name)}")]
+        self.ask("federation", "roster", self.cli.folder / "roster.json", *keys, "--extractor", EXTRACTOR,
+                 "--publish-rare-classes")  # fmt: skip
+        self.operate("federation", "sign", self.cli.folder / "roster.json", "--folder", self.cli.folder / "admin", "--publish")  # fmt: skip
+        self.cohort = str(self.operate("cohort", "open", self.admin)["cohort"])
+
+    def identity(self, name: str) -> str:
+        """A member's own, made as its user; the public key."""
+        home = self.machine.home(f"veilsum-{name}")
+        program = str(self.machine.place("/opt/veilsum/bin/veilsum"))
+        words = [program, "identity", "new", str(home / "identity"), "--member", name, "--json"]
+        made = subprocess.check_output(self.machine.as_user(f"veilsum-{name}", name, words), text=True)
+        [key] = re.findall(r'"public_key": "(\w+)"', made)
+        for suffix in ("pem", "key"):
+            file = home / f"member.{suffix}"
+            file.write_bytes((self.cli.folder / f"{name}.{suffix}").read_bytes())
+            self.machine.give(f"veilsum-{name}", file)
+        features, labels = records(np.random.default_rng(MEMBERS.index(name)), 60)
+        np.savez(home / "features.npz", features=features, labels=labels)
+        self.machine.give(f"veilsum-{name}", home / "features.npz")
+        return str(key)
+
+    def join(self, name: str) -> None:
+        """Write a member's settings, and start its service."""
+        home = f"/var/lib/veilsum-{name}"
+        values = {
+            "VEILSUM_URL": self.url,
+            "VEILSUM_ADMIN_KEY": self.admin,
+            "VEILSUM_CLIENT_CERT": f"{home}/member.pem",
+            "VEILSUM_CLIENT_KEY": f"{home}/member.key",
+            "CA": "/etc/veilsum/authority.pem",
+            "COHORT": self.cohort,
+            "FEATURES": f"{home}/features.npz",
+            "LINEAGE": "ct-2026",
+        }
+        lines = "".join(f"{key}={value}\n" for key, value in values.items())
+        self.machine.place(f"/etc/veilsum/{name}.env").write_text(lines)
+        self.start(f"veilsum-member@{name}.service", name)
+
+    def start(self, unit: str, host: str, *drop_ins: str) -> None:
+        self.services[unit] = self.machine.started(unit, host, self.log(unit), *drop_ins)
+
+    def kill(self, name: str) -> None:
+        """As a power cut does it."""
+        service = self.services[f"veilsum-member@{name}.service"]
+        service.kill()
+        service.wait(10)
+
+    def log(self, unit: str) -> Path:
+        return self.cli.folder / f"{unit}.log"
+
+    def said(self, unit: str, pattern: str, within_s: float = 60.0) -> str:
+        """Wait until a service has said this."""
+        end = time.monotonic() + within_s
+        while time.monotonic() < end and self.services[unit].poll() is None:
+            if found := re.search(pattern, self.log(unit).read_text()):
+                return found[1]
+            time.sleep(0.1)
+        raise AssertionError(self.log(unit).read_text())
+
+    def ask(self, *words: object) -> dict[str, Any]:
+        """A command of the operator's or the admin's, with the operator's certificate."""
+        cert = (
+            "--client-cert",
+            self.cli.folder / "operator.pem",
+            "--client-key",
+            self.cli.folder / "operator.key",
+        )
+        return self.cli.json(*cert, *self.cli.at(*words), "--ca", self.authority.path)
+
+    def operate(self, *words: object) -> dict[str, Any]:
+        return self.ask(*words, "--token", self.token)
+
+    def stop(self) -> None:
+        for service in self.services.values():
+            service.terminate()
+        for service in self.services.values():
+            service.wait(15)
+
+
+@contextmanager
+def consortium() -> Iterator[Consortium]:
+    """All of it, for as long as it is looked at."""
+    with (
+        tempfile.TemporaryDirectory(prefix="veilsum-") as folder,
+        Network(f"vs{os.getpid()}", MEMBERS) as network,
+    ):
+        Path(folder).chmod(0o755)
+        own = Path(folder) / "own"
+        own.mkdir(mode=0o700)
+        made = Consortium(Machine(Path(folder) / "machine", network), own)
+        made.begin()
+        try:
+            yield made
+        finally:
+            made.stop()
+
+
+@asynccontextmanager
+async def operator_s_browser(c: Consortium) -> AsyncIterator[Page]:
+    """Chromium with the operator's certificate."""
+    async with chromium() as browser:
+        context = await browser.new_context(
+            viewport={"width": WIDTHS["desktop"], "height": 800},
+            reduced_motion="reduce",
+            ignore_https_errors=True,  # the authority is the consortium's own
+            client_certificates=[
+                {
+                    "origin": c.url,
+                    "certPath": c.cli.folder / "operator.pem",
+                    "keyPath": c.cli.folder / "operator.key",
+                }
+            ],
+        )
+        yield await context.new_page()
+
+
+async def walk(c: Consortium, pictures: Path) -> dict[str, Any]:
+    """An evening of the operator's: sign in, open, wait, give more time, see who was lost come back, see the result."""
+
+    async def picture(page: Page, name: str) -> None:
+        with Image.open(io.BytesIO(await page.screenshot(full_page=True))) as shown:
+            shown.convert("RGB").quantize(COLOURS).save(pictures / f"{name}.png", optimize=True)
+
+    async with operator_s_browser(c) as page:
+        await page.goto(c.url + "/sign-in")
+        await page.get_by_label("Operator's token").fill(c.token)
+        await picture(page, "sign-in")
+        await page.get_by_role("button", name="Sign in").click()
+        await page.get_by_role("button", name="Sign out").wait_for()
+
+        for name in MEMBERS:
+            c.join(name)
+        await asyncio.to_thread(c.ask, "cohort", "watch", c.cohort)
+        await page.goto(f"{c.url}/federations/{c.admin}")
+        await picture(page, "federation")
+
+        c.kill("hospital-d")  # before it has uploaded
+        terms = ("--dim", 6, "--classes", 3, "--extractor", EXTRACTOR)
+        round_id = str(c.operate("round", "open", c.cohort, *terms)["round"])
+        await page.goto(f"{c.url}/rounds/{round_id}")
+        await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=60_000)
+        await page.get_by_label("Minutes more").fill("120")
+        await picture(page, "waiting")
+        await page.get_by_role("button", name="Extend").click()
+        c.join("hospital-d")
+        await expect(page.locator(".now")).to_have_text("done", timeout=60_000)
+        await page.reload()
+        await picture(page, "done")
+        await page.get_by_role("link", name="See the result").click()
+        await page.locator(".chart canvas").wait_for()
+        await picture(page, "result")
+    return {"round": round_id}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--pictures", type=Path, default=PICTURES)
+    arguments = parser.parse_args()
+    with consortium() as c:
+        sys.stdout.write(f"{asyncio.run(walk(c, arguments.pictures))}\n")
+
+
+if __name__ == "__main__":
+    main()

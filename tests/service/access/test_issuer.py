@@ -1,0 +1,331 @@
+"""Operators whom an issuer knows: a real one on this machine, its tokens, and whatever somebody else makes of them."""
+
+import base64
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import jwt
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+from pydantic import ValidationError
+
+from protocol.access import Scope
+from protocol.causes import Cause
+from protocol.errors import PeerFault
+from service.access import issuer as issuer_module
+from service.access.issuer import Issuer
+from service.settings import OpenIDConnect, Settings
+from tests.service.serving import Server, running
+
+RSA, OTHER = (rsa.generate_private_key(public_exponent=65537, key_size=2048) for _ in range(2))
+EC = ec.generate_private_key(ec.SECP256R1())
+SHARED = b"a secret that stands in the issuer's set by mistake"
+SCOPES = {"operators": ["rounds", "read"], "auditors": ["read"]}
+
+
+def encoded(part: bytes) -> str:
+    return base64.urlsafe_b64encode(part).rstrip(b"=").decode()
+
+
+def public(kid: str, key: Any) -> dict[str, Any]:
+    """A JWK."""
+    if isinstance(key, bytes):
+        return {"kty": "oct", "k": encoded(key), "kid": kid, "alg": "HS256"}
+    maker = RSAAlgorithm if isinstance(key, rsa.RSAPrivateKey) else ECAlgorithm
+    return {**maker.to_jwk(key.public_key(), as_dict=True), "kid": kid, "use": "sig"}
+
+
+class Provider:
+    """An issuer on 127.0.0.1.
+
+    Attributes:
+        keys: what it shows, by `kid`.
+        asked: the paths that were fetched.
+        says: what differs in its discovery document.
+    """
+
+    def __init__(self) -> None:
+        self.keys: dict[str, Any] = {"rsa": RSA, "ec": EC, "oct": SHARED}
+        self.asked: list[str] = []
+        self.says: dict[str, Any] = {}
+        provider = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                provider.asked.append(self.path)
+                answer = json.dumps(provider.document(self.path)).encode()
+                self.send_response(200)
+                self.send_header("content-length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/realm"
+        self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})
+        self.thread.start()
+
+    def document(self, path: str) -> dict[str, Any]:
+        if path == "/realm/.well-known/openid-configuration":
+            return {"issuer": self.url, "jwks_uri": f"{self.url}/keys", **self.says}
+        return {"keys": [public(kid, key) for kid, key in self.keys.items()]}
+
+    def stop(self) -> None:
+        if self.thread.is_alive():
+            self.server.shutdown()
+            self.server.server_close()
+            self.thread.join()
+
+    def trust(self, **changes: Any) -> OpenIDConnect:
+        values = {"issuer": self.url, "audience": "veilsum", "scopes": SCOPES, **changes}
+        return OpenIDConnect.model_validate(values)
+
+    def claims(self, **changes: Any) -> dict[str, Any]:
+        now = int(time.time())
+        values = {
+            "iss": self.url,
+            "aud": ["other", "veilsum"],
+            "sub": "alice",
+            "iat": now,
+            "exp": now + 600,
+            "groups": ["staff", "operators"],
+            **changes,
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def token(self, kid: str = "rsa", key: Any = None, algorithm: str = "", **changes: Any) -> str:
+        """A token, as the issuer makes it but for what is said."""
+        key = key or self.keys[kid]
+        algorithm = algorithm or ("RS256" if isinstance(key, rsa.RSAPrivateKey) else "ES256")
+        return jwt.encode(self.claims(**changes), key, algorithm, {"kid": kid})
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    made = Provider()
+    yield made
+    made.stop()
+
+
+async def status(server: Server, token: str, path: str = "cohorts") -> tuple[int, str, str]:
+    """What comes of opening a cohort of a federation that is not there."""
+    where = "/v1/tokens" if path == "tokens" else f"/v1/federations/{'0' * 64}/cohorts"
+    body = {"name": "x", "scopes": ["read"], "lifetime_s": 3600} if path == "tokens" else {"records_cap": 1}
+    async with server.anonymous() as client:
+        answer = await client.post(where, json=body, headers={"authorization": f"Bearer {token}"})
+    return answer.status_code, answer.json()["cause"], answer.json()["detail"]
+
+
+async def test_who_may_do_what_follows_from_the_claim(tmp_path: Path, provider: Provider) -> None:
+    async with running(tmp_path, oidc=provider.trust()) as server:
+        for kid in ("rsa", "ec"):
+            assert (await status(server, provider.token(kid)))[:2] == (404, "not-found")
+        assert (await status(server, provider.token(aud="veilsum", groups="operators")))[0] == 404
+        for groups in (["auditors"], "auditors", "staff", [], None, 7, [["operators"], 7]):
+            code, cause, detail = await status(server, provider.token(groups=groups))
+            assert (code, cause) == (403, "forbidden"), groups
+            assert detail.startswith("token oidc:alice has the scopes ")
+        assert (await status(server, provider.token(), "tokens"))[:2] == (403, "forbidden")
+        assert provider.asked == ["/realm/.well-known/openid-configuration", "/realm/keys"]
+        log = (await server.client.get("/v1/audit")).json()["entries"]
+        assert {entry["who"] for entry in log} == {"operator oidc:alice"}
+        # The coordinator's own go on, whoever the issuer is.
+        assert (await server.client.get("/v1/tokens")).status_code == 200
+
+
+def forged(header: dict[str, Any], claims: dict[str, Any], secret: bytes | None) -> str:
+    """A token under an HMAC, or without a signature."""
+    signed = ".".join(encoded(json.dumps(part).encode()) for part in (header, claims))
+    mac = hmac.new(secret, signed.encode(), hashlib.sha256).digest() if secret is not None else b""
+    return f"{signed}.{encoded(mac)}"
+
+
+def pem(key: rsa.RSAPrivateKey) -> bytes:
+    return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def altered(token: str) -> str:
+    """The same signature over claims that say more."""
+    head, claims, signature = token.split(".")
+    more = json.loads(base64.urlsafe_b64decode(claims + "==")) | {"groups": ["operators", "more"]}
+    return f"{head}.{encoded(json.dumps(more).encode())}.{signature}"
+
+
+NOW = int(time.time())
+FALSE: dict[str, Callable[[Provider], str]] = {
+    "another issuer": lambda p: p.token(iss="https://id.example.org"),
+    "an issuer with a slash": lambda p: p.token(iss=p.url + "/"),
+    "no issuer": lambda p: p.token(iss=None),
+    "another audience": lambda p: p.token(aud="other"),
+    "no audience": lambda p: p.token(aud=None),
+    "expired": lambda p: p.token(iat=NOW - 7200, exp=NOW - 120),
+    "without an end": lambda p: p.token(exp=None),
+    "without a beginning": lambda p: p.token(iat=None),
+    "of tomorrow": lambda p: p.token(nbf=NOW + 86_400),
+    "made tomorrow": lambda p: p.token(iat=NOW + 86_400, exp=NOW + 90_000),
+    "nobody's": lambda p: p.token(sub=None),
+    "an empty subject": lambda p: p.token(sub=""),
+    "a subject of two lines": lambda p: p.token(sub="alice\nbob"),
+    "a long subject": lambda p: p.token(sub="a" * 256),
+    "no algorithm": lambda p: forged({"alg": "none", "kid": "rsa"}, p.claims(), None),
+    "no algorithm, in capitals": lambda p: forged({"alg": "NONE", "kid": "rsa"}, p.claims(), None),
+    "the public key as a secret": lambda p: forged({"alg": "HS256", "kid": "rsa"}, p.claims(), pem(RSA)),
+    "a shared secret of the set": lambda p: forged({"alg": "HS256", "kid": "oct"}, p.claims(), SHARED),
+    "a shared secret called RS256": lambda p: forged({"alg": "RS256", "kid": "oct"}, p.claims(), SHARED),
+    "another algorithm of the key": lambda p: p.token(algorithm="RS384"),
+    "PSS": lambda p: p.token(algorithm="PS256"),
+    "a key that is not the kid's": lambda p: p.token("ec", RSA),
+    "a stranger's key": lambda p: p.token("rsa", OTHER),
+    "an unknown kid": lambda p: p.token("new", OTHER),
+    "no kid": lambda p: jwt.encode(p.claims(), RSA, "RS256"),
+    "a kid that is a number": lambda p: forged({"alg": "RS256", "kid": 7}, p.claims(), b""),
+    "a key of its own": lambda p: jwt.encode(
+        p.claims(), OTHER, "RS256", {"kid": "rsa", "jwk": public("rsa", OTHER), "jku": "http://127.0.0.1:1/"}
+    ),
+    "other claims": lambda p: altered(p.token()),
+    "no signature": lambda p: p.token().rpartition(".")[0] + ".",
+    "an algorithm that is a list": lambda p: forged({"alg": ["RS256"], "kid": "rsa"}, p.claims(), b""),
+    "an algorithm that is none at all": lambda p: forged({"kid": "rsa"}, p.claims(), b""),
+    "claims apart": lambda p: forged({"alg": "RS256", "kid": "rsa", "b64": False}, p.claims(), b""),
+    "what must be understood": lambda p: forged(
+        {"alg": "RS256", "kid": "rsa", "crit": ["x"]}, p.claims(), b""
+    ),
+    "a header that is text": lambda _: encoded(b'"RS256"') + ".e30.e30",
+    "bytes that are no text": lambda _: encoded(b"\xff{}") + ".e30.e30",
+    "no claims": lambda p: forged({"alg": "RS256", "kid": "rsa"}, {}, b""),
+    "no JSON": lambda _: "a.b.c",
+    "dots": lambda _: "..",
+    "JSON without end": lambda _: encoded(b"[" * 20_000) + ".e30.e30",
+}
+
+
+async def test_what_does_not_hold_is_refused(
+    tmp_path: Path, provider: Provider, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with running(tmp_path, oidc=provider.trust()) as server:
+        assert (await status(server, provider.token()))[0] == 404
+        for name, make in FALSE.items():
+            token = make(provider)
+            code, cause, detail = await status(server, token)
+            assert (code, cause) == (401, "unauthorised"), (name, detail)
+            for part in token.split("."):
+                assert len(part) < 4 or part not in detail + capsys.readouterr().out, name
+        assert len(provider.asked) <= 4  # once at first, once for the first kid that nobody knew
+        assert (await status(server, provider.token()))[0] == 404
+
+
+async def test_without_an_issuer_its_tokens_are_nobody_s(tmp_path: Path, provider: Provider) -> None:
+    async with running(tmp_path) as server:
+        assert (await status(server, provider.token()))[:2] == (401, "unauthorised")
+    assert provider.asked == []
+
+
+async def cause_of(issuer: Issuer, token: str) -> Cause | None:
+    try:
+        await issuer.caller(token)
+    except PeerFault as fault:
+        return fault.cause
+    return None
+
+
+async def test_keys_are_rotated(provider: Provider) -> None:
+    issuer = Issuer(provider.trust(), 60.0, again_s=0.0)
+    old = provider.token()
+    caller = await issuer.caller(old)
+    assert caller.name == "oidc:alice"
+    assert caller.scopes == {Scope.ROUNDS, Scope.READ}
+    provider.keys = {"rsa-2": OTHER}
+    assert await cause_of(issuer, provider.token("rsa-2")) is None
+    assert await cause_of(issuer, old) is Cause.UNAUTHORISED
+
+
+async def test_a_flood_of_unknown_keys_is_fetched_for_once(provider: Provider) -> None:
+    issuer = Issuer(provider.trust(), 60.0)
+    for number in range(20):
+        assert await cause_of(issuer, provider.token(f"new-{number}", OTHER)) is Cause.UNAUTHORISED
+    assert provider.asked.count("/realm/keys") <= 2
+    assert await cause_of(issuer, provider.token()) is None
+
+
+async def test_an_issuer_that_is_away_is_not_asked_again_at_once(provider: Provider) -> None:
+    now_s, token = [0.0], provider.token()
+    issuer = Issuer(provider.trust(), 60.0, lambda: now_s[0])
+    provider.says = {"issuer": "https://id.example.org"}  # as good as away
+    for _ in range(3):
+        assert await cause_of(issuer, token) is Cause.UNAVAILABLE
+    assert provider.asked == ["/realm/.well-known/openid-configuration"]
+    provider.says = {}
+    now_s[0] += 31
+    assert await cause_of(issuer, token) is None
+    provider.stop()
+    away = Issuer(provider.trust(), 60.0)
+    assert await cause_of(away, token) is Cause.UNAVAILABLE
+
+
+@pytest.mark.parametrize(
+    "says", [{"jwks_uri": "file:///etc/passwd"}, {"jwks_uri": None}, {"keys": 1, "issuer": 7}]
+)
+async def test_a_discovery_that_leads_astray(provider: Provider, says: dict[str, Any]) -> None:
+    provider.says = says
+    issuer = Issuer(provider.trust(), 60.0)
+    assert await cause_of(issuer, provider.token()) is Cause.UNAVAILABLE
+    assert "/realm/keys" not in provider.asked
+
+
+async def test_keys_without_tls_are_not_believed(provider: Provider, monkeypatch: pytest.MonkeyPatch) -> None:
+    url = "https://id.example.org"
+    monkeypatch.setattr(
+        issuer_module, "_fetched", lambda _: {"issuer": url, "jwks_uri": f"{provider.url}/keys"}
+    )
+    assert (
+        await cause_of(Issuer(provider.trust(issuer=url), 60.0), provider.token(iss=url)) is Cause.UNAVAILABLE
+    )
+
+
+async def test_keys_of_a_file(tmp_path: Path, provider: Provider) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(json.dumps(provider.document("/realm/keys")))
+    issuer = Issuer(provider.trust(jwks=path), 60.0, again_s=0.0)
+    assert await cause_of(issuer, provider.token()) is None
+    provider.keys = {"rsa-2": OTHER}
+    assert await cause_of(issuer, provider.token("rsa-2")) is Cause.UNAUTHORISED
+    path.write_text(json.dumps(provider.document("/realm/keys")))
+    assert await cause_of(issuer, provider.token("rsa-2")) is None
+    path.write_text("{")
+    assert await cause_of(issuer, provider.token("rsa-3", OTHER)) is Cause.UNAVAILABLE
+    assert provider.asked == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"issuer": "http://id.example.org"},
+        {"issuer": "http://127.0.0.1.example.org"},
+        {"issuer": "https://id.example.org?x"},
+        {"audience": ""},
+        {"scopes": {}},
+        {"scopes": {"operators": ["everything"]}},
+        {"jwks": "nowhere.json"},
+        {"secret": "x"},
+    ],
+)
+def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    values = {"issuer": "https://id.example.org", "audience": "veilsum", "scopes": SCOPES}
+    monkeypatch.setenv("VEILSUM_OIDC", json.dumps(values))
+    found = Settings().oidc
+    assert found is not None
+    assert found.scopes["auditors"] == {Scope.READ}
+    monkeypatch.setenv("VEILSUM_OIDC", json.dumps({**values, **changes}))
+    with pytest.raises(ValidationError):
+        Settings()

@@ -1,0 +1,42 @@
+"""Whatever is answered says how a browser and a cache may use it."""
+
+import httpx
+import pytest
+
+from tests.service.driver import Party
+from tests.service.pages.gallery import browser
+from tests.service.serving import Server
+
+
+async def test_nothing_is_served_that_loads_from_elsewhere(server: Server) -> None:
+    for path in ("/docs", "/redoc"):
+        assert (await server.anonymous().get(path)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/v1/coordinator", "/healthz", "/metrics", "/openapi.json", "/v1/nothing"])
+async def test_every_answer_says_how_it_may_be_used(server: Server, path: str) -> None:
+    answer = await server.anonymous().get(path, headers={"origin": "https://elsewhere.example"})
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-store"
+    policy = answer.headers["content-security-policy"]
+    assert {"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'"} <= set(policy.split("; "))
+    assert "referrer-policy" in answer.headers
+    assert not [name for name in answer.headers if name.startswith("access-control-")]
+    assert "strict-transport-security" not in answer.headers  # not over TLS here
+
+
+async def test_what_says_otherwise_itself_stays(server: Server, party: Party) -> None:
+    await party.begin(server)
+    opened = await party.open_round(server)
+    assert (await party.play(server, opened))["state"] == "done"
+    transcript = await server.anonymous().get(f"/v1/rounds/{opened}/transcript")
+    assert transcript.headers["cache-control"] == "public, max-age=31536000, immutable"
+    async with browser(server) as visitor:
+        assert "script-src 'self'" in (await visitor.get("/")).headers["content-security-policy"]
+
+
+async def test_over_tls_it_stays_tls(server: Server) -> None:
+    transport = httpx.ASGITransport(server.app)
+    async with httpx.AsyncClient(transport=transport, base_url="https://coordinator") as client:
+        answer = await client.get("/healthz")
+    assert answer.headers["strict-transport-security"] == "max-age=31536000; includeSubDomains"

@@ -1,0 +1,76 @@
+"""What a member, and a round, can take of the disk follows from the signed terms, whatever is sent."""
+
+from sqlalchemy import func, select
+
+from service.storage.tables import events, rounds
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server
+
+EVENT_BYTES = 64
+"""Of an event that says that a chunk is stored: its owner and its index."""
+
+
+def stored(server: Server, folder: str) -> int:
+    """Bytes of the files under a folder of blobs."""
+    lying = (server.folder / "blobs" / folder).rglob("*")
+    return sum(path.stat().st_size for path in lying if path.is_file())
+
+
+async def events_bytes(server: Server) -> int:
+    async with server.coordinator.database.reading() as connection:
+        found = await connection.execute(select(func.sum(func.length(events.c.body))))
+        return int(found.scalar_one() or 0)
+
+
+async def test_a_member_stores_what_it_announced_and_not_a_byte_more(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    opening = await server.opening(round_id, "m-0")
+    other = formed.copy()
+    formed.seal("m-0", opening)
+    other.seal("m-0", opening)  # another upload of the same member, whose masks differ
+    where, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
+    announcement = formed.upload_of("m-0")
+    attempt = server.coordinator.rounds[round_id].attempt
+    most = sum(attempt.ring.packed_bytes(attempt.chunk_elements(index)) for index in range(attempt.chunks))
+    statuses = set()
+    for _ in range(2):
+        for body in (announcement, other.upload_of("m-0"), announcement + b"more"):
+            sent = await server.client.put(where, content=body, headers=OCTETS)
+            statuses.add((sent.status_code, sent.json().get("cause")))
+        for index in range(attempt.chunks + 1):
+            data = chunks[index % len(chunks)]
+            for body in (data + b"more", data[:-1], other.chunks["m-0"][index % len(chunks)], data):
+                sent = await server.client.put(f"{where}/chunks/{index}", content=body, headers=OCTETS)
+                statuses.add((sent.status_code, sent.json().get("cause")))
+    assert statuses == {
+        (200, None),
+        (409, "upload-conflict"),
+        (400, "left-over-bytes"),
+        (422, "chunk-mismatch"),
+        (422, "chunk-unknown"),
+        (409, "conflict"),
+    }
+    assert stored(server, "uploads") == most
+    # Its announcement, once; what proves that it has sent another, once; and a word for each chunk.
+    assert await events_bytes(server) <= 2 * len(announcement) + attempt.chunks * EVENT_BYTES
+
+
+async def test_rounds_that_nobody_uses_leave_no_more_than_their_transcripts(
+    server: Server, formed: Party
+) -> None:
+    for count in range(1, 4):
+        round_id = await formed.open_round(server)
+        assert (stored(server, "uploads"), await events_bytes(server)) == (0, 0)
+        refused = await formed.try_round(server)
+        assert (refused.status_code, refused.json()["cause"]) == (409, "conflict")
+        opening = await server.opening(round_id, "m-0")
+        for member in formed.ids:
+            formed.seal(member, opening)
+        await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+        assert (await formed.play(server, round_id))["state"] == "voided"
+        await server.tidy(round_id)
+        async with server.coordinator.database.reading() as connection:
+            assert (await connection.execute(select(func.count()).select_from(rounds))).scalar_one() == count
+        transcripts = [len(each.transcript()) for each in server.coordinator.rounds.values()]
+        assert stored(server, "") == stored(server, "transcripts") == sum(transcripts)
+        assert await events_bytes(server) == 0

@@ -1,0 +1,103 @@
+"""Two replicas end rounds, take uploads and write the audit log at the same time: none waits for the other for ever, and the log is one chain."""
+
+import asyncio
+import multiprocessing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from protocol.audit import follow
+from protocol.identity import SigningKey
+from service.audit import Audit, Deed
+from service.storage.dialects import Postgres
+from tests.service import serving
+from tests.service.driver import Party
+from tests.service.replicas import two
+from tests.service.servers import Servers
+from tests.service.serving import Server
+
+WRITERS, DEEDS = 2, 50
+
+
+async def ended(party: Party, both: Server) -> str:
+    """One round given up, and one played to its end."""
+    await party.begin(both)
+    given_up = await party.open_round(both)
+    for member in party.ids[:2]:
+        await party.serve(both, given_up, member)
+    for member in party.ids[2:]:
+        party.seal(member, await both.opening(given_up, member))
+    await both.client.post(f"/v1/rounds/{given_up}/cancel", json={"reason": "a test"})
+    assert (await party.play(both, given_up))["state"] == "voided"
+    round_id = await party.open_round(both)
+    assert (await party.play(both, round_id))["state"] == "done"
+    await party.check_result(both, round_id)
+    return round_id
+
+
+@pytest.mark.slow
+async def test_ends_uploads_and_audits_of_two_replicas_never_lock_each_other_out(
+    tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "SERVERS", servers)
+    parties = [
+        Party(
+            tuple(f"m-{place}-{index}" for index in range(4)),
+            dim=3,
+            classes=2,
+            admin_seed=bytes([place]) * 32,
+        )
+        for place in range(3)
+    ]
+    async with two(tmp_path / "data") as (one, other, both):
+        logs = [each.app.state.audit for each in (one, other)]
+        deeds = [Deed(1.0, f"member m-{index}", "test") for index in range(DEEDS)]
+        writing = [log.record(deed) for log in logs for deed in deeds]
+        playing = asyncio.gather(*(ended(party, both) for party in parties))
+        await asyncio.gather(*writing)
+        for round_id in await playing:
+            await one.coordinator.round(round_id)
+            await one.tidy(round_id)
+        async with one.coordinator.database.reading() as connection:
+            query = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
+            assert (await connection.execute(query)).scalar_one() == 0
+        page = await one.app.state.audit.page(0, 1000)
+        assert follow(page.entries) == page.head.end
+        assert [entry.action for entry in page.entries].count("test") == 2 * DEEDS
+
+
+def write(url: str, process: int) -> None:
+    """What one process writes, by two logs side by side."""
+
+    async def work() -> None:
+        database = Postgres(url)
+        logs = [Audit(database, SigningKey(b"c" * 32)) for _ in range(WRITERS)]
+        await asyncio.gather(
+            *(
+                log.record(Deed(1.0, f"process {process}", f"writer {writer}", f"deed={index}"))
+                for writer, log in enumerate(logs)
+                for index in range(DEEDS)
+            )
+        )
+        await database.stop()
+
+    asyncio.run(work())
+
+
+@pytest.mark.slow
+async def test_four_writers_in_two_processes_make_one_chain(tmp_path: Path, servers: Servers) -> None:
+    url = (await servers.settings(tmp_path))["database_url"]
+    database = Postgres(url)
+    await database.start()
+    processes = [multiprocessing.get_context("spawn").Process(target=write, args=(url, n)) for n in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        await asyncio.to_thread(process.join, 60)
+    assert [process.exitcode for process in processes] == [0, 0]
+    page = await Audit(database, SigningKey(b"c" * 32)).page(0, 1000)
+    assert follow(page.entries) == page.head.end
+    assert len({(entry.who, entry.action, entry.on) for entry in page.entries}) == 2 * WRITERS * DEEDS
+    assert page.head.number == 2 * WRITERS * DEEDS
+    await database.stop()

@@ -1,0 +1,55 @@
+"""A plan that `veilsum privacy plan` saved opens the round that it was made for, and no other."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Cli, Consortium
+from veilsum.planned import SavedPlan
+
+Make = Callable[..., Consortium]
+
+
+def plan(cli: Cli, members: int, *more: object) -> Path:
+    size = ("--records", 9_000, "--dim", DIM, "--classes", CLASSES, "--members", members)
+    made = cli.json("privacy", "plan", *size, "--epsilon", 2, "--output", "made/plan.json", *more)
+    return Path(made["saved"])
+
+
+def test_a_saved_plan_opens_its_round(consortium: Make, remote: Cli) -> None:
+    c = consortium(4)
+    path = plan(remote, 4, "--bias", "--replace", "--nonnegative", "--delta", 1e-6)
+    joining = [c.join(member, "--json") for member in c.members]
+    c.formed()
+    words = remote.at("round", "open", c.cohort, "--plan", path, "--extractor", EXTRACTOR, "--grace-s", 0.05)
+    refused = remote(*words, "--token", TOKEN, "--epsilon", 1).error
+    assert refused.startswith("--plan fixes dim, classes, bias and noise")
+    other = plan(remote, 5)
+    assert "the plan is for members = 5, the cohort has 4" in remote(*words, "--token", TOKEN).error
+    assert plan(remote, 4, "--bias", "--replace", "--nonnegative", "--delta", 1e-6) == other
+    opened = remote.operate(*words[:-2])
+    terms = opened["terms"]
+    assert (terms["statistic"], terms["dim"], terms["classes"]) == ("ffc-bias", DIM, CLASSES)
+    promised = remote.json("privacy", "plan", *promise())
+    assert terms["noise"]["mu"] == pytest.approx(promised["mu"], rel=1e-3)
+    assert (terms["noise"]["neighbours"], terms["noise"]["nonnegative"]) == ("replace", True)
+    assert terms["noise"]["delta"] == 1e-6
+    ended = [future.result(60) for future in joining]
+    assert [each.code for each in ended] == [0] * 4, ended
+
+
+def promise() -> tuple[object, ...]:
+    size = ("--records", 9_000, "--dim", DIM, "--classes", CLASSES, "--members", 4, "--epsilon", 2)
+    return (*size, "--bias", "--replace", "--nonnegative", "--delta", 1e-6)
+
+
+def test_what_is_no_plan_is_refused(cli: Cli) -> None:
+    path = plan(cli, 6)
+    assert SavedPlan.load(path).survivors_min == 4
+    words = ("round", "open", "00" * 32, "--extractor", EXTRACTOR)
+    assert cli(*words).error == "a round takes --dim and --classes, or --plan with both in it"
+    path.write_text('{"format": "veilsum-plan/2"}')
+    error = cli(*words, "--plan", path).error
+    assert "is no plan (format: " in error
+    assert error.endswith("make one with `veilsum privacy plan --output`")
