@@ -1,3 +1,5 @@
+import numpy as np
+
 from protocol.coordinator import Recovered
 from protocol.messages import KeyCard, Message
 from protocol.simulator import After, Federation, SeededRandom
@@ -36,3 +38,12 @@ def test_a_member_whose_card_is_lost_is_not_in_the_cohort() -> None:
     assert federation.manifest.members == federation.ids[:4]
     outcome = federation.run_round()
     assert outcome.survivors == federation.ids[:4]
+
+
+def test_vectors_are_made_as_they_are_asked_for() -> None:
+    federation = Federation(4)
+    outcome = federation.run_round(
+        lambda member: np.full(3, federation.ids.index(member)), federation.terms(3)
+    )
+    assert outcome.total is not None
+    assert outcome.total.tolist() == [6, 6, 6]
