@@ -4,7 +4,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from coverage import Coverage
+from coverage import Coverage, process_startup
 from hypothesis import settings
 
 HERE = Path(__file__).parent
@@ -34,6 +34,10 @@ UNMEASURED = (
     "service/test_transcripts.py",
     "vectors",
 )
+
+# Workers are processes too: what traces every process would go on beside, and after, what traces the tests.
+if (inherited := getattr(process_startup, "coverage", None)) is not None:
+    inherited.stop()
 
 # The same examples every time, no failure by the clock of a busy machine: to search is for the slow targets.
 settings.register_profile("suite", derandomize=True, deadline=None, database=None)
