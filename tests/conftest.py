@@ -4,7 +4,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 import pytest
-from coverage import Coverage, process_startup
+from coverage import Coverage
 from hypothesis import settings
 
 HERE = Path(__file__).parent
@@ -35,10 +35,6 @@ UNMEASURED = (
     "vectors",
 )
 
-# Workers are processes too: what traces every process would go on beside, and after, what traces the tests.
-if (inherited := getattr(process_startup, "coverage", None)) is not None:
-    inherited.stop()
-
 # The same examples every time, no failure by the clock of a busy machine: to search is for the slow targets.
 settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 settings.load_profile("suite")
@@ -53,11 +49,12 @@ def is_unmeasured(item: pytest.Item) -> bool:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Stop tracing for the time of an unmeasured test and what it sets up."""
-    tracing = Coverage.current() if is_unmeasured(item) else None
-    if tracing is None:
-        return (yield)
-    tracing.stop()
+    stopped: list[Coverage] = []  # in a worker what traces tests, and what traces any process
+    while is_unmeasured(item) and (tracing := Coverage.current()) is not None:
+        tracing.stop()
+        stopped.append(tracing)
     try:
         return (yield)
     finally:
-        tracing.start()
+        for tracing in reversed(stopped):
+            tracing.start()
