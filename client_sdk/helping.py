@@ -19,6 +19,7 @@ from client_sdk.progress import Counter, Progress, Step
 from client_sdk.session import POLL_MIN_S, Session
 from client_sdk.spool import Spool
 from protocol.causes import Cause
+from protocol.helpers.attempt import clients_of
 from protocol.helpers.helper import Enrolled, HelperPhase, Standing, SumChunk, Summing
 from protocol.helpers.helper.attempting import Attempting
 from protocol.helpers.messages import (
@@ -26,8 +27,8 @@ from protocol.helpers.messages import (
     HelperLost,
     HelperOpening,
     HelperSums,
+    parse_shown,
 )
-from protocol.helpers.messages import parse as parse_helpers
 from protocol.messages import Message
 from protocol.rest import HelpersView, UploadView, round_name
 
@@ -191,9 +192,9 @@ class Duty:
         while self.ended == before:
             self._lapse()
             asked_s, seen = session.surroundings.monotonic_s(), after
-            message, after = yield from session.coordinator.request(
-                round_id, session.member, after, parse_helpers
-            )
+            roster = self.phase.attempt.roster if isinstance(self.phase, Attempting) else self.standing.roster
+            read = partial(parse_shown, clients=len(clients_of(roster)))
+            message, after = yield from session.coordinator.request(round_id, session.member, after, read)
             if message is not None and message != last:
                 yield from self._answer(round_id, message)
             elif after == seen:

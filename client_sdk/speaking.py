@@ -20,8 +20,7 @@ from client_sdk.upload import check_same, fill, send
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.client import Client
-from protocol.helpers.messages import HelperCertificate, HelperCounted
-from protocol.helpers.messages import parse as parse_helpers
+from protocol.helpers.messages import HelperCertificate, HelperCounted, parse_shown
 from protocol.rest import RoundView
 
 
@@ -151,7 +150,8 @@ def outcome(session: Session, round_id: str) -> Flow[ClientResult]:
         view = yield from session.round(round_id, before)
         if view.version == before:
             yield from session.unhurried(asked_s)
-    message, _ = yield from session.coordinator.request(round_id, session.member, read=parse_helpers)
+    read = partial(parse_shown, clients=len(evidence.attempt.clients))
+    message, _ = yield from session.coordinator.request(round_id, session.member, read=read)
     if not isinstance(message, HelperCounted):
         yield from _not_counted(session, evidence, view)
     assert isinstance(message, HelperCounted)

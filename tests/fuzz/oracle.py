@@ -11,9 +11,10 @@ from typing import Any, Self
 
 from protocol.codec import Headed, Struct
 from protocol.errors import PeerFault
+from protocol.helpers.attempt import clients_of
 from protocol.helpers.coordinator import Collecting
 from protocol.helpers.helper import HelperPhase, load_helper
-from protocol.helpers.messages import HELPER_MESSAGES, HelperUpload
+from protocol.helpers.messages import HELPER_MESSAGES, HelperUpload, parse_shown
 from protocol.helpers.messages import parse as parse_helpers
 from protocol.member import load_phase
 from protocol.member.base import MemberPhase
@@ -124,7 +125,12 @@ class Stage:
 
     def read(self, data: bytes) -> Message:
         """Decode as the party does that the message is for."""
-        return parse_helpers(data) if type(self.message) in HELPER_MESSAGES.values() else parse(data)
+        if type(self.message) not in HELPER_MESSAGES.values():
+            return parse(data)
+        if isinstance(self.phase, HelperPhase):
+            standing: Any = getattr(self.phase, "standing", self.phase)
+            return parse_shown(data, len(clients_of(standing.roster)))
+        return parse_helpers(data)
 
     def admit(self, message: Message) -> Any:
         """What the phase makes of a message; the message itself where it only says whether it takes it."""

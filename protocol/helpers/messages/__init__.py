@@ -25,7 +25,7 @@ from protocol.helpers.messages.outcome import (
     set_outcome,
     survivors_tree,
 )
-from protocol.helpers.messages.parse import HELPER_MESSAGES, parse
+from protocol.helpers.messages.parse import HELPER_MESSAGES, parse, parse_shown
 from protocol.helpers.messages.upload import (
     HelperDeliveries,
     HelperDelivery,
@@ -62,6 +62,7 @@ __all__ = [
     "HelperVote",
     "opened_in",
     "parse",
+    "parse_shown",
     "root_outcome",
     "set_outcome",
     "survivors_tree",

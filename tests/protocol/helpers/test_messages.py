@@ -27,6 +27,7 @@ from protocol.helpers.messages import (
     HelperVoidRequest,
     HelperVote,
     parse,
+    parse_shown,
     set_outcome,
 )
 from protocol.helpers.simulator import HelperFederation
@@ -153,6 +154,21 @@ def test_a_decoder_refuses(wire: str, cause: Cause) -> None:
 def _h(name: str, *fields: bytes) -> bytes:
     text = b"veilsum/2/" + name.encode() + b"\0"
     return hashlib.sha256(text + b"".join(len(f).to_bytes(8, "little") + f for f in fields)).digest()
+
+
+def test_no_more_is_read_than_a_roster_fills() -> None:
+    longest = Survivor("m" * 64, b"\x11" * 8, b"\x22" * 8, b"\xd6" * 32)
+    names = [f"{number:064}" for number in range(1_000)]
+    freeze = HelperFreeze(CONTEXT, tuple(replace(longest, member=name) for name in names))
+    assert parse_shown(freeze.to_bytes(), 1_000) == freeze
+
+    beyond = bytes((2, HelperKind.DELIVERIES)) + bytes((1 << 18) + (1 << 10) * 6 - 1)
+    with pytest.raises(PeerFault) as refused:
+        parse_shown(beyond, 6)
+    assert (refused.value.cause, refused.value.parties) == (Cause.OVERSIZED, ("coordinator",))
+    with pytest.raises(PeerFault) as read:
+        parse_shown(beyond[:-1], 6)
+    assert read.value.cause is Cause.LEFT_OVER_BYTES
 
 
 def test_an_outcome_binds_the_set_by_its_root() -> None:
