@@ -80,6 +80,9 @@ api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API docu
 load: $(READY)  ## 40 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
 	$(BIN)/python -m benchmarks.load --output runs/load.json
 
+bench-round: $(READY)  ## a round over HTTP beside the same sums in the clear at the same coordinator, phase by phase
+	$(BIN)/python -m benchmarks.http_round --output runs/bench-round.json
+
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
 
