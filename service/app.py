@@ -74,7 +74,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             app.state.tokens = Tokens(database, now, chosen.operator_token)
             await app.state.tokens.start()
             app.state.gate = Gate(
-                Nonces(database, now),
+                Nonces(database, now, chosen.clock_skew_s),
                 app.state.tokens,
                 now,
                 chosen.clock_skew_s,
