@@ -18,7 +18,7 @@ from service.access.nonces import Nonces
 from service.access.tokens import Tokens
 from service.audit import Audit
 from service.coordinator import Coordinator
-from service.pages import acting, paths
+from service.pages import acting
 from service.pages import routes as pages
 from service.pages.rendering import problem_page
 from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
@@ -120,7 +120,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     app.include_router(health.router)
     app.include_router(pages.router)
     app.include_router(acting.router)
-    app.mount(paths.STATIC, pages.static)
+    app.include_router(pages.files)
     return app
 
 

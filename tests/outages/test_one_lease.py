@@ -35,6 +35,8 @@ from tests.service.serving import TOKEN, Clock
 from tests.service.signing import Everybody
 
 CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.outages.stopping"])
+START_S = 120.0
 TABLES = ("events", "sums", "rounds", "links")
 NOTES = (
     'CREATE TABLE deeds (number bigserial, "of" text, op text, old jsonb, new jsonb)',
@@ -99,7 +101,7 @@ class Replicas(httpx.AsyncBaseTransport):
                 await asyncio.to_thread(process.join)
 
     async def _up(self, process: Any, port: int) -> None:
-        async with asyncio.timeout(60), httpx.AsyncClient() as client:
+        async with asyncio.timeout(START_S), httpx.AsyncClient() as client:
             while True:
                 with contextlib.suppress(httpx.TransportError):
                     await client.get(f"http://127.0.0.1:{port}{rest.HEALTH}")
