@@ -71,8 +71,8 @@ chaos: $(READY)  ## 120 rounds of real members through a network that loses, rep
 durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
 	$(BIN)/python -m tests.durability.run --output runs/durability.json
 
-outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone and back (needs PostgreSQL, and root to mount a small disk)
-	$(BIN)/python -m pytest --no-cov -m slow tests/outages
+outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone, back or silent, two replicas after one lease (needs PostgreSQL, and root to mount a small disk)
+	$(BIN)/python -m tests.outages.run --output runs/outages.json
 
 api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared
 	$(BIN)/python -m tests.apifuzz.run --output runs/api-fuzz.json
