@@ -6,6 +6,23 @@ from training.report.papers import row_of
 from .conftest import Make
 
 
+def test_a_gain_is_taken_seed_by_seed(make: Make) -> None:
+    [cell] = cells([make(accuracy=0.5, ccvr=0.55), make(seed=1, accuracy=0.6, ccvr=0.67)])
+    gain = cell.gain("ccvr")
+    assert gain.mean == pytest.approx(6)
+    assert gain.spread == pytest.approx(2**0.5)
+
+
+def test_data_and_deal_in_words(make: Make) -> None:
+    deal = make().deal
+    [dirichlet] = cells([make(deal=deal.model_copy(update={"options": {"members": 10, "alpha": 0.05}}))])
+    [shards] = cells(
+        [make(deal=deal.model_copy(update={"kind": "shards", "options": {"members": 100, "classes": 2}}))]
+    )
+    assert dirichlet.where == "CIFAR-10, 50,000 records, Dir(0.05) over 10 members"
+    assert shards.where == "CIFAR-10, 50,000 records, shards over 100 members (classes 2)"
+
+
 def test_runs_that_differ_in_the_seed_are_one_cell(make: Make) -> None:
     runs = [
         make(seed=1, accuracy=0.60),
@@ -81,9 +98,18 @@ def test_the_papers_rows_are_those_that_their_tables_print() -> None:
     assert all(row.spread.keys() <= row.accuracy.keys() for row in rows.values())
 
 
-def test_a_variant_without_a_row_of_its_own_is_its_experiments() -> None:
-    small, exact = row_of("ccvr-fedavg/small", None), row_of("ccvr-fedavg/alpha-05", None)
+def test_a_small_variant_without_a_row_of_its_own_is_its_experiments() -> None:
+    small = row_of("ccvr-fedavg/small", None, smaller=True)
+    exact = row_of("ccvr-fedavg/alpha-05", None, smaller=True)
     assert small is not None
     assert exact is not None
     assert (small.id, exact.id) == ("ccvr-fedavg", "ccvr-fedavg/alpha-05")
-    assert row_of("nothing", "nowhere") is None
+    assert row_of("nothing", "nowhere", smaller=True) is None
+    assert row_of("fedetf-etf/scale-05", None) is None  # the paper's, but another task than any row's
+
+
+def test_an_experiment_beside_a_row_of_another_name() -> None:
+    small = row_of("reproduce-small/cifar-10-jpeg-0.05-moon", None)
+    assert small is not None
+    assert small.id == "ccvr-moon/alpha-005"
+    assert row_of("reproduce-small/cifar-10-jpeg-0.05-feddyn", None) is None
