@@ -105,7 +105,9 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
 
 
-async def test_members_are_asked_anew_by_phases_and_by_evictions(server: Server, formed: Party) -> None:
+async def test_members_are_asked_anew_by_every_phase_once(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
     formed.drop = {"m-5": After.OPENING}
     round_id = await formed.open_round(server)
     round_, asked = server.coordinator.rounds[round_id], dict[str, set[int]]()
@@ -115,7 +117,7 @@ async def test_members_are_asked_anew_by_phases_and_by_evictions(server: Server,
         moved(*arguments)
         asked.setdefault(round_.live.name, set()).add(round_.asked)
 
-    round_._moved = watching  # type: ignore[method-assign]  # to see every version
+    monkeypatch.setattr(round_, "_moved", watching)
     await formed.play(server, round_id)
     assert {name: len(versions) for name, versions in asked.items()} == dict.fromkeys(asked, 1)
     assert list(asked) == ["collecting", "checking", "freezing", "revealing", "recovered"]
