@@ -25,6 +25,7 @@ from calibration.privacy.sensitivity import (
     ccvr_sensitivity,
     clip_member,
     ffc_sensitivity,
+    gradient_sensitivity,
     mean_sensitivity,
     member_sensitivity,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
+    "gradient_sensitivity",
     "mean_sensitivity",
     "member_sensitivity",
     "noise_edge",

@@ -67,7 +67,6 @@ class MeanOfRecords(Question):
     learns: ClassVar[str] = "Σz and the number of records, over all members together"
     lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
     takes_noise: ClassVar[bool] = True
-    rests_noisy: ClassVar[bool] = True
     has_head: ClassVar[bool] = False
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {}
 

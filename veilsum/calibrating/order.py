@@ -80,7 +80,8 @@ class Order:
     @property
     def chain(self) -> tuple[str, ...]:
         """The questions of its rounds, in order."""
-        return chain(self.question, bias=self.bias)
+        rounds = self.parameters.get("rounds")
+        return chain(self.question, bias=self.bias, rounds=rounds if type(rounds) is int else None)
 
     @property
     def asked(self) -> dict[str, Parameter]:

@@ -11,6 +11,7 @@ from safetensors.numpy import save
 from calibration.head_file import Calibrated
 from calibration.questions import kind
 from client_sdk import Records
+from client_sdk.asked import terms_question
 from protocol.rest import HEAD
 from veilsum.asking import promised
 from veilsum.calibrating.explained import of_round
@@ -47,7 +48,8 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
     while True:
         result, values = run(asking, errand.folder / "result")
         statistic = result.record.statistic
-        if order.head is None or statistic in _ends(order):
+        asked = terms_question(result.evidence.attempt)
+        if order.head is None or (statistic in _ends(order) and not asked.goes_on):
             break
         note(f"Round {result.record.round}, of {statistic}, is done; {order.question} follows.")
     head = result.head(order.head) if order.head in DERIVED else result.calibrated
