@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+RESULTS ?= runs/reproduce-small
 
 export PYTHONHASHSEED ?= 0
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -79,6 +80,9 @@ api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API docu
 load: $(READY)  ## 40 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
 	$(BIN)/python -m benchmarks.load --output runs/load.json
 
+bench-round: $(READY)  ## a round over HTTP beside the same sums in the clear at the same coordinator, phase by phase
+	$(BIN)/python -m benchmarks.http_round --output runs/bench-round.json
+
 scale: $(READY)  ## rounds of 1,000 and of 10,000 members in the simulator
 	$(BIN)/python -m benchmarks.scale --output runs/scale.json
 
@@ -122,6 +126,9 @@ bench-memory: $(READY)  ## the coordinator's memory over rounds of 20 and of 60 
 
 bench-models: $(READY)  ## images a second of each model on one thread, where the time goes, and what else was tried
 	$(BIN)/python -m benchmarks.models --output runs/models.json
+
+keep-results: $(READY)  ## RESULTS=runs/reproduce-small: its result files, short, into the repository
+	$(BIN)/python -m benchmarks.keep $(RESULTS) benchmarks/figures/results/$(notdir $(RESULTS))
 
 reproduction: $(READY)  ## docs/reproduction.md from the result files in the repository
 	$(BIN)/veilsum report benchmarks/figures/results --output docs/reproduction.md

@@ -21,7 +21,17 @@ from service.coordinator import Coordinator
 from service.pages import acting, paths
 from service.pages import routes as pages
 from service.pages.rendering import problem_page
-from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
+from service.routes import (
+    audit,
+    combinations,
+    federations,
+    health,
+    helpers,
+    rounds,
+    schedules,
+    tokens,
+    unmasked,
+)
 from service.routes.headers import Headers
 from service.settings import Settings
 from service.shutdown import on_stop_signal
@@ -33,6 +43,7 @@ from service.telemetry.readiness import Readiness
 from service.telemetry.refused import Refused
 from service.telemetry.requests import RequestTelemetry
 from service.telemetry.traces import tracing
+from service.unmasked import Sums
 
 MAX_JSON_BYTES = 1 << 20
 
@@ -87,6 +98,9 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             )
             app.state.pace = Pace(chosen.body_grace_s, chosen.body_bytes_per_s)
             app.state.readiness = Readiness(checks_of(coordinator))
+            if chosen.unmasked_benchmark:
+                app.state.unmasked = Sums()
+                app.include_router(unmasked.router)
             await coordinator.load()
             for task in (coordinator.keeper.run(), coordinator.follow(), watch_loop()):
                 ending.push_async_callback(_ended, asyncio.create_task(task))

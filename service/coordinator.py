@@ -26,6 +26,7 @@ from protocol.rest import (
 from service import combining, counting, rare, solving, spending
 from service.catalogue import LOOK_S, Catalogue, tried
 from service.cohorts import Cohort, check_possible
+from service.course import Outcome
 from service.federations import Federations
 from service.helping.desk import Desk
 from service.helping.opening import Helping, refuse_other_mode
@@ -34,7 +35,7 @@ from service.modes import PairedSummands, Summands
 from service.preflight import terms_of
 from service.problems import not_found, problem_of
 from service.resting import layout_of
-from service.rounds import Outcome, Round
+from service.rounds import Round
 from service.schedules import Schedules
 from service.storage.blobs import Blobs
 from service.storage.database import Database

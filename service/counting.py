@@ -7,8 +7,9 @@ import numpy.typing as npt
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
+from service.course import Outcome
 from service.modes import PairedSummands
-from service.rounds import Outcome, Round
+from service.rounds import Round
 from service.storage.blobs import Blobs
 
 DISCLOSURE = "disclosure"

@@ -63,6 +63,7 @@ class Settings(BaseSettings):
         body_grace_s: how long a request's body may take beside what `body_bytes_per_s` gives it.
         body_bytes_per_s: least rate at which a body must come, on average.
         connections: how many `veilsum serve` keeps open; whoever comes beyond that is sent away.
+        unmasked_benchmark: take statistics in the clear at routes of their own, to measure what masking costs; never with real data.
     """
 
     model_config = SettingsConfigDict(
@@ -90,3 +91,4 @@ class Settings(BaseSettings):
     body_grace_s: Annotated[float, Field(gt=0)] = 20.0
     body_bytes_per_s: Annotated[float, Field(gt=0)] = 8192.0
     connections: Annotated[int, Field(ge=1)] = 4096
+    unmasked_benchmark: bool = False

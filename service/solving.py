@@ -20,8 +20,9 @@ from protocol.published import DocumentView, RareView, ResultRecord, SolutionVie
 from protocol.record import sign_record
 from protocol.rest import NoiseView
 from service.asked import SUMS, WEIGHTS, asked_question, document, noise_view, summed_of
+from service.course import Outcome
 from service.modes import Summands
-from service.rounds import Outcome, Round
+from service.rounds import Round
 from service.storage.blobs import Blobs
 
 EVICTIONS = "evictions"

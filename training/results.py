@@ -275,12 +275,30 @@ def per_class(accuracies: npt.NDArray[np.floating]) -> PerClass:
     return tuple(None if np.isnan(value) else float(value) for value in accuracies)
 
 
-def write_result(result: Result, path: Path) -> None:
-    """Write `result`, replacing what was there only when the whole file is on disk."""
+def shortened(result: Result) -> Result:
+    """The same with a history of six significant digits and milliseconds: more than any table or figure shows.
+
+    Nothing else is touched, so reports of both are alike to the last digit that they print.
+    """
+    history = tuple(
+        line.model_copy(
+            update={
+                "local_loss": _six_digits(line.local_loss),
+                "test_loss": _six_digits(line.test_loss),
+                "seconds": round(line.seconds, 3),
+            }
+        )
+        for line in result.history
+    )
+    return result.model_copy(update={"history": history})
+
+
+def write_result(result: Result, path: Path, *, indent: int | None = 1) -> None:
+    """Write `result`, replacing what was there only when the whole file is on disk; on one line where `indent` is None."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:
-        file.write(result.model_dump_json(indent=1, exclude_defaults=False) + "\n")
+        file.write(result.model_dump_json(indent=indent) + "\n")
         file.flush()
         os.fsync(file.fileno())
     partial.replace(path)
@@ -326,6 +344,10 @@ def _is_ours(path: Path) -> bool:
     except ValueError:
         return False
     return isinstance(content, Mapping) and content.get("format") == "veilsum/result/1"
+
+
+def _six_digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.6g}")
 
 
 def _first(error: ValidationError | UnicodeDecodeError) -> str:

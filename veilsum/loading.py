@@ -8,7 +8,6 @@ Members wait before they announce, so that what is measured from then on is the 
 import asyncio
 import contextlib
 import math
-import multiprocessing
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -33,6 +32,7 @@ from protocol.errors import Misuse
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Roster
 from protocol.rest import CohortRequest, RoundRequest
+from veilsum.crews import crew, hear, tell
 
 CLASSES = 10
 RING_BITS = 48
@@ -108,14 +108,16 @@ def run(load: Load, folder: Path, told: Told) -> dict[str, Any]:
         told(f"{load.members} members in {load.processes} processes enrol")
         cohort = _cohort(operator, admin, ids, keys)
         crews = [
-            ending.enter_context(_crew(load, folder, ids[number :: load.processes], admin.public, cohort))
+            ending.enter_context(
+                crew(_crew_s_round, load, folder, ids[number :: load.processes], admin.public, cohort)
+            )
             for number in range(min(load.processes, load.members))
         ]
-        _hear(crews, "enrolled")
+        hear(crews, "enrolled")
         round_id = operator.open_round(cohort, _request(load)).round
         told(f"round {round_id}: everybody masks {load.dim} features")
-        _tell(crews, round_id)
-        _hear(crews, "masked")
+        tell(crews, round_id)
+        hear(crews, "masked")
         return _measured(load, folder, ids, operator, crews, round_id, told)
 
 
@@ -129,22 +131,17 @@ def _measured(
     told: Told,
 ) -> dict[str, Any]:
     told(f"{load.calls_per_s} control calls a second, then beside the uploads")
-    stop = multiprocessing.get_context("spawn").Event()
-    here, there = multiprocessing.get_context("spawn").Pipe()
-    arguments = (load, folder, tuple(ids), round_id, there, stop)
-    caller = multiprocessing.get_context("spawn").Process(target=_calls, args=arguments, daemon=True)
-    caller.start()
-    _hear([here], "calling")
-    time.sleep(load.alone_s)
-    begun_s = time.time()
-    _tell(crews, "go")
-    while len((view := operator.round(round_id)).uploaded) < load.members and not view.ended:
-        time.sleep(POLL_S)
-    uploaded_s = time.time()
-    stop.set()
-    calls: list[tuple[float, float]] = here.recv()
-    caller.join()
-    counted = sum(_hear(crews, "ended"))
+    with crew(_steady, load, folder, tuple(ids), round_id) as caller:
+        hear([caller], "calling")
+        time.sleep(load.alone_s)
+        begun_s = time.time()
+        tell(crews, "go")
+        while len((view := operator.round(round_id)).uploaded) < load.members and not view.ended:
+            time.sleep(POLL_S)
+        uploaded_s = time.time()
+        tell([caller], "stop")
+        calls: list[tuple[float, float]] = hear([caller], "called")[0]
+    counted = sum(hear(crews, "ended"))
     terms = operator.opening(round_id).terms
     total = load.members * terms.elements * terms.ring_bits // 8
     return {
@@ -201,47 +198,6 @@ def _request(load: Load) -> RoundRequest:
 
 
 # Processes of members
-
-
-@contextlib.contextmanager
-def _crew(load: Load, folder: Path, ids: Sequence[str], admin: bytes, cohort: str) -> Any:
-    context = multiprocessing.get_context("spawn")
-    here, there = context.Pipe()
-    process = context.Process(target=_members, args=(load, folder, ids, admin, cohort, there), daemon=True)
-    process.start()
-    try:
-        yield here
-    finally:
-        process.kill()
-        process.join()
-
-
-def _tell(crews: Sequence[Connection], word: str) -> None:
-    for crew in crews:
-        crew.send(word)
-
-
-def _hear(crews: Sequence[Connection], word: str) -> list[Any]:
-    """Wait until every process has come so far; what each says with it."""
-    heard = []
-    for crew in crews:
-        try:
-            said, value = crew.recv()
-        except EOFError:
-            said, value = "failed", "the process has ended"
-        if said != word:
-            raise ClientError(f"a process of members failed: {value}")
-        heard.append(value)
-    return heard
-
-
-def _members(
-    load: Load, folder: Path, ids: Sequence[str], admin: bytes, cohort: str, parent: Connection
-) -> None:
-    try:
-        asyncio.run(_crew_s_round(load, folder, ids, admin, cohort, parent))
-    except (PeerFault, ClientError, OSError) as error:
-        parent.send(("failed", f"{type(error).__name__}: {error}"))
 
 
 class _Held(AsyncDriver):
@@ -313,17 +269,8 @@ def _statistics(dim: int, number: int) -> FFCStatistics:
 # Control calls
 
 
-def _calls(
-    load: Load, folder: Path, ids: Sequence[str], round_id: str, parent: Connection, stop: Any
-) -> None:
-    parent.send(("calling", None))
-    parent.send(asyncio.run(_steady(load, folder, ids, round_id, stop)))
-
-
-async def _steady(
-    load: Load, folder: Path, ids: Sequence[str], round_id: str, stop: Any
-) -> list[tuple[float, float]]:
-    """When each call was due, and the milliseconds from then until it was answered: a late one is not forgiven."""
+async def _steady(load: Load, folder: Path, ids: Sequence[str], round_id: str, parent: Connection) -> None:
+    """Until it is told to stop. Says when each call was due, and the milliseconds from then until it was answered: a late one is not forgiven."""
     driver = AsyncDriver(load.url, verify=load.verify, cert=load.cert)
     asked = [_asker(member, Identity.load(folder / member)) for member in ids]
     found: list[tuple[float, float]] = []
@@ -337,15 +284,17 @@ async def _steady(
         else:
             found.append((due_s, (time.time() - due_s) * 1000))
 
+    parent.send(("calling", None))
+    stop = asyncio.create_task(asyncio.to_thread(parent.recv))
     begun_s, number = time.time(), 0
     async with asyncio.TaskGroup() as group:
-        while not stop.is_set():
+        while not stop.done():
             due_s = begun_s + number / load.calls_per_s
             await asyncio.sleep(max(0.0, due_s - time.time()))
             group.create_task(call(number, due_s))
             number += 1
     await driver.close()
-    return found
+    parent.send(("called", found))
 
 
 def _asker(member: str, identity: Identity) -> tuple[str, Coordinator]:

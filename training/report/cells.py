@@ -100,6 +100,11 @@ class Cell:
             values.append(100 * value)
         return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
 
+    def gain(self, head: str) -> Measured:
+        """What a head gained over the trained one in points, seed by seed: their spread is that of the gain itself."""
+        values = [100 * (after - run.accuracy) for run in self.runs if (after := run.after(head)) is not None]
+        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+
     @property
     def comparisons(self) -> tuple[Comparison, ...]:
         """Each head that the paper has too."""
@@ -144,13 +149,16 @@ class Cell:
     def where(self) -> str:
         """The data and the deal, which cells must share to be compared with one another."""
         data, deal = self.first.data, self.first.deal
-        options = ", ".join(
-            f"{name} {value:g}" if not isinstance(value, str) else value
-            for name, value in deal.options.items()
+        options = dict(deal.options)
+        told = deal.kind
+        if deal.kind == "dirichlet" and "alpha" in options:
+            told = f"Dir({options.pop('alpha'):g})"
+        if "members" in options:
+            told += f" over {options.pop('members')} members"
+        left = ", ".join(
+            f"{name} {value:g}" if not isinstance(value, str) else value for name, value in options.items()
         )
-        return f"{data.name}, {data.train_records:,} records, {deal.kind}" + (
-            f" ({options})" if options else ""
-        )
+        return f"{data.name}, {data.train_records:,} records, {told}" + (f" ({left})" if left else "")
 
 
 def cells(results: Iterable[Result]) -> list[Cell]:

@@ -6,15 +6,16 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from training.report.cells import HEADS, Cell
+from training.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 _HEAD = """# Reproduction
 
 Written by `make reproduction` from the result files in `benchmarks/figures/results`; `veilsum report` makes a page with pictures of them. Accuracies are percent on the
-test records: the mean over seeds ± the sample's standard deviation. What stands in for a paper's data, and in what a run is smaller, is
-said in its row. Then no difference is stated, for the task is another: compare what a head gains over the trained one, and which method comes first.
+test records: the mean over seeds ± the sample's standard deviation. A gain is a head's accuracy less the trained head's of the same run, in points. Where data stand in
+for a paper's, or a run is smaller, the row says so and no difference is stated, for the task is another: compare gains, and which method comes first.
 """
 
 
@@ -22,27 +23,111 @@ def markdown(found: Sequence[Cell]) -> str:
     """The page."""
     if not found:
         return f"{_HEAD}\nThere are no result files yet.\n"
-    parts = [_HEAD]
+    own = groups(found)
     compared = [cell for cell in found if cell.comparisons]
+    parts = [_HEAD, *_summary(own), *_papers(compared)]
+    for group in own:
+        parts += _group(group)
+    parts += [
+        "## Partitions\n",
+        "Who held what: the SHA-256 of each partition, and how many records a repair moved so that no member has too few.\n",
+        _table(["data and deal", "seed", "partition", "moved", "runs"], _dealt(own)),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _summary(own: Sequence[Group]) -> Iterator[str]:
+    ranked = [group for group in own if len(group.cells) > 1 and group.gains]
+    if not ranked:
+        return
+    heads = [head for head in HEADS if any(head in group.gains for group in ranked)]
+    yield "## In short\n"
+    yield "The method with the best trained head, the best of all, and each calibration's mean gain over the methods with the smallest and the largest.\n"
+    rows = []
+    for group in ranked:
+        first = group.best["none"]
+        head, last = group.best_of_all
+        gains = [
+            f"{_signed(sum(g) / len(g))} ({_signed(min(g))} … {_signed(max(g))})" if g else "–"
+            for g in (group.gains.get(each, ()) for each in heads)
+        ]
+        rows.append(
+            [
+                group.where,
+                str(len(group.cells)),
+                f"{first.first.method}, {first.measured('none')}",
+                f"{last.first.method}, {HEADS.get(head, head)}, {last.measured(head)}",
+                *gains,
+            ]
+        )
+    header = [
+        "data and deal",
+        "methods",
+        "best trained head",
+        "best of all",
+        *(HEADS[head] for head in heads),
+    ]
+    yield from (_table(header, rows), "")
+
+
+def _papers(compared: Sequence[Cell]) -> Iterator[str]:
     for paper, group in groupby(sorted(compared, key=_paper), key=_paper):
         own = list(group)
-        parts += [f"## {paper}\n", f"{_source(own[0])}.\n", _table(_COMPARED, _compared(own)), ""]
-    parts.append("## All runs\n")
-    for where, group in groupby(sorted(found, key=lambda cell: cell.where), key=lambda cell: cell.where):
-        own = list(group)
-        heads = [head for head in HEADS if any(head in cell.heads for cell in own)]
-        rows = [
+        yield from (f"## {paper}\n", f"{_source(own[0])}.\n", _table(_COMPARED, _compared(own)), "")
+
+
+def _group(group: Group) -> Iterator[str]:
+    yield f"## {group.where}\n"
+    if group.differs:
+        yield f"Another task than the papers': {'; '.join(group.differs)}.\n"
+    if settings := said(group.settings):
+        yield f"{'All have' if len(group.cells) == 1 else 'Most have'} {settings}.\n"
+    if not group.same_seeds:
+        yield "The methods have unequal seeds or partitions, so their means are no ranking yet.\n"
+    header = ["method", *(HEADS.get(head, head) for head in group.heads), "CPU s", "seeds", "has instead"]
+    best = {head: cell.first.experiment for head, cell in group.best.items()} if len(group.cells) > 1 else {}
+    rows = []
+    for cell in group.cells:
+        values = []
+        for head in group.heads:
+            if head not in cell.heads:
+                values.append("–")
+                continue
+            accuracy, gain = accuracy_and_gain(cell, head)
+            told = f"**{accuracy}**" if best.get(head) == cell.first.experiment else str(accuracy)
+            values.append(told if gain is None else f"{told} ({_signed(gain.mean)})")
+        seconds = cpu_s(cell)
+        extra = "; ".join(reason for reason in cell.differs if reason not in group.differs)
+        rows.append(
             [
                 cell.first.method,
-                *(str(cell.measured(h)) if h in cell.heads else "–" for h in heads),
+                *values,
+                "–" if seconds is None else f"{seconds:.0f}",
                 str(len(cell.runs)),
-                _minutes(cell),
+                "; ".join(filter(None, (said(group.changes(cell)), extra))),
             ]
-            for cell in own
-        ]
-        header = ["method", *(HEADS[head] for head in heads), "seeds", "minutes a run"]
-        parts += [f"### {where}\n", _table(header, rows), ""]
-    return "\n".join(parts).rstrip() + "\n"
+        )
+    yield from (_table(header, rows), "")
+    fits = [
+        f"{HEADS.get(fit.head, fit.head)}"
+        + (f" {fit.seconds:.1f} s" if fit.seconds is not None else "")
+        + (f", {fit.upload_bytes / 1e6:.2f} MB a member" if fit.upload_bytes is not None else "")
+        for fit in group.fits
+    ]
+    if fits:
+        yield f"Bold: the best of its column. In brackets: the gain. A fit took {'; '.join(fits)}.\n"
+
+
+def _dealt(own: Iterable[Group]) -> Iterator[list[str]]:
+    for group in own:
+        for dealt in group.dealt:
+            yield [
+                group.where,
+                str(dealt.seed),
+                f"`{dealt.digest}`",
+                str(dealt.moved),
+                str(len(dealt.methods)),
+            ]
 
 
 _COMPARED = [
@@ -61,7 +146,7 @@ _COMPARED = [
 def _compared(found: Iterable[Cell]) -> Iterable[list[str]]:
     for cell in found:
         assert cell.row is not None
-        for each in cell.comparisons:
+        for i, each in enumerate(cell.comparisons):
             paper = f"{each.paper:.2f}" + (
                 f" ± {each.paper_spread:.2f}" if each.paper_spread is not None else ""
             )
@@ -74,7 +159,7 @@ def _compared(found: Iterable[Cell]) -> Iterable[list[str]]:
                 _signed(each.gain),
                 _signed(each.paper_gain),
                 str(each.ours.seeds),
-                "; ".join(cell.differs) or "nothing",
+                "″" if i else f"{'; '.join(cell.differs) or 'nothing'} (paper: {cell.row.setting})",
             ]
 
 
@@ -90,10 +175,6 @@ def _paper(cell: Cell) -> str:
 
 def _source(cell: Cell) -> str:
     return cell.row.source if cell.row else ""
-
-
-def _minutes(cell: Cell) -> str:
-    return f"{sum(run.cost.wall_s for run in cell.runs) / len(cell.runs) / 60:.1f}"
 
 
 def _signed(value: float | None) -> str:

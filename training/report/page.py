@@ -8,7 +8,8 @@ from itertools import groupby
 from string import Template
 from typing import TYPE_CHECKING
 
-from training.report.cells import HEADS, Cell
+from training.report.cells import HEADS, Cell, Measured
+from training.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
 from training.report.pictures import pictures
 
 if TYPE_CHECKING:
@@ -26,17 +27,18 @@ def page(found: Sequence[Cell], *, title: str = "Runs beside the papers") -> str
     if not found:
         raise ValueError("a report takes at least one result")
     compared = [cell for cell in found if cell.comparisons]
+    own = groups(found)
     template = Template(files("training.report").joinpath("report.html").read_text("utf-8"))
     return template.substitute(
         style=style(),
         title=escape(title),
         lead=_lead(found, compared),
         figures="".join(_figures(found, compared)),
+        summary=_summary(own),
         papers="".join(_papers(compared)) or "<p>None of these runs repeats a row of a paper's table.</p>",
         differs="".join(_differs(compared)),
-        runs="".join(_runs(found)),
-        cost=_costs(found),
-        identities="".join(_identities(found)),
+        runs="".join(_runs(own)),
+        identities="".join(_identities(own)),
         environment=escape(" · ".join(_environments(found))),
     )
 
@@ -92,7 +94,10 @@ def _figures(found: Sequence[Cell], compared: Sequence[Cell]) -> Iterator[str]:
             "numbers on the paper's own data and scale",
         )
     seconds = sum(run.cost.wall_s for cell in found for run in cell.runs)
-    yield _figure_of("time", _time(seconds), "of training and calibration in all")
+    counted = sum(run.cost.cpu_s or 0 for cell in found for run in cell.runs)
+    yield _figure_of(
+        "time", _time(seconds), f"on the clock, {_time(counted)} of processors, calibrations included"
+    )
 
 
 def _figure_of(name: str, value: str, detail: str) -> str:
@@ -162,38 +167,31 @@ def _differs(compared: Sequence[Cell]) -> Iterator[str]:
     yield "</ul><p>A row that names anything is of another task than the paper's, so that no difference is stated: compare gains over the trained head, and which method comes first.</p>"
 
 
-def _runs(found: Sequence[Cell]) -> Iterator[str]:
-    for where, group in groupby(sorted(found, key=lambda cell: cell.where), key=lambda cell: cell.where):
-        own = list(group)
-        heads = [head for head in HEADS if any(head in cell.heads for cell in own)]
-        heads += sorted({head for cell in own for head in cell.heads} - set(HEADS))
-        best = {head: max(cell.measured(head).mean for cell in own if head in cell.heads) for head in heads}
-        rows = []
-        for cell in own:
-            values = []
-            for head in heads:
-                if head not in cell.heads:
-                    values.append('<td class="number">–</td>')
-                    continue
-                measured = cell.measured(head)
-                mark = (
-                    ' class="number best"'
-                    if len(own) > 1 and measured.mean == best[head]
-                    else ' class="number"'
-                )
-                values.append(f"<td{mark}>{measured}</td>")
-            seeds = f'<td class="number">{len(cell.runs)}</td>'
-            rows.append(f'<tr><th scope="row">{escape(cell.first.method)}</th>{"".join(values)}{seeds}</tr>')
-        said = "Test accuracy in percent by head: mean over seeds ± standard deviation. The best of each column is bold."
-        yield f"<section><h2>{escape(where)}</h2>"
+def _runs(own: Sequence[Group]) -> Iterator[str]:
+    for group in own:
+        heads = [HEADS.get(head, head) for head in group.heads]
+        notes = [f"Another task than the papers': {'; '.join(group.differs)}."] if group.differs else []
+        if settings := said(group.settings):
+            notes.append(f"{'All have' if len(group.cells) == 1 else 'Most have'} {settings}.")
+        if not group.same_seeds:
+            notes.append("The methods have unequal seeds or partitions, so their means are no ranking yet.")
+        yield f"<section><h2>{escape(group.where)}</h2>"
+        yield "".join(f'<p class="why">{escape(note)}</p>' for note in notes)
         yield _table(
-            f"Accuracy by head on {where}",
-            said,
-            ["method", *(HEADS.get(head, head) for head in heads), "seeds"],
-            "".join(rows),
-            numbers=tuple(range(1, len(heads) + 2)),
+            f"Accuracy by head on {group.where}",
+            "Test accuracy in percent by head: mean over seeds ± standard deviation, and below it what the head gained over"
+            " the trained one of the same run. The best of each column is bold.",
+            ["method", *heads, "CPU, a run", "sent a round", "seeds", "has instead"],
+            "".join(_methods(group)),
+            numbers=tuple(range(1, len(heads) + 4)),
         )
-        for picture in pictures(own):
+        fits = [
+            f"{HEADS.get(fit.head, fit.head)} {_time(fit.seconds) or '–'}, {_bytes(fit.upload_bytes)}"
+            for fit in group.fits
+        ]
+        if fits:
+            yield f'<p class="why">To fit, and what a member sends for it: {escape("; ".join(fits))}.</p>'
+        for picture in pictures(group.cells):
             yield (
                 '<figure><div class="panel scroll" tabindex="0" role="region" aria-label="Figure">'
                 f'<img src="{picture.image}" alt="{escape(picture.alternative)}"></div>'
@@ -202,37 +200,72 @@ def _runs(found: Sequence[Cell]) -> Iterator[str]:
         yield "</section>"
 
 
-def _costs(found: Sequence[Cell]) -> str:
-    rows = []
-    for cell in sorted(found, key=lambda each: (each.where, each.first.method)):
-        costs = [run.cost for run in cell.runs]
-        cpu = [cost.cpu_s for cost in costs if cost.cpu_s is not None]
-        uploads = {
-            each.kind: each.upload_bytes for each in cell.first.calibrations if each.upload_bytes is not None
-        }
-        rows.append(
-            f'<tr><th scope="row">{escape(cell.first.method)}<small>{escape(cell.where)}</small></th>'
-            f'<td class="number">{_time(sum(c.wall_s for c in costs) / len(costs))}</td>'
-            f'<td class="number">{_time(sum(cpu) / len(cpu)) if cpu else "–"}</td>'
+def _methods(group: Group) -> Iterator[str]:
+    best = {head: cell.first.experiment for head, cell in group.best.items()} if len(group.cells) > 1 else {}
+    for cell in group.cells:
+        values = []
+        for head in group.heads:
+            if head not in cell.heads:
+                values.append('<td class="number">–</td>')
+                continue
+            accuracy, gain = accuracy_and_gain(cell, head)
+            mark = " best" if best.get(head) == cell.first.experiment else ""
+            below = "" if gain is None else f"<small>{_spread(gain)}</small>"
+            values.append(f'<td class="number{mark}">{accuracy}{below}</td>')
+        instead = [
+            said(group.changes(cell)),
+            *(reason for reason in cell.differs if reason not in group.differs),
+        ]
+        yield (
+            f'<tr><th scope="row">{escape(cell.first.method)}</th>{"".join(values)}'
+            f'<td class="number">{_time(cpu_s(cell)) or "–"}</td>'
             f'<td class="number">{_bytes(cell.first.cost.upload_bytes)}</td>'
-            f'<td class="number">{len(cell.first.history)}</td>'
-            f"<td>{escape(', '.join(f'{HEADS.get(kind, kind)} {_bytes(size)}' for kind, size in uploads.items())) or '–'}</td></tr>"
+            f'<td class="number">{len(cell.runs)}</td>'
+            f'<td class="why">{escape("; ".join(filter(None, instead)))}</td></tr>'
         )
-    return _table(
-        "Cost",
-        "Means over seeds; what a member sends in one round of training, and once for each calibration.",
-        ["method", "time", "processor", "sent a round", "rounds", "sent to calibrate"],
-        "".join(rows),
-        numbers=(1, 2, 3, 4),
+
+
+def _summary(own: Sequence[Group]) -> str:
+    ranked = [group for group in own if len(group.cells) > 1 and group.gains]
+    if not ranked:
+        return ""
+    heads = [head for head in HEADS if any(head in group.gains for group in ranked)]
+    rows = []
+    for group in ranked:
+        first = group.best["none"]
+        head, last = group.best_of_all
+        gains = "".join(
+            f'<td class="number">{_signed(sum(g) / len(g))}<small>{_signed(min(g))} … {_signed(max(g))}</small></td>'
+            if g
+            else '<td class="number">–</td>'
+            for g in (group.gains.get(each, ()) for each in heads)
+        )
+        rows.append(
+            f'<tr><th scope="row">{escape(group.where)}<small>{_count(len(group.cells), "method")}</small></th>'
+            f"<td>{escape(first.first.method)}<small>{first.measured('none')}</small></td>"
+            f"<td>{escape(last.first.method)}, {HEADS.get(head, head)}<small>{last.measured(head)}</small></td>{gains}</tr>"
+        )
+    return (
+        "<section><h2>In short</h2>"
+        + _table(
+            "In short",
+            "The method with the best trained head, the best of all, and each calibration's mean gain over the methods in"
+            " points, with the smallest and the largest below it.",
+            ["data and deal", "best trained head", "best of all", *(HEADS[head] for head in heads)],
+            "".join(rows),
+            numbers=tuple(range(3, 3 + len(heads))),
+        )
+        + "</section>"
     )
 
 
-def _identities(found: Sequence[Cell]) -> Iterator[str]:
-    for cell in found:
-        for run in cell.runs:
+def _identities(own: Sequence[Group]) -> Iterator[str]:
+    for group in own:
+        for dealt in group.dealt:
             yield (
-                f'<tr><th scope="row">{escape(run.experiment)}</th><td class="number">{run.seed}</td>'
-                f'<td class="mono">{escape(run.deal.digest[:16])}</td><td class="number">{run.deal.moved}</td></tr>'
+                f'<tr><th scope="row">{escape(group.where)}<small>{escape(", ".join(dealt.methods))}</small></th>'
+                f'<td class="number">{dealt.seed}</td>'
+                f'<td class="mono">{escape(dealt.digest)}</td><td class="number">{dealt.moved}</td></tr>'
             )
 
 
@@ -258,13 +291,19 @@ def _signed(value: float | None) -> str:
     return "–" if value is None else f"{value:+.2f}".replace("-", "−")
 
 
-def _time(seconds: float) -> str:
+def _spread(gain: Measured) -> str:
+    return _signed(gain.mean) + ("" if gain.spread is None else f" ± {gain.spread:.2f}")
+
+
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
     if seconds < 100:
         return f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _bytes(size: int | None) -> str:
+def _bytes(size: float | None) -> str:
     if size is None:
         return "–"
     return f"{size / 1e6:.2f} MB" if size >= 1e6 else f"{size / 1e3:.1f} kB"

@@ -27,6 +27,7 @@ class PaperRow:
         accuracy: in percent, by head: "none" is what training left, the others are calibrations.
         spread: what stands behind the table's ±, in points, by head.
         average_last: over how many of the last rounds the paper averages.
+        also: further experiments of ours that are held against it.
     """
 
     id: str
@@ -39,6 +40,7 @@ class PaperRow:
     accuracy: Mapping[str, float]
     spread: Mapping[str, float]
     average_last: int = 1
+    also: tuple[str, ...] = ()
 
 
 @cache
@@ -48,14 +50,19 @@ def paper_rows() -> dict[str, PaperRow]:
     for file in sorted(files("training.report").joinpath("papers").iterdir(), key=lambda each: each.name):
         table: dict[str, Any] = tomllib.loads(file.read_text("utf-8"))
         for row in table["rows"]:
-            rows[row["id"]] = PaperRow(paper=table["name"], source=table["source"], **({"spread": {}} | row))
+            rows[row["id"]] = PaperRow(
+                paper=table["name"],
+                source=table["source"],
+                **({"spread": {}} | row | {"also": tuple(row.get("also", ()))}),
+            )
     return rows
 
 
 def row_of(experiment: str, paper_row: str | None) -> PaperRow | None:
-    """The row that a run names; else its experiment's, else that of the experiment whose variant it is."""
+    """The row that a run names; else its experiment's or one that names it; else that of the experiment whose variant it is."""
     rows = paper_rows()
-    for name in (paper_row, experiment, experiment.partition("/")[0]):
+    also = {name: row.id for row in rows.values() for name in row.also}
+    for name in (paper_row, experiment, also.get(experiment), experiment.partition("/")[0]):
         if name in rows:
             return rows[name]
     return None

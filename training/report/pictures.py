@@ -31,6 +31,7 @@ class Picture(NamedTuple):
 
 def pictures(found: Sequence[Cell]) -> Iterator[Picture]:
     """Figures of cells that share data and deal."""
+    yield from _by_head(found)
     yield _rounds(found)
     yield from _classes(found)
     yield _labels(found[0])
@@ -39,6 +40,22 @@ def pictures(found: Sequence[Cell]) -> Iterator[Picture]:
     yield from _heads(found)
     yield from _separability(found)
     yield from _embeddings(found)
+
+
+def _by_head(found: Sequence[Cell]) -> Iterator[Picture]:
+    if len(found) > 1 and any(len(cell.heads) > 1 for cell in found):
+        names = {
+            _name(cell, found): {
+                HEADS.get(head, head): [value for run in cell.runs if (value := run.after(head)) is not None]
+                for head in cell.heads
+            }
+            for cell in found
+        }
+        yield Picture(
+            plots.accuracy_by_head(names),
+            "Accuracy of each method under the trained head and each calibration; the table above holds the numbers.",
+            "Means over seeds.",
+        )
 
 
 def _rounds(found: Sequence[Cell]) -> Picture:

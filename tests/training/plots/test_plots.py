@@ -28,6 +28,11 @@ FIGURES: dict[str, Callable[[Format], str]] = {
     "bands": lambda image: plots.accuracy_bands(
         {f"method {i}": RNG.random((1 + i % 2, 3 + i)).tolist() for i in range(8)}, image=image
     ),
+    "heads": lambda image: plots.accuracy_by_head(
+        {f"method {i}": {"trained": [0.3, 0.4], "FFC": [0.5]} for i in range(3)}
+        | {"bare": {"trained": [0.2]}},
+        image=image,
+    ),
     "one round": lambda image: plots.accuracy_bands({"a": [[0.5], [0.6]]}, image=image),
     "sweep": lambda image: plots.sweep_curve(
         {"FFC": [0.1, 1, 10], "other": [1, 5]},

@@ -6,6 +6,23 @@ from training.report.papers import row_of
 from .conftest import Make
 
 
+def test_a_gain_is_taken_seed_by_seed(make: Make) -> None:
+    [cell] = cells([make(accuracy=0.5, ccvr=0.55), make(seed=1, accuracy=0.6, ccvr=0.67)])
+    gain = cell.gain("ccvr")
+    assert gain.mean == pytest.approx(6)
+    assert gain.spread == pytest.approx(2**0.5)
+
+
+def test_data_and_deal_in_words(make: Make) -> None:
+    deal = make().deal
+    [dirichlet] = cells([make(deal=deal.model_copy(update={"options": {"members": 10, "alpha": 0.05}}))])
+    [shards] = cells(
+        [make(deal=deal.model_copy(update={"kind": "shards", "options": {"members": 100, "classes": 2}}))]
+    )
+    assert dirichlet.where == "CIFAR-10, 50,000 records, Dir(0.05) over 10 members"
+    assert shards.where == "CIFAR-10, 50,000 records, shards over 100 members (classes 2)"
+
+
 def test_runs_that_differ_in_the_seed_are_one_cell(make: Make) -> None:
     runs = [
         make(seed=1, accuracy=0.60),
@@ -87,3 +104,10 @@ def test_a_variant_without_a_row_of_its_own_is_its_experiments() -> None:
     assert exact is not None
     assert (small.id, exact.id) == ("ccvr-fedavg", "ccvr-fedavg/alpha-05")
     assert row_of("nothing", "nowhere") is None
+
+
+def test_an_experiment_beside_a_row_of_another_name() -> None:
+    small = row_of("reproduce-small/cifar-10-jpeg-0.05-moon", None)
+    assert small is not None
+    assert small.id == "ccvr-moon/alpha-005"
+    assert row_of("reproduce-small/cifar-10-jpeg-0.05-feddyn", None) is None

@@ -43,7 +43,7 @@ def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
     text = page(cells(runs), title="A & B")
     checker = checked(text)
     assert all(link.startswith("data:image/") for link in checker.links)
-    assert checker.images == 9
+    assert checker.images == 10
     assert "<h1>A &amp; B</h1>" in text
     assert "MOON &lt;1&gt;" in text
     assert "a &lt;fast&gt; one" in text
@@ -73,7 +73,7 @@ def test_stand_ins_are_said_first_and_in_their_rows(make: Make) -> None:
     found = cells([run.model_copy(update={"data": data})])
     text = page(found)
     assert "1 of them on data that stand in for the paper's" in text
-    assert text.count("TinyImageNet-100 stands in for CIFAR-10") == 2
+    assert text.count("TinyImageNet-100 stands in for CIFAR-10") == 3
     assert "within a point of the paper" not in text
     assert "TinyImageNet-100 stands in for CIFAR-10" in markdown(found)
 
@@ -88,13 +88,27 @@ def test_the_markdown_has_the_same_numbers(make: Make) -> None:
         cells([make(), make(seed=1, accuracy=0.62), make(experiment="own", method="a|b", calibrations=())])
     )
     assert (
-        "| FedAvg | trained | 60.00 ± 2.83 | 58.55 ± 0.98 (Table 2 and Table 5) | +1.45 | – | – | 2 | nothing |"
+        "| FedAvg | trained | 60.00 ± 2.83 | 58.55 ± 0.98 (Table 2 and Table 5) | +1.45 | – | – | 2 | nothing (paper: MOON CNN, K = 10, Dir(0.1), R = 100, E = 10) |"
         in text
     )
     assert (
-        "| FedAvg | CCVR | 62.00 ± 0.00 | 62.68 ± 0.54 (Table 2 and Table 5) | −0.68 | +2.00 | +4.13 | 2 | nothing |"
+        "| FedAvg | CCVR | 62.00 ± 0.00 | 62.68 ± 0.54 (Table 2 and Table 5) | −0.68 | +2.00 | +4.13 | 2 | ″ |"
         in text
     )
-    assert "| a\\|b | 58.00 | – | – | 1 | 2.0 |" in text
-    assert "### CIFAR-10, 50,000 records, dirichlet (alpha 0.1)" in text
+    assert "| a\\|b | 58.00 | – | – | 100 | 1 |  |" in text
+    assert "## CIFAR-10, 50,000 records, Dir(0.1)\n" in text
+    assert "unequal seeds or partitions" in text
     assert "There are no result files yet." in markdown([])
+
+
+def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> None:
+    sphere = make(experiment="own", method="SphereFed", accuracy=0.6, ccvr=0.66)
+    found = cells([make(), sphere])
+    text, html = markdown(found), page(found)
+    first = "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | SphereFed, 60.00 | SphereFed, FFC, 67.00 |"
+    assert f"{first} +6.00 (+5.00 … +7.00) | +5.00 (+4.00 … +6.00) |" in text
+    assert "| SphereFed | **60.00** | **67.00** (+7.00) | **66.00** (+6.00) | 100 | 1 |" in text
+    assert f"| CIFAR-10, 50,000 records, Dir(0.1) | 0 | `{0:064d}` | 0 | 2 |" in text
+    assert "unequal" not in text
+    assert '<td class="number best">67.00<small>+7.00</small></td>' in html
+    assert html.count(f"{0:064d}") == 1

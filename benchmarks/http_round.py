@@ -1,0 +1,345 @@
+"""A whole round over HTTP beside the same members' sums in the clear, phase by phase, in one run.
+
+A coordinator process and real members in two more. Each turn plays a masked round at each width, enrolment included, and lets the
+same number of members upload V, U and counts as float32, as they are, to the same coordinator, which stores them as durably, adds them up
+and solves. Processes start and statistics are made before any clock runs. The ratio of the two may be compared with other
+machines; the times may not.
+
+    .venv/bin/python -m benchmarks.http_round --members 10 --dim 256 --repeats 1
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.serving import TOKEN, Served, coordinator
+from calibration import FFCStatistics
+from client_sdk import AsyncMember, Identity, Policy
+from client_sdk.api import model_of
+from client_sdk.effects import Flow, Request, Response, together
+from client_sdk.operator import Operator
+from client_sdk.progress import Reporter
+from client_sdk.retry import Caller
+from client_sdk.signing import Signer
+from client_sdk.surroundings import THIS_MACHINE
+from client_sdk.transport import AsyncDriver
+from protocol import rest
+from protocol.identity import SigningKey
+from protocol.messages import Entry, Roster
+from protocol.rest import CohortRequest, RoundRequest
+from service.routes.unmasked import CHUNK, RESULT, SUM
+from service.unmasked import ELEMENT, UnmaskedRequest, UnmaskedView
+from veilsum.crews import crew, hear, tell
+
+BOUNDS = {48: 2.0, 32: 1.4}
+"""Most that a round may take of what the same sums take in the clear, by the ring's bits."""
+PHASES = ("enrol", "upload", "freeze", "unmask", "solve", "result")
+STATES = {
+    "collecting": "upload",
+    "checking": "freeze",
+    "freezing": "freeze",
+    "revealing": "unmask",
+    "recovered": "solve",
+}
+EXTRACTOR = bytes(32)
+PATIENCE_S, WAIT_S, LANES = 900.0, 30.0, 4
+RECORDS = 64
+"""Of a member: what statistics cost is not measured, and how many records they hold changes nothing."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is played: how large, by how many, in how many processes."""
+
+    members: int
+    dim: int
+    classes: int
+    processes: int
+
+    @property
+    def unmasked(self) -> UnmaskedRequest:
+        """The same in the clear."""
+        return UnmaskedRequest(dim=self.dim, classes=self.classes, members=self.members)
+
+
+@dataclass
+class Turn:
+    """One round, or one sum in the clear.
+
+    Attributes:
+        seconds: by phase.
+        member_cpu_s: processor seconds of all members together.
+        coordinator_cpu_s: the coordinator's.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PHASES, 0.0))
+    member_cpu_s: float = 0.0
+    coordinator_cpu_s: float = 0.0
+
+    @property
+    def total_s(self) -> float:
+        return sum(self.seconds.values())
+
+    @property
+    def cpu_s(self) -> float:
+        return self.member_cpu_s + self.coordinator_cpu_s
+
+
+# One process of members
+
+
+def made(plan: Plan, member: str) -> FFCStatistics:
+    """A member's statistics, of unit features of its own."""
+    rng = np.random.default_rng(int(member.rpartition("-")[2]))
+    found = FFCStatistics(plan.dim, plan.classes, normalise=True)
+    found.update(rng.normal(size=(RECORDS, plan.dim)), rng.integers(plan.classes, size=RECORDS))
+    return found
+
+
+async def masked(
+    plan: Plan, url: str, folder: Path, ids: Sequence[str], admin: bytes, parent: Connection
+) -> None:
+    """Enrol, and take part in a round until its result is verified."""
+    ready = {member: made(plan, member) for member in ids}
+    async with AsyncExitStack() as ending:
+        members = [
+            await ending.enter_async_context(
+                AsyncMember(url, Identity.load(folder / each), None, Policy(admin), patience_s=PATIENCE_S)
+            )
+            for each in ids
+        ]
+        parent.send(("ready", None))
+        cohort, begun_s = await asyncio.to_thread(parent.recv), time.process_time()
+        await asyncio.gather(*(member.enrol(cohort) for member in members))
+        parent.send(("enrolled", None))
+        round_id = await asyncio.to_thread(parent.recv)
+        parts = zip(members, ready.values(), strict=True)
+        await asyncio.gather(*(member.contribute(round_id, each) for member, each in parts))
+        parent.send(("ended", time.process_time() - begun_s))
+
+
+async def unmasked(
+    plan: Plan, url: str, folder: Path, ids: Sequence[str], admin: bytes, parent: Connection
+) -> None:
+    """Send statistics as they are, and fetch the weights."""
+    request = plan.unmasked
+    drivers = {member: AsyncDriver(url) for member in ids}
+
+    def sent(member: str, numbers: FFCStatistics) -> Flow[None]:
+        signer = Signer(member, Identity.load(folder / member).key, THIS_MACHINE)
+        caller = Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer)
+        flat = np.concatenate([numbers.V.ravel(), numbers.U.ravel(), numbers.counts]).astype(ELEMENT)
+        flows = [chunk(caller, member, index, flat) for index in range(request.chunks)]
+        yield from together(flows, LANES)
+        where, view = SUM.format(federation=admin.hex()), None
+        while view is None or view.state != "done":
+            params = {"after": str(view.version if view else -1), "wait_s": f"{WAIT_S:g}"}
+            answer = yield from caller.call(Request("GET", where, params=params, wait_s=WAIT_S))
+            view = model_of(UnmaskedView, answer)
+        yield from caller.call(Request("GET", RESULT.format(federation=admin.hex())))
+
+    def chunk(caller: Caller, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
+        start = index * request.chunk_elements
+        path = CHUNK.format(federation=admin.hex(), member=member, index=index)
+        kind = {"content-type": rest.OCTETS}
+        body = flat[start : start + request.chunk_elements].tobytes()
+        return lambda: caller.call(Request("PUT", path, body, kind))
+
+    ready = {member: made(plan, member) for member in ids}
+    parent.send(("ready", None))
+    await asyncio.to_thread(parent.recv)
+    begun_s = time.process_time()
+    await asyncio.gather(*(drivers[member].run(sent(member, each)) for member, each in ready.items()))
+    parent.send(("ended", time.process_time() - begun_s))
+    for driver in drivers.values():
+        await driver.close()
+
+
+# The operator
+
+
+@contextmanager
+def federation(
+    plan: Plan, served: Served, work: Callable[..., Any]
+) -> Iterator[tuple[Operator, str, list[Connection]]]:
+    """A new federation, and its members in their processes, ready."""
+    ids = [f"m-{index:03}" for index in range(plan.members)]
+    admin = SigningKey(os.urandom(32))
+    with ExitStack() as ending:
+        folder = Path(ending.enter_context(tempfile.TemporaryDirectory(prefix="veilsum-round-")))
+        keys = [Identity.create(folder / member, member).public for member in ids]
+        operator = ending.enter_context(Operator(served.url, TOKEN, patience_s=PATIENCE_S))
+        roster = Roster.make(
+            admin,
+            version_number=1,
+            federation=admin.public,
+            coordinator=bytes.fromhex(operator.coordinator().public_key),
+            members=tuple(map(Entry, ids, keys)),
+            decryptors=(),
+            helpers=(),
+            extractors=(EXTRACTOR,),
+            readers=(),
+            withhold=0,
+        )
+        name = operator.publish(roster).federation
+        crews = [
+            ending.enter_context(
+                crew(work, plan, served.url, folder, ids[number :: plan.processes], admin.public)
+            )
+            for number in range(plan.processes)
+        ]
+        hear(crews, "ready")
+        yield operator, name, crews
+
+
+def masked_turn(plan: Plan, served: Served, bits: int) -> Turn:
+    """A cohort's first round."""
+    turn = Turn()
+    with federation(plan, served, masked) as (operator, name, crews):
+        cpu_s, begun_s = served.cpu_s, time.perf_counter()
+        cohort = operator.open_cohort(name, CohortRequest(records_cap=RECORDS)).cohort
+        tell(crews, cohort)
+        hear(crews, "enrolled")
+        enrolled_s = time.perf_counter()
+        request = RoundRequest(dim=plan.dim, classes=plan.classes, extractor=EXTRACTOR.hex(), ring_bits=bits)
+        round_id = operator.open_round(cohort, request).round
+        tell(crews, round_id)
+        turn.member_cpu_s = sum(hear(crews, "ended"))
+        ended_s = time.perf_counter()
+        turn.coordinator_cpu_s = served.cpu_s - cpu_s
+        view = operator.round(round_id)
+        if view.state != "done" or len(view.survivors) != plan.members:
+            raise SystemExit(f"the round is {view.state}, with {len(view.survivors)} members")
+        for state, seconds in view.phase_seconds.items():
+            turn.seconds[STATES[state]] += seconds
+    turn.seconds["enrol"] = enrolled_s - begun_s
+    turn.seconds["result"] = ended_s - begun_s - turn.total_s
+    return turn
+
+
+def unmasked_turn(plan: Plan, served: Served) -> Turn:
+    """The same members' sum in the clear: it needs no keys, so nobody enrols."""
+    turn = Turn()
+    with federation(plan, served, unmasked) as (_, name, crews):
+        cpu_s, begun_s = served.cpu_s, time.perf_counter()
+        _begin(served, name, plan)
+        tell(crews, "go")
+        turn.member_cpu_s = sum(hear(crews, "ended"))
+        ended_s = time.perf_counter()
+        turn.coordinator_cpu_s = served.cpu_s - cpu_s
+        seconds = _view(served, name).seconds
+    turn.seconds["upload"], turn.seconds["solve"] = seconds["collecting"], seconds["solving"]
+    turn.seconds["result"] = ended_s - begun_s - turn.total_s
+    return turn
+
+
+def _begin(served: Served, name: str, plan: Plan) -> None:
+    body = plan.unmasked.model_dump_json().encode()
+    headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
+    asyncio.run(_asked(served, Request("POST", SUM.format(federation=name), body, headers)))
+
+
+def _view(served: Served, name: str) -> UnmaskedView:
+    answer = asyncio.run(_asked(served, Request("GET", SUM.format(federation=name))))
+    return model_of(UnmaskedView, answer)
+
+
+async def _asked(served: Served, request: Request) -> Response:
+    driver = AsyncDriver(served.url)
+    try:
+        return await driver.run(Caller(PATIENCE_S, THIS_MACHINE, Reporter(None)).call(request))
+    finally:
+        await driver.close()
+
+
+# What came out
+
+
+def median(turns: Sequence[Turn]) -> dict[str, Any]:
+    """Of several turns, each figure by itself."""
+    return {
+        "total_s": round(statistics.median(turn.total_s for turn in turns), 3),
+        "seconds": {
+            phase: round(statistics.median(turn.seconds[phase] for turn in turns), 3) for phase in PHASES
+        },
+        "member_cpu_s": round(statistics.median(turn.member_cpu_s for turn in turns), 2),
+        "coordinator_cpu_s": round(statistics.median(turn.coordinator_cpu_s for turn in turns), 2),
+    }
+
+
+def measured(plan: Plan, repeats: int, widths: Sequence[int]) -> dict[str, Any]:
+    """Every turn, and the promises."""
+    clear: list[Turn] = []
+    rounds: dict[int, list[Turn]] = {bits: [] for bits in widths}
+    with (
+        tempfile.TemporaryDirectory(prefix="veilsum-round-") as folder,
+        coordinator(Path(folder), VEILSUM_UNMASKED_BENCHMARK="true") as served,
+    ):
+        for _ in range(repeats):
+            clear.append(unmasked_turn(plan, served))
+            for bits in widths:
+                rounds[bits].append(masked_turn(plan, served, bits))
+    base = statistics.median(turn.total_s for turn in clear)
+    base_cpu = statistics.median(turn.cpu_s for turn in clear)
+    promises = [
+        {
+            "promise": f"a round at {bits} bits beside the same sums in the clear",
+            "ratio": round(statistics.median(turn.total_s for turn in turns) / base, 2),
+            "ratio_without_enrolment": round(
+                statistics.median(turn.total_s - turn.seconds["enrol"] for turn in turns) / base, 2
+            ),
+            "processor_ratio": round(statistics.median(turn.cpu_s for turn in turns) / base_cpu, 2),
+            "at_most": BOUNDS[bits],
+        }
+        for bits, turns in rounds.items()
+    ]
+    for promise in promises:
+        promise["kept"] = promise["ratio"] <= promise["at_most"]  # type: ignore[operator]  # two numbers
+    return {
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
+        **asdict(plan),
+        "repeats": repeats,
+        "in_the_clear": median(clear),
+        **{f"round_{bits}_bits": median(turns) for bits, turns in rounds.items()},
+        "promises": promises,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--members", type=int, default=50)
+    parser.add_argument("--dim", type=int, default=1280)
+    parser.add_argument("--classes", type=int, default=100)
+    parser.add_argument("--processes", type=int, default=2, help="that the members share")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--bits", type=int, nargs="+", default=list(BOUNDS), choices=tuple(BOUNDS))
+    parser.add_argument("--output", type=Path)
+    chosen = parser.parse_args()
+    plan = Plan(chosen.members, chosen.dim, chosen.classes, chosen.processes)
+    found = measured(plan, chosen.repeats, chosen.bits)
+    text = json.dumps(found, indent=2)
+    print(text)
+    if chosen.output:
+        chosen.output.parent.mkdir(exist_ok=True)
+        chosen.output.write_text(text + "\n")
+    if not all(promise["kept"] for promise in found["promises"]):
+        raise SystemExit("bench-round: a promise is not kept")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Copy result files into the repository in their short form, which reports print alike: a third of the bytes.
+
+    .venv/bin/python -m benchmarks.keep runs/reproduce-small benchmarks/figures/results/reproduce-small
+
+What lies there already is replaced where the run is the same one, and refused where another experiment or seed has its name.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from training.results import ResultError, read_result, read_results, shortened, write_result
+
+LARGEST = 20_000  # bytes: a hundred classes over a hundred rounds take 15,000
+
+
+def keep(source: Path, target: Path) -> tuple[int, int]:
+    """How many files were copied, and their bytes.
+
+    Raises:
+        ResultError: a file holds no result, is another run's, or stays larger than a repository wants.
+    """
+    read_results([source])  # refuses a folder without any, and whatever is damaged
+    copied = size = 0
+    for file in sorted(source.rglob("*.json")):
+        try:
+            result = read_result(file)
+        except ResultError:
+            continue  # another program's, which read_results passed over as well
+        path = target / file.relative_to(source)
+        if path.exists():
+            there = read_result(path)
+            if (there.experiment, there.seed) != (result.experiment, result.seed):
+                raise ResultError(
+                    f"{path} is {there.experiment} under seed {there.seed}; choose another folder"
+                )
+        write_result(shortened(result), path, indent=None)
+        if (now := path.stat().st_size) > LARGEST:
+            path.unlink()
+            raise ResultError(f"{file} takes {now:,} bytes even when short; leave its analyses out")
+        copied, size = copied + 1, size + now
+    return copied, size
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    args = parser.parse_args()
+    copied, size = keep(args.source, args.target)
+    print(f"{copied} results, {size / copied:,.0f} bytes each, {size / 1e3:,.0f} kB in all")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

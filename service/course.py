@@ -1,0 +1,276 @@
+"""A round's course: its accepted events, in order, are all there is; phase and transcript are their folds.
+
+Every change runs through `_submit`: the next phase is computed, the event is committed, and only then
+does the round move and anybody hear of it; where another process was first, its events are taken up and all is
+decided again. A restart replays the events. When a round ends, what is
+left is its outcome and the signed transcript (protocol §4.8).
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+import structlog
+from sqlalchemy import Row
+
+from protocol.errors import PeerFault
+from protocol.published import ResultRecord
+from protocol.rest import Problem, RoundView, round_name
+from protocol.transcript import Transcript
+from service import audit
+from service.journal import End, Event, Journal
+from service.modes import AnyClosing, Mode, Phase
+from service.problems import problem_of, wrong_phase
+from service.storage.blobs import Blobs
+from service.storage.database import Database
+from service.telemetry.logs import LOGGER
+from service.telemetry.metrics import ROUNDS_ENDED
+from service.views import Timeline, round_view
+from service.watch import Watch
+
+log = structlog.get_logger(LOGGER)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished sum: what is published, and the sum itself, which only the operator may read.
+
+    Attributes:
+        record: None for an indicator round.
+        holders: of an indicator round, how many members hold each class.
+    """
+
+    record: ResultRecord | None = None
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    holders: tuple[int, ...] = ()
+
+
+NOTHING = Outcome()
+
+
+class Course:
+    """One attempt of a round, live or ended, as its events have it.
+
+    Attributes:
+        mode: what the attempt is, and what its messages and phases mean.
+        opened_s: Unix time in seconds.
+        phase: None once the round has ended: it holds seeds.
+        version: grows with every change.
+        final: the view that stays; None while the round is live.
+        closing: the certificate or the admin's Lost, for members who still have to hear of the end.
+        record: the signed result.
+        noted: the transcript so far; None once it is kept, and where the mode keeps none.
+        not_before_s: no deadline passes before this Unix time.
+        littered: nothing can come of its chunks and ranges any more, and they may still lie in storage.
+    """
+
+    phase: Phase | None
+    final: RoundView | None = None
+    closing: AnyClosing | None = None
+    record: ResultRecord | None = None
+    not_before_s = 0.0
+
+    def __init__(
+        self,
+        database: Database,
+        blobs: Blobs,
+        wake: Callable[[], None],
+        mode: Mode,
+        opened_s: float,
+    ) -> None:
+        self.id, self.mode, self.version = round_name(mode.attempt.context), mode, 1
+        self.opened_s = opened_s
+        self.noted = mode.noted
+        self.watch = Watch(lambda: self.version)
+        self._database, self._blobs, self._wake = database, blobs, wake
+        self._journal = Journal(database, self.id)
+        self._lock = asyncio.Lock()
+        self.phase = mode.begin(opened_s)
+        self._timeline: Timeline = ((self.phase.name, opened_s),)
+        self._behind = False
+        """Storage may hold events that this object has not taken up: what it holds decides."""
+        self.littered = False
+
+    # Coming back from storage
+
+    async def resume(self, not_before_s: float) -> Self:
+        """Take up where the stored events lead; deadlines that passed meanwhile wait a little for members."""
+        self.not_before_s, self._behind = not_before_s, True
+        await self._catch_up()
+        return self
+
+    def restore(self, row: Row[tuple[object, ...]], *, littered: bool) -> Self:
+        """Take up how the round ended."""
+        self.final = RoundView.model_validate_json(row.final)
+        self.closing = self.mode.closing_from(row.closing)
+        self.record = ResultRecord.model_validate_json(row.record) if row.record else None
+        self.phase, self.version, self.littered = None, self.final.version, littered
+        self.noted = None
+        return self
+
+    async def refresh(self) -> None:
+        """Take up what other processes have stored."""
+        if self.final is None and await self._journal.is_behind():
+            async with self._lock:
+                self._behind = True
+                await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        if self._behind and self.final is None:
+            ended, unseen = await self._journal.unseen()
+            for event in unseen:
+                after = await asyncio.to_thread(event.apply, self.live, self.mode)
+                noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
+                self._moved(after, noted, event.at_s)
+            if ended is not None:
+                self.restore(ended, littered=True)
+            self._behind = False
+            self._changed()
+
+    # What it is
+
+    @property
+    def live(self) -> Phase:
+        """The phase of a round that has not ended; PeerFault(wrong-phase) otherwise."""
+        if self.phase is None:
+            raise wrong_phase(f"the round is {self.view().state}")
+        return self.phase
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the phase's time is up, in Unix time."""
+        if self.phase is None or self.phase.deadline_s is None:
+            return None
+        return max(self.phase.deadline_s, self.not_before_s)
+
+    def view(self) -> RoundView:
+        """The round as it stands."""
+        if self.final is not None:
+            return self.final
+        fault = getattr(self.phase, "fault", None)
+        return self._view(None, problem_of(fault) if fault else None, self._timeline)
+
+    def _view(
+        self,
+        end: str | None,
+        fault: Problem | None,
+        timeline: Timeline,
+        head: bytes | None = None,
+        holders: tuple[int, ...] = (),
+    ) -> RoundView:
+        return round_view(
+            self.id,
+            self.mode,
+            self.live,
+            state=end or self.mode.state(self.live),
+            ended=end is not None,
+            version=self.version + (end is not None),
+            deadline_s=None if end else self.deadline_s,
+            fault=fault,
+            timeline=timeline,
+            transcript=head,
+            holders=holders,
+        )
+
+    # Going on
+
+    @property
+    def _settled(self) -> PeerFault | None:
+        """Why the phase ends the round without a sum to compute; None where it does not."""
+        return self.mode.fault(self.phase) if self.phase is not None else None
+
+    async def _finish(
+        self, state: str, fault: Problem | None, now_s: float, outcome: Outcome = NOTHING
+    ) -> None:
+        async with self._lock:
+            while self.final is None and not await self._finalise(state, fault, now_s, outcome):
+                await self._catch_up()
+
+    async def _submit(self, decide: Callable[[], Event | None]) -> None:
+        """Decide, fold and append; all again where another process was first."""
+        async with self._lock:
+            while True:
+                await self._catch_up()
+                event = decide()
+                if event is None or await self._take(event):
+                    return
+
+    async def _take(self, event: Event) -> bool:
+        """Whether all is said about this event; PeerFault where the rules forbid it."""
+        try:
+            after = await asyncio.to_thread(event.apply, self.live, self.mode)
+        except PeerFault as fault:
+            proof = await asyncio.to_thread(event.refused, self.noted, fault)
+            if proof is not None and not await self._keep(proof, self.live):
+                return False
+            raise
+        return after is self.live or await self._keep(event, after)
+
+    async def _keep(self, event: Event, after: Phase) -> bool:
+        noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
+        self._behind = True  # until storage has said that it holds the event, and nothing before it
+        try:
+            if not await self._journal.append(event):
+                return False
+            self._moved(after, noted, event.at_s)
+            self._behind = False
+            await self._settle(event.at_s)
+            return True
+        finally:
+            self._changed()  # also where storage failed: the keeper looks again
+
+    async def _settle(self, now_s: float) -> None:
+        """End a round whose phase has no sum to compute."""
+        if (fault := self._settled) is not None:
+            await self._finalise(self.live.name, problem_of(fault), now_s)
+
+    async def _finalise(
+        self, state: str, fault: Problem | None, now_s: float, outcome: Outcome = NOTHING
+    ) -> bool:
+        """Keep the end; False where there are events to take up before."""
+        closing = self.mode.closing_of(self.live)
+        signed = await asyncio.to_thread(self.mode.signed, self.noted) if self.noted else None
+        timeline, head = _extended(self._timeline, state, now_s), signed.head if signed else None
+        final = self._view(state, fault, timeline, head, outcome.holders)
+
+        def keep() -> None:
+            # While the events stand from which a crash would have all of it made again.
+            if signed is not None:
+                self._blobs.put(f"transcripts/{self.id}", signed.to_json().encode())
+            for name, data in outcome.documents.items():
+                self._blobs.put(f"results/{self.id}/{name}", data)
+
+        deed = self._deed(now_s, "round ended", state)
+        end = End(final, closing.to_bytes(), outcome.record, self.mode.link(closing), deed)
+        self._behind = True  # until storage has said that it holds the end, and nothing before it
+        ended = await self._journal.end(end, keep)
+        if ended is None:
+            return False
+        row, now = ended
+        if now:
+            ROUNDS_ENDED.labels(state).inc()
+            cause = fault.cause if fault else None
+            log.info("round ended", round=self.id, state=state, cause=cause, of=len(final.survivors))
+        self.restore(row, littered=True)
+        self._behind = False
+        self._changed()
+        return True
+
+    def _deed(self, now_s: float, what: str, outcome: str = audit.DONE) -> audit.Deed:
+        return audit.Deed(now_s, audit.COORDINATOR, what, f"round_id={self.id}", outcome)
+
+    def _moved(self, after: Phase, noted: Transcript | None, at_s: float) -> None:
+        self.phase, self.noted = after, noted
+        self._journal.seen += 1
+        self.version += 1
+        self._timeline = _extended(self._timeline, after.name, at_s)
+        self.littered = self.littered or self.mode.waits_for_admin(after)
+
+    def _changed(self) -> None:
+        self.watch.notify()
+        self._wake()
+
+
+def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:
+    return timeline if timeline[-1][0] == state else (*timeline, (state, at_s))

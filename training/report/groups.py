@@ -1,0 +1,183 @@
+"""Cells on the same data and deal: what may be ranked, who is first, and in which settings methods differ."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from statistics import mean
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from training.report.cells import HEADS, Measured
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from training.report.cells import Cell
+
+
+class Fit(NamedTuple):
+    """What one calibration costs, as means over a group's runs: seconds, and bytes that a member sends for it."""
+
+    head: str
+    seconds: float | None
+    upload_bytes: float | None
+
+
+class Dealt(NamedTuple):
+    """A partition under a seed, and the experiments that ran on it."""
+
+    seed: int
+    digest: str
+    moved: int
+    methods: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Group:
+    """Cells that share data and deal, in the order of their methods, FedAvg first.
+
+    Attributes:
+        where: data and deal in words.
+        cells: at least one.
+    """
+
+    where: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """Every head that any of them has."""
+        there = {head for cell in self.cells for head in cell.heads}
+        return (*(head for head in HEADS if head in there), *sorted(there - set(HEADS)))
+
+    @property
+    def best(self) -> Mapping[str, Cell]:
+        """By head, the cell with the highest mean."""
+        return {
+            head: max(
+                (cell for cell in self.cells if head in cell.heads),
+                key=lambda cell: cell.measured(head).mean,
+            )
+            for head in self.heads
+        }
+
+    @property
+    def best_of_all(self) -> tuple[str, Cell]:
+        """The head and the cell with the highest mean of all."""
+        best = self.best
+        head = max(best, key=lambda head: best[head].measured(head).mean)
+        return head, best[head]
+
+    @property
+    def gains(self) -> Mapping[str, tuple[float, ...]]:
+        """By calibration, each cell's mean gain over its trained head in points."""
+        return {
+            head: tuple(cell.gain(head).mean for cell in self.cells if head in cell.heads)
+            for head in self.heads
+            if head != "none"
+        }
+
+    @property
+    def same_seeds(self) -> bool:
+        """Whether every method ran under the same seeds, on the same partitions: only then are their means a ranking."""
+        deals = {tuple((run.seed, run.deal.digest) for run in cell.runs) for cell in self.cells}
+        return len(deals) == 1
+
+    @property
+    def differs(self) -> tuple[str, ...]:
+        """In what all of them are another task than the papers'."""
+        first, *others = (cell.differs for cell in self.cells)
+        return tuple(reason for reason in first if all(reason in other for other in others))
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What most of them have, by the setting's name."""
+        recipes = [_flat(cell.first.recipe) for cell in self.cells]
+        names = dict.fromkeys(name for recipe in recipes for name in recipe)
+        return {
+            name: Counter(recipe.get(name, "none") for recipe in recipes).most_common(1)[0][0]
+            for name in names
+        }
+
+    def changes(self, cell: Cell) -> Mapping[str, str]:
+        """The settings of one of them that are not what most have."""
+        own = _flat(cell.first.recipe)
+        return {
+            name: own.get(name, "none")
+            for name, usual in self.settings.items()
+            if own.get(name, "none") != usual
+        }
+
+    @property
+    def fits(self) -> tuple[Fit, ...]:
+        """What the calibrations cost."""
+        every = [each for cell in self.cells for run in cell.runs for each in run.calibrations]
+        return tuple(
+            Fit(
+                head,
+                _mean(each.seconds for each in every if each.kind == head),
+                _mean(each.upload_bytes for each in every if each.kind == head),
+            )
+            for head in self.heads
+            if head != "none"
+        )
+
+    @property
+    def dealt(self) -> tuple[Dealt, ...]:
+        """Their partitions by seed; several under one seed where methods were dealt unequal ones."""
+        methods: dict[tuple[int, str, int], list[str]] = {}
+        for cell in self.cells:
+            for run in cell.runs:
+                methods.setdefault((run.seed, run.deal.digest, run.deal.moved), []).append(run.method)
+        return tuple(Dealt(*key, tuple(methods[key])) for key in sorted(methods))
+
+
+def groups(found: Iterable[Cell]) -> list[Group]:
+    """Cells by data and deal."""
+    ordered = sorted(found, key=lambda cell: (cell.where, cell.first.method != "FedAvg", cell.first.method))
+    return [Group(where, tuple(own)) for where, own in groupby(ordered, key=lambda cell: cell.where)]
+
+
+def cpu_s(cell: Cell) -> float | None:
+    """Mean processor seconds of a run, calibrations included; None where no run counted them."""
+    return _mean(run.cost.cpu_s for run in cell.runs)
+
+
+def said(settings: Mapping[str, str]) -> str:
+    """Settings in one line."""
+    return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def accuracy_and_gain(cell: Cell, head: str) -> tuple[Measured, Measured | None]:
+    """A head's accuracy, and what it gained over the trained one; None of the trained one itself."""
+    return cell.measured(head), None if head == "none" else cell.gain(head)
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return mean(there) if there else None
+
+
+def _flat(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """A recipe as settings in words: no seed, and the algorithm as its two parts."""
+    parts: dict[str, Any] = {}
+    for name, value in recipe.items():
+        if name == "algorithm":
+            parts |= {"aggregation": value["aggregation"], "terms": value["terms"] or "none"}
+        elif name == "model":
+            parts["model"] = {"kind": value["architecture"], **value["options"]}
+        elif name not in {"kind", "seed"}:
+            parts[name] = value
+    return {name.replace("_", " "): _words(value) for name, value in parts.items()}
+
+
+def _words(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        options = ", ".join(f"{name}={_words(each)}" for name, each in value.items() if name != "kind")
+        return f"{value['kind']}({options})" if options else str(value["kind"])
+    if isinstance(value, list):
+        return " + ".join(map(_words, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
