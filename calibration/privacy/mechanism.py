@@ -296,6 +296,16 @@ def noisy_layout(dim: int, classes: int, *, bias: bool = False, counts: bool = F
     return Layout((*blocks, DenseBlock("n", (classes,))) if counts else blocks)
 
 
+def mean_layout(dim: int) -> Layout:
+    """Σ(z, 1)/√2, (dim + 1,)."""
+    return Layout((DenseBlock("z", (dim + 1,)),))
+
+
+def gradient_layout(rows: int, classes: int) -> Layout:
+    """G, (l, C)."""
+    return Layout((DenseBlock("G", (rows, classes)),))
+
+
 def default_weight(classes: int) -> float:
     """w: 1 up to 20 classes, 2 above, where U has the harder task."""
     return 1.0 if classes <= 20 else 2.0

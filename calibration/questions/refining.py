@@ -17,6 +17,7 @@ from calibration.head import Head
 from calibration.head_file import arrays_of, form_of
 from calibration.lattice import FeaturesLattice
 from calibration.layout import DenseBlock, Layout, in_pieces
+from calibration.privacy.mechanism import gradient_layout
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -188,8 +189,8 @@ class _Gradients:
 
 def _layout(rows: int, classes: int, *, noisy: bool) -> Layout:
     """G, and the records where the sum is exact."""
-    gradient = DenseBlock("G", (rows, classes))
-    return Layout((gradient,) if noisy else (gradient, DenseBlock("n", (1,))))
+    noisy_layout = gradient_layout(rows, classes)
+    return noisy_layout if noisy else Layout((*noisy_layout.blocks, DenseBlock("n", (1,))))
 
 
 def _inverse(pooled: Any) -> Floats:
