@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit audit-canaries slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,9 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without: is μ as promised, are five bugs flagged
 	$(BIN)/python -m tests.audit.run --output runs/audit.json
+
+audit-canaries: $(READY)  ## full-size noisy sums with 512 canaries each: is μ as promised, are five bugs flagged
+	$(BIN)/python -m tests.audit.run_canaries --output runs/audit-canaries.json
 
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
