@@ -18,14 +18,13 @@ from pathlib import Path
 import torch
 
 from benchmarks.heads_table.claims import claims_of
-from benchmarks.heads_table.features import DATA, Features, load_features
+from benchmarks.heads_table.features import DATA, SEEDS, Features, load_features
 from benchmarks.heads_table.federation import Coordinator, Federation
 from benchmarks.heads_table.files import RESULTS, ResultFile, read_results
 from benchmarks.heads_table.heads import Compared, Row
 from benchmarks.heads_table.page import page_of
 
 ROOT = Path(__file__).parents[2]
-SEEDS = (0, 1, 2)
 CPU_MINUTES = 1.2  # a file, without making features
 
 

@@ -36,6 +36,7 @@ TESTED = 5_000
 ROUNDS, EPOCHS, RATE = 10, 1, 0.5
 
 DATA = ("digits", "fashion-random", "fashion-cnn", "cifar-random", "cifar-cnn")
+SEEDS = (0, 1, 2)
 IMAGES = {"fashion": "fashion-mnist", "cifar": "cifar-10-jpeg"}
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from statistics import mean, stdev
 
 from benchmarks.heads_table.claims import claims_of, leads_of
-from benchmarks.heads_table.features import DATA
+from benchmarks.heads_table.features import DATA, SEEDS
 from benchmarks.heads_table.files import ResultFile
 from benchmarks.heads_table.heads import EPSILONS
 
@@ -70,7 +70,7 @@ def page_of(results: Sequence[ResultFile]) -> str:
     """The whole page."""
     if not results:
         return f"{HEAD}\nThere are no result files yet.\n"
-    parts = [HEAD, "## What is promised\n", _promises(results), ""]
+    parts = [HEAD, "## What is promised\n", _promises(results), _still_missing(results)]
     for data in DATA:
         own = [found for found in results if found.data == data]
         if own:
@@ -124,6 +124,16 @@ def _promises(results: Sequence[ResultFile]) -> str:
         for claim in claims_of(results)
     ]
     return _table(["of", "promise", "measured", "limit", ""], rows)
+
+
+def _still_missing(results: Sequence[ResultFile]) -> str:
+    wanted = len(DATA) * len(SEEDS)
+    if len(results) == wanted:
+        return ""
+    return (
+        f"\n{len(results)} of {wanted} result files are there. With few of them a promise about noise hangs on few draws of it, "
+        "and one about data that is not there is not listed.\n"
+    )
 
 
 def _described(own: Sequence[ResultFile]) -> str:
