@@ -10,6 +10,7 @@ person has before they begin (features, a model, a database server, a bucket, a 
 import argparse
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -30,10 +31,23 @@ from tests.veilsum.authority import Authority
 
 ROOT = Path(__file__).parents[2]
 COMMANDS, SECONDS = 8, 300
-PATIENCE_S = 600.0
+PATIENCE_S = 1800.0
 DIM, CLASSES, NAMES = 64, 10, ("a", "b", "c")
 MEMBERS = " ".join(f"--member {name}" for name in NAMES)
 INSTALL = "python3 -m venv try && try/bin/pip install --quiet"
+TORCH = (
+    "torch",
+    "torchgen",
+    "functorch",
+    "sympy",
+    "mpmath",
+    "networkx",
+    "filelock",
+    "fsspec",
+    "jinja2",
+    "markupsafe",
+)
+"""What PyTorch is made of, beside what veilsum brings."""
 MODEL = """import numpy as np, torch
 torch.manual_seed(0)
 model = torch.nn.Sequential()
@@ -71,7 +85,7 @@ class Trial:
         Raises:
             SystemExit: it failed, or took too long.
         """
-        log, began_s = self.folder / f"{len(self.steps)}.log", time.monotonic()
+        log, began_s, used_s = self.folder / f"{len(self.steps)}.log", time.monotonic(), processor_s()
         kept = {
             name: value for name, value in os.environ.items() if not name.startswith(("VEILSUM_", "PYTHON"))
         }
@@ -96,8 +110,11 @@ class Trial:
         for path, name in self.hidden.items():
             shown = shown.replace(path, name)
         step = {"who": who, "command": shown, "seconds": round(time.monotonic() - began_s, 1)}
+        if until is None:  # what goes on in the background is not counted yet
+            step["processor_s"] = round(processor_s() - used_s, 1)
         self.steps.append(step)
-        print(f"{step['seconds']:7.1f} s  {who}: {shown}", flush=True)
+        sys.stdout.write(f"{step['seconds']:7.1f} s  {who}: {shown}\n")
+        sys.stdout.flush()
         return said
 
     def serves(self, port: int, environment: str, folder: str) -> None:
@@ -132,6 +149,21 @@ class Trial:
                 process.wait(30)
 
 
+def processor_s() -> float:
+    """What this process's children have used until they ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def with_torch(folder: Path) -> None:
+    """An environment in which a PyTorch model runs: this one's PyTorch, and nothing else of it."""
+    subprocess.run([sys.executable, "-m", "venv", folder / "try"], check=True)
+    site = Path(np.__file__).parents[1]
+    [into] = (folder / "try" / "lib").glob("python3*/site-packages")
+    for name in TORCH:
+        (into / name).symlink_to(site / name)
+
+
 def digits() -> tuple[Any, Any]:
     x, y = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(y))
@@ -157,8 +189,10 @@ for index, name in enumerate("abc"):
 
 def alone(trial: Trial, wheel: str) -> dict[str, Any]:
     own_features(trial.folder)
+    with_torch(trial.folder)
     port = free_port()
-    trial.types("operator", f"{INSTALL} '{wheel}[service]' torch --constraint {ROOT}/constraints.txt")
+    pip = "try/bin/pip install --quiet"
+    trial.types("operator", f"{pip} '{wheel}[service]' --constraint {ROOT}/constraints.txt")
     trial.serves(port, "VEILSUM_OPERATOR_TOKEN=try-it", "coordinator")
     at = f" --url http://127.0.0.1:{port}"
     trial.types(
@@ -288,9 +322,9 @@ def main() -> int:
             hidden = {wheel: "veilsum", f" --constraint {ROOT}/constraints.txt": "", str(folder) + "/": ""}
             hidden |= {f" --constraint {ROOT}/examples/flower/constraints.txt": "", f"{ROOT}/": ""}
             trial = Trial(folder, hidden)
-            print(f"\n{title}", flush=True)
+            sys.stdout.write(f"\n{title}\n")
             try:
-                outcome = run(trial, wheel, *more)  # type: ignore[operator]
+                outcome = run(trial, wheel, *more)
             finally:
                 trial.end()
             found.append({"trial": title, "steps": trial.steps, "outcome": outcome})
@@ -312,7 +346,7 @@ def promises(trial: dict[str, Any]) -> list[tuple[str, bool]]:
 
 
 BEFORE = {
-    "One machine": "They have features of their own, a PyTorch model, and nothing of ours.",
+    "One machine": "They have a PyTorch model in an environment `try`, features that it made, and nothing of ours.",
     "An operator with two replicas": (
         "They have a PostgreSQL server, a bucket, certificates, `deploy/compose/nginx.conf` with their addresses in it, and the "
         "settings that both replicas share in `coordinator.env`. One replica is killed before the last member comes."
@@ -330,9 +364,9 @@ def page(figures: dict[str, Any]) -> str:
         "# Tried with a clock",
         "",
         "From an empty folder to a head in a model, as a new user goes: each command below was run by a shell as it stands, and what",
-        f"it printed was looked at. `make trial` does it again. These times are of {figures['date']}, on two cores that others "
-        f"kept busy (load {figures['load']:.1f}); a time is how long until the next command could be typed, and includes waiting for "
-        "the others. `pip install` fetched from an index nearby.",
+        f"it printed was looked at. `make trial` does it again. These times are of {figures['date']}, on two cores that others",
+        f"kept busy (load {figures['load']:.1f}); a time is how long until the next command could be typed, and includes waiting",
+        "for the others. `pip install` fetched from an index nearby.",
     ]
     for trial in figures["trials"]:
         lines += [
@@ -341,12 +375,14 @@ def page(figures: dict[str, Any]) -> str:
             "",
             BEFORE[trial["trial"]],
             "",
-            "| who | command | s |",
-            "|---|---|---:|",
+            "| who | command | s | of which processor |",
+            "|---|---|---:|---:|",
         ]
         for step in trial["steps"]:
             command = step["command"].replace("|", "\\|")
-            lines.append(f"| {step['who']} | `{command}` | {step['seconds']:.1f} |")
+            lines.append(
+                f"| {step['who']} | `{command}` | {step['seconds']:.1f} | {step.get('processor_s', '–')} |"
+            )
         told = ", ".join(f"{name} {value}" for name, value in trial["outcome"].items())
         kept = "; ".join(f"{text}: {'kept' if held else '**not kept**'}" for text, held in promises(trial))
         lines += ["", f"{kept}. Outcome: {told}."]
