@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers trial clean
+.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers trial clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,12 +32,18 @@ test: $(READY)  ## the whole suite with branch coverage: 100 % of protocol, 95 %
 	@for package in calibration client_sdk service training veilsum; do \
 	  $(BIN)/coverage report --include="$$package/*" --fail-under=95 || exit 1; done
 
-lint: $(READY)  ## ruff, mypy --strict, the import contracts, the workflows by their schema
+lint: $(READY)  ## ruff, mypy --strict, the import contracts
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+workflows: $(VENV)/.workflows  ## the workflows of .github by their published schema
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+$(VENV)/.workflows: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt check-jsonschema==0.39.0 regress==2026.9.1 ruamel.yaml==0.19.1
+	@touch $@
 
 format: $(READY)  ## let ruff format and mend
 	$(BIN)/ruff format

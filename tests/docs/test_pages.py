@@ -138,6 +138,6 @@ def test_the_start_page_s_commands_run(tmp_path: Path) -> None:
             assert run.wait(60) == 0, said
         finally:
             os.killpg(run.pid, signal.SIGKILL)
-    logs = "".join((tmp_path / f"{member}.log").read_text() for member in "abc")
+    logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("round", "a", "b"))
     assert "verified against" in said, said + logs
     assert "the pinned admin key" in said

@@ -86,7 +86,7 @@ def test_a_member_joins_what_its_admin_leads(remote: Cli) -> None:
     assert "no admin's key is pinned in a" in remote(*join).error
     other = remote.json("identity", "new", "b", "--member", "b", "--admin-key", admin.upper())
     assert Path("b/admin-key").read_text() == f"{admin}\n"
-    draft = ("roster.json", "--publish-rare-classes", "--member", f"b={other['public_key']}")
+    draft: tuple[str, ...] = ("roster.json", "--publish-rare-classes", "--member", f"b={other['public_key']}")
     for name in ("c", "d"):
         draft += (
             "--member",
