@@ -42,7 +42,7 @@ from service.storage.database import Database
 from service.storage.leases import LEASE_S, Leases
 from service.storage.tables import cohorts
 from service.summing import Pieces
-from service.watch import Watch
+from service.watch import Watch, calm_s
 
 SWEEP_S = 3600.0
 """Between two looks for what dead processes have left in storage."""
@@ -218,9 +218,13 @@ class Coordinator:
 
     # Waiting
 
-    async def changed(self, watch: Watch, after: int, wait_s: float) -> int:
-        """A version as soon as it is above `after`, or as it stands when the time is over or the process ends."""
-        return await watch.beyond(after, 0.0 if self.stopping else min(wait_s, self._max_wait_s))
+    async def changed(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
+        """A version as soon as it is above `after`, or as it stands when the time is over or the process ends.
+
+        Where many are `waiting` for what they are asked, changes that ask nothing are told later (service/watch.py).
+        """
+        wait_s = 0.0 if self.stopping else min(wait_s, self._max_wait_s)
+        return await watch.beyond(after, wait_s, calm_s(waiting))
 
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""
