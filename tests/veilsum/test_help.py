@@ -32,6 +32,7 @@ def test_the_commands_are_those_that_are_promised() -> None:
         *("federation new", "federation roster", "federation sign", "identity new", "identity show"),
         *("cohort open", "cohort status", "cohort watch", "cohort close"),
         *("round open", "round status", "round watch", "round cancel", "round lost", "round exception"),
+        *("round schedules list", "round schedules cancel"),
         *(
             "round questions",
             "round result",

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veilsum.commands import combining
+from veilsum.commands import combining, schedules
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
 
 app = typer.Typer(help="The operator's side: one secure sum.", no_args_is_help=True)
@@ -93,7 +93,7 @@ def open_(
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
-            help="Have the coordinator open it then, UTC; tried once. `veilsum cohort status` shows the rounds.",
+            help="Have the coordinator open it then, UTC; tried once. `veilsum round schedules list` shows what became of it.",
             show_default="now",
         ),
     ] = None,
@@ -427,3 +427,4 @@ def transcript(
 
 app.command("combine")(combining.combine)
 app.command("combined")(combining.combined)
+app.add_typer(schedules.app, name="schedules")
