@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit audit-canaries slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit audit-canaries slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-table table bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -74,8 +74,8 @@ chaos: $(READY)  ## 120 rounds of real members through a network that loses, rep
 durability: $(READY)  ## what a power cut leaves before each answer of a round, from the calls that strace saw (needs strace)
 	$(BIN)/python -m tests.durability.run --output runs/durability.json
 
-outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone and back (needs PostgreSQL, and root to mount a small disk)
-	$(BIN)/python -m pytest --no-cov -m slow tests/outages
+outages: $(READY)  ## a clock that jumps, a full disk, a database that is gone, back or silent, two replicas after one lease (needs PostgreSQL, and root to mount a small disk)
+	$(BIN)/python -m tests.outages.run --output runs/outages.json
 
 api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API document: no 5xx, nothing undeclared
 	$(BIN)/python -m tests.apifuzz.run --output runs/api-fuzz.json
@@ -119,6 +119,12 @@ bench-accuracy: $(READY)  ## the precision and size of one upload at l=1280, C=1
 
 bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how often each is right on digits
 	$(BIN)/python -m benchmarks.heads --output runs/heads.json
+
+bench-table: $(READY)  ## every head, plain, secure and under noise, on digits, Fashion-MNIST and CIFAR-10 from VEILSUM_DATA; goes on where it stopped
+	$(BIN)/python -m benchmarks.heads_table
+
+table: $(READY)  ## docs/heads-table.md from the result files in the repository
+	$(BIN)/python -m benchmarks.heads_table --page docs/heads-table.md
 
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json

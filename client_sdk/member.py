@@ -4,15 +4,13 @@ import os
 import re
 from pathlib import Path
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from client_sdk.api import Coordinator
-from client_sdk.client_result import ClientResult
 from client_sdk.contribution import contribute
 from client_sdk.effects import Flow
 from client_sdk.enrolment import enrol
 from client_sdk.errors import Misuse
-from client_sdk.helping import serve
 from client_sdk.identity import Identity
 from client_sdk.offer import Offer, Statistics
 from client_sdk.policy import Policy
@@ -21,13 +19,16 @@ from client_sdk.result import Result
 from client_sdk.retry import Caller
 from client_sdk.session import Session
 from client_sdk.signing import Signer
-from client_sdk.speaking import Acknowledgement, outcome, speak
 from client_sdk.store import Store
 from client_sdk.supply import Maker, Supply
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
 from protocol.messages import Roster
 from protocol.parameters import Quorum
+
+if TYPE_CHECKING:
+    from client_sdk.client_result import ClientResult
+    from client_sdk.speaking import Acknowledgement
 
 T = TypeVar("T")
 
@@ -92,14 +93,20 @@ class _Conversations:
             supply = Supply.of(statistics, lineage, self.session.store.lineage_key())
         return self._alone(contribute(self.session, round_id, supply))
 
-    def speak(self, round_id: str, statistics: Statistics | None, lineage: str) -> Flow[Acknowledgement]:
+    def speak(self, round_id: str, statistics: Statistics | None, lineage: str) -> "Flow[Acknowledgement]":
+        from client_sdk.speaking import speak  # noqa: PLC0415 - the helpers' mode alone needs it
+
         offer = self._offer(round_id, statistics, lineage)
         return self._alone(speak(self.session, round_id, offer))
 
-    def outcome(self, round_id: str) -> Flow[ClientResult]:
+    def outcome(self, round_id: str) -> "Flow[ClientResult]":
+        from client_sdk.speaking import outcome  # noqa: PLC0415 - the helpers' mode alone needs it
+
         return self._alone(outcome(self.session, _round(round_id)))
 
     def serve(self, attempts: int | None) -> Flow[int]:
+        from client_sdk.helping import serve  # noqa: PLC0415 - the helpers' mode alone needs it
+
         return self._alone(serve(self.session, attempts))
 
     def _offer(self, round_id: str, statistics: Statistics | None, lineage: str) -> Offer | None:
@@ -241,7 +248,7 @@ class Member(_Blocking):
 
     def speak(
         self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
-    ) -> Acknowledgement:
+    ) -> "Acknowledgement":
         """Contribute to a round with mask helpers, once, and be gone: another trust statement than `contribute`'s.
 
         No one organisation reads this member's vector, but two helpers together with the coordinator do, and nobody
@@ -258,7 +265,7 @@ class Member(_Blocking):
         """
         return self._driver.run(self._conversations.speak(round_id, statistics, lineage))
 
-    def outcome(self, round_id: str) -> ClientResult:
+    def outcome(self, round_id: str) -> "ClientResult":
         """Wait for the end of a round that this member spoke in: proof that it was counted, and the verified result.
 
         Raises:
@@ -312,11 +319,11 @@ class AsyncMember:
 
     async def speak(
         self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
-    ) -> Acknowledgement:
+    ) -> "Acknowledgement":
         """As `Member.speak`."""
         return await self._driver.run(self._conversations.speak(round_id, statistics, lineage))
 
-    async def outcome(self, round_id: str) -> ClientResult:
+    async def outcome(self, round_id: str) -> "ClientResult":
         """As `Member.outcome`."""
         return await self._driver.run(self._conversations.outcome(round_id))
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import LOSS, make_private, read_sealed, remove_durably, write_sealed
@@ -27,11 +27,13 @@ from client_sdk.lineages import Lineages
 from client_sdk.spool import Spool
 from protocol.causes import Cause
 from protocol.codec import Reader, SecretBytes
-from protocol.helpers.client import Client
-from protocol.helpers.helper import HelperPhase, load_helper
 from protocol.member import History, MemberPhase, load_phase
 from protocol.messages import Roster
 from protocol.rest import ModeName
+
+if TYPE_CHECKING:
+    from protocol.helpers.client import Client
+    from protocol.helpers.helper import HelperPhase
 
 T = TypeVar("T")
 
@@ -112,21 +114,25 @@ class Store:
             return "helpers"
         return "members" if (self._state / "history.bin").exists() else None
 
-    def client(self) -> Client | None:
+    def client(self) -> "Client | None":
         """Which openings with helpers this client still answers; None before the first."""
+        from protocol.helpers.client import Client  # noqa: PLC0415 - the helpers' mode alone needs it
+
         path = self._state / "client.bin"
         return self._read(path, Client.from_bytes) if path.exists() else None
 
-    def hold_client(self, client: Client) -> None:
+    def hold_client(self, client: "Client") -> None:
         """Store it durably, before its announcement leaves."""
         write_sealed(self._state / "client.bin", client.to_bytes())
 
-    def helper(self) -> HelperPhase | None:
+    def helper(self) -> "HelperPhase | None":
         """A mask helper's phase; None before its first."""
+        from protocol.helpers.helper import load_helper  # noqa: PLC0415 - the helpers' mode alone needs it
+
         path = self._state / "helper.bin"
         return self._read(path, load_helper) if path.exists() else None
 
-    def hold_helper(self, phase: HelperPhase) -> None:
+    def hold_helper(self, phase: "HelperPhase") -> None:
         """Store it durably; only then may its messages leave."""
         write_sealed(self._state / "helper.bin", phase.to_bytes())
 

@@ -18,7 +18,7 @@ from service.access.nonces import Nonces
 from service.access.tokens import Tokens
 from service.audit import Audit
 from service.coordinator import Coordinator
-from service.pages import acting, paths
+from service.pages import acting
 from service.pages import routes as pages
 from service.pages.rendering import problem_page
 from service.routes import (
@@ -85,7 +85,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             app.state.tokens = Tokens(database, now, chosen.operator_token)
             await app.state.tokens.start()
             app.state.gate = Gate(
-                Nonces(database, now),
+                Nonces(database, now, chosen.clock_skew_s),
                 app.state.tokens,
                 now,
                 chosen.clock_skew_s,
@@ -134,7 +134,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     app.include_router(health.router)
     app.include_router(pages.router)
     app.include_router(acting.router)
-    app.mount(paths.STATIC, pages.static)
+    app.include_router(pages.files)
     return app
 
 

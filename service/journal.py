@@ -25,6 +25,9 @@ from service.modes import Collector, Mode, Phase
 from service.storage.database import Database
 from service.storage.tables import events, links, rounds, sums
 
+KEEP_S = 120.0
+"""Longest time in which a transcript and a result are stored."""
+
 
 @dataclass(frozen=True)
 class Event:
@@ -162,7 +165,7 @@ class Journal:
         Returns:
             The row, and whether it was ended now: it stays as it is where it has ended before.
         """
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(KEEP_S) as connection:
             row = (await connection.execute(self._row.with_for_update())).one()
             if row.final is not None:
                 return row, False

@@ -58,7 +58,11 @@ class Choices:
 
     def __post_init__(self) -> None:
         changes = merged(*map(parse_change, self.changes))
-        object.__setattr__(self, "loaded", load_experiment(self.experiment, self.variant, changes))
+        loaded = load_experiment(self.experiment, self.variant, changes)
+        if self.changes and "scale" not in changes:  # another task than the file's: reports must say so
+            scale = "; ".join(filter(None, (loaded.scale, f"with {', '.join(self.changes)}")))
+            loaded = loaded.model_copy(update={"scale": scale})
+        object.__setattr__(self, "loaded", loaded)
         if self.through != "plain" and "ffc" not in self.loaded.calibrate:
             raise Misuse("the service sums for FFC: add --set calibrate.ffc={}, or leave --through plain")
 

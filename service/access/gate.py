@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import math
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -36,7 +37,7 @@ class Gate:
         now: Unix time in seconds.
         skew_s: how far a signer's clock may be off.
         public_url: the address that members use, where a proxy hides it; None to go by the Host header.
-        issuer: of other tokens of operators, if there is one.
+        issuer: of other tokens of operators, if there is one; also an attribute.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Gate:
         public_url: str | None,
         issuer: Issuer | None,
     ) -> None:
-        self._issuer = issuer
+        self.issuer = issuer
         self._nonces, self._tokens, self._now, self._skew_s = nonces, tokens, now, skew_s
         parts = urlsplit(public_url or "")
         self._authority = _without_port(parts.netloc, parts.scheme) if public_url else None
@@ -59,12 +60,17 @@ class Gate:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer" or not token.strip():
             raise unauthorised()
+        caller, _ = await self.bearer(token.strip())
+        return caller
+
+    async def bearer(self, token: str) -> tuple[Caller, float]:
+        """Whose token this is, and the Unix time at which it ends as the token itself says it; PeerFault as `operator`."""
         try:
-            return await self._tokens.caller(token.strip())
+            return await self._tokens.caller(token), math.inf
         except PeerFault:
-            if self._issuer is None or token.count(".") != 2:  # header, claims, signature
+            if self.issuer is None or token.count(".") != 2:  # header, claims, signature
                 raise
-        return await self._issuer.caller(token.strip())
+        return await self.issuer.caller(token)
 
     async def member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
         """A member of the roster, by its signature.

@@ -13,6 +13,7 @@ from typing import Any
 import jwt
 from jwt import PyJWKClient, PyJWKClientConnectionError, PyJWKClientError, PyJWKSetError, PyJWTError
 
+from protocol.access import Scope
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from service.access.callers import Caller, Kind
@@ -24,6 +25,8 @@ REQUIRED = ("iss", "aud", "sub", "exp", "iat")
 FETCH_S = 5.0
 AGAIN_S = 30.0
 """Between two fetches for keys that nobody has heard of, or after one that failed."""
+SUBJECT = "oidc:"
+"""Before the name of whoever an issuer knows; the coordinator's own tokens have ids without a colon."""
 _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
 
 
@@ -48,8 +51,18 @@ class Issuer:
         self._keys, self._one = _Keys(trust, again_s), asyncio.Lock()
         self._failed_s = -again_s
 
-    async def caller(self, token: str) -> Caller:
-        """Whose token this is; PeerFault: unauthorised, unavailable where the issuer's keys cannot be had."""
+    @property
+    def name(self) -> str:
+        """Its address."""
+        return self._trust.issuer
+
+    @property
+    def terms(self) -> str:
+        """Whom is believed here and what follows: where this changes, what was allowed by it ends."""
+        return self._trust.model_dump_json()
+
+    async def caller(self, token: str) -> tuple[Caller, float]:
+        """Whose token this is, and the Unix time at which it ends; PeerFault: unauthorised, unavailable where the issuer's keys cannot be had."""
         try:
             claims = await self._claims(token)
         except (PyJWTError, RecursionError) as error:  # JSON may be deeper than Python counts
@@ -61,7 +74,8 @@ class Issuer:
         said = claims.get(self._trust.claim)
         words = said if isinstance(said, list) else [said]
         known = [self._trust.scopes.get(word) for word in words if isinstance(word, str)]
-        return Caller(Kind.OPERATOR, f"oidc:{subject}", scopes=frozenset().union(*filter(None, known)))
+        scopes = frozenset[Scope]().union(*filter(None, known))
+        return Caller(Kind.OPERATOR, f"{SUBJECT}{subject}", scopes=scopes), float(claims["exp"])
 
     async def _claims(self, token: str) -> dict[str, Any]:
         kid = jwt.get_unverified_header(token).get("kid")

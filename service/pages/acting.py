@@ -10,7 +10,7 @@ from protocol.access import Scope
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import OCTETS, SAFETENSORS, CancelRequest
-from service.access.guards import GuardedRoute
+from service.access.guards import GuardedRoute, gate_of
 from service.asked import SUMS
 from service.audit import Audit
 from service.pages import paths, session
@@ -63,7 +63,7 @@ RoundsForm = Annotated[dict[str, str], Depends(rounds_form)]
 @router.get(paths.SIGN_IN)
 async def sign_in_page(request: Request, then: Annotated[str, Query(max_length=200)] = "/") -> HTMLResponse:
     """The form for the operator's token."""
-    return page(request, "sign-in.html", {"then": inside(then), "wrong": False})
+    return _sign_in(request, inside(then))
 
 
 @router.post(paths.SIGN_IN, max_body_size=MAX_FORM_BYTES)
@@ -75,9 +75,17 @@ async def sign_in(request: Request, fields: Form) -> Response:
     try:
         await session.begin(request, answer, fields.get("token", ""))
     except PeerFault as fault:
+        if fault.cause is not Cause.UNAUTHORISED:
+            raise
         noted(fault)
-        return page(request, "sign-in.html", {"then": then, "wrong": True}, 401)
+        return _sign_in(request, then, wrong=fault.detail)
     return answer
+
+
+def _sign_in(request: Request, then: str, wrong: str = "") -> HTMLResponse:
+    issuer = gate_of(request).issuer
+    context = {"then": then, "wrong": wrong, "issuer": issuer.name if issuer is not None else ""}
+    return page(request, "sign-in.html", context, 401 if wrong else 200)
 
 
 @router.post(paths.SIGN_OUT, max_body_size=MAX_FORM_BYTES)

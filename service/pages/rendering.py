@@ -87,7 +87,7 @@ def environment() -> Environment:
 def asset(name: str) -> str:
     """A static file's address, which changes with its content."""
     digest = sha256((files(__package__) / "static" / name).read_bytes()).hexdigest()
-    return f"{paths.STATIC}/{name}?{digest[:12]}"
+    return f"{paths.STATIC.format(name=name)}?{digest[:12]}"
 
 
 def sentence(words: str) -> str:

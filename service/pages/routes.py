@@ -7,7 +7,7 @@ from pathlib import Path as FilePath
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
-from fastapi.responses import HTMLResponse
+from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from protocol.causes import Cause
@@ -21,7 +21,7 @@ from service.pages.session import SIGNED_IN_OR_NOT, session_of
 from service.pages.wording import PHASES, STATES
 from service.problems import not_found
 from service.rounds import Round
-from service.routes.common import Here, Hex32Path, TheRound
+from service.routes.common import ANYBODY, Here, Hex32Path, TheRound
 from service.telemetry.metrics import REFUSALS
 from service.telemetry.readiness import Readiness
 
@@ -31,9 +31,10 @@ router = APIRouter(
     route_class=GuardedRoute,
     dependencies=SIGNED_IN_OR_NOT,
 )
+files = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=ANYBODY.dependencies)
 PAGE_ROUNDS, PAGE_MEMBERS = 50, 100
 STARTED_S = time.time()
-static = StaticFiles(directory=FilePath(__file__).parent / "static")
+FILES = StaticFiles(directory=FilePath(__file__).parent / "static")
 
 Number = Annotated[int, Query(ge=1, le=1 << 32)]
 
@@ -65,6 +66,12 @@ async def rounds(
             "pages": -(-len(views) // PAGE_ROUNDS),
         },
     )
+
+
+@files.api_route(paths.STATIC, methods=["GET", "HEAD"])
+async def static(request: Request, name: str) -> Response:
+    """A style, a script or a picture of the pages; 304 where the browser has it."""
+    return await FILES.get_response(name, request.scope)
 
 
 @router.get(paths.ROUND)

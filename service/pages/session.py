@@ -1,11 +1,13 @@
 """An operator signed in: a token, once, for a cookie that dies with it, or after eight hours.
 
 The cookie is signed under a key of its own, derived from the coordinator's, so that replicas know each other's. It holds no
-token: only its id, and a keyed fingerprint, so that a token that is revoked, has expired or was replaced ends its sessions.
+token: only its id, and a keyed fingerprint, so that a token that is revoked, has expired or was replaced ends its sessions. Of an issuer's
+token it holds the subject and the scopes; it ends with the token, and when the issuer's setting changes.
 """
 
 import hmac
 import secrets
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,9 +20,10 @@ from itsdangerous import BadSignature, URLSafeSerializer
 from protocol.access import Scope
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from service.access.callers import Caller
-from service.access.guards import coordinator_of
-from service.access.tokens import Tokens
+from service.access.callers import Caller, Kind
+from service.access.guards import coordinator_of, gate_of
+from service.access.issuer import SUBJECT
+from service.access.tokens import Tokens, unauthorised
 from service.routes.common import ANYBODY
 
 LIFETIME_S = 8 * 3600
@@ -35,7 +38,7 @@ class Session:
 
     Attributes:
         form_token: what this session's own forms carry.
-        caller: its token's id and scopes.
+        caller: its token's id, or who an issuer says it is, and scopes.
     """
 
     form_token: str
@@ -66,25 +69,42 @@ def session_of(request: Request) -> Session | None:
 async def _found(request: Request) -> Session | None:
     """By the cookie, if it is ours, in time, and of a token in force."""
     try:
-        name, fingerprint, form_token, until_s = _serializer(request).loads(
+        name, scopes, fingerprint, form_token, until_s = _serializer(request).loads(
             request.cookies.get(_name(request), "")
         )
-        caller, digest = await _tokens(request).standing(str(name))
+        caller, proof = await _standing(request, name, scopes)
     except (BadSignature, ValueError, TypeError, PeerFault):
         return None
-    known = hmac.compare_digest(str(fingerprint), _fingerprint(request, digest))
+    known = hmac.compare_digest(str(fingerprint), _fingerprint(request, proof))
     in_time = coordinator_of(request).now() < until_s
     return Session(form_token, caller) if known and in_time else None
 
 
 async def begin(request: Request, response: Response, token: str) -> None:
-    """Set the cookie of whoever shows an operator's token; PeerFault(unauthorised) for any other."""
-    name = (await _tokens(request).caller(token)).name
-    _, digest = await _tokens(request).standing(name)
-    until_s = coordinator_of(request).now() + LIFETIME_S
-    content = (name, _fingerprint(request, digest), secrets.token_hex(16), until_s)
+    """Set the cookie of whoever shows an operator's token, of the coordinator's or of an issuer's; PeerFault(unauthorised) for any other.
+
+    Raises:
+        PeerFault: unavailable as well, where the issuer's keys cannot be had.
+    """
+    caller, ends_s = await gate_of(request).bearer(token)
+    scopes = sorted(caller.scopes) if caller.name.startswith(SUBJECT) else []
+    _, proof = await _standing(request, caller.name, scopes)
+    now_s = coordinator_of(request).now()
+    until_s = min(now_s + LIFETIME_S, ends_s)
+    content = (caller.name, scopes, _fingerprint(request, proof), secrets.token_hex(16), until_s)
     signed = _serializer(request).dumps(content)
-    response.set_cookie(_name(request), signed, max_age=LIFETIME_S, **_flags(request))
+    response.set_cookie(_name(request), signed, max_age=int(until_s - now_s), **_flags(request))
+
+
+async def _standing(request: Request, name: str, scopes: Iterable[str]) -> tuple[Caller, str]:
+    """Whoever this is, and what their session rests on; PeerFault(unauthorised) where that is in force no more."""
+    if not name.startswith(SUBJECT):
+        tokens: Tokens = request.app.state.tokens
+        return await tokens.standing(name)
+    issuer = gate_of(request).issuer
+    if issuer is None:
+        raise unauthorised()
+    return Caller(Kind.OPERATOR, name, scopes=frozenset(map(Scope, scopes))), issuer.terms
 
 
 def end(request: Request, response: Response) -> None:
@@ -130,11 +150,6 @@ def check_scope(request: Request, scope: Scope) -> None:
         )
 
 
-def _tokens(request: Request) -> Tokens:
-    found: Tokens = request.app.state.tokens
-    return found
-
-
 def _key(request: Request, use: bytes) -> bytes:
     return HKDF(SHA256(), 32, salt=None, info=b"veilsum/pages/" + use).derive(
         coordinator_of(request).key.seed
@@ -145,9 +160,9 @@ def _serializer(request: Request) -> URLSafeSerializer:
     return URLSafeSerializer(_key(request, b"session"), salt="veilsum-session")
 
 
-def _fingerprint(request: Request, digest: str) -> str:
-    """Of a token: whoever reads a cookie can guess no token by it."""
-    return hmac.new(_key(request, b"token"), digest.encode(), "sha256").hexdigest()
+def _fingerprint(request: Request, proof: str) -> str:
+    """Of what a session rests on: whoever reads a cookie can guess no token by it."""
+    return hmac.new(_key(request, b"token"), proof.encode(), "sha256").hexdigest()
 
 
 def _name(request: Request) -> str:

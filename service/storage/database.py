@@ -1,5 +1,6 @@
 """The database as everybody else sees it: transactions that are durable, and deleted rows that are gone."""
 
+import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -11,15 +12,20 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from service.storage import migrating
 from service.telemetry.metrics import timed
 
+MIGRATION_S = 3600.0
+"""Longest change of the tables."""
+
 
 class Database(ABC):
     """Committed means on disk. What differs from one make to another is in `dialects`.
 
     Attributes:
         shared: whether other processes may write to it at the same time.
+        answer_s: longest time that a block may take, lest one whom nobody answers waits for ever; None for a file, which answers.
     """
 
     shared: ClassVar[bool]
+    answer_s: float | None = None
     _engine: AsyncEngine
 
     async def start(self) -> None:
@@ -37,15 +43,23 @@ class Database(ABC):
 
     async def migrate(self, change: migrating.Change) -> None:
         """Change the tables, whole or not at all, while nobody else does."""
-        async with self.transaction() as connection:
+        async with self.transaction(MIGRATION_S) as connection:
             await self.alone(connection, "migration")
             await connection.run_sync(change)
 
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncConnection]:
-        """Committed, and fsynced, when the block ends without an exception; else rolled back."""
+    async def transaction(self, at_least_s: float = 0.0) -> AsyncIterator[AsyncConnection]:
+        """Committed, and fsynced, when the block ends without an exception; else rolled back.
+
+        Args:
+            at_least_s: which the block may take, whatever `answer_s` says.
+
+        Raises:
+            TimeoutError: it takes longer; it may be committed nevertheless.
+        """
+        limit_s = None if self.answer_s is None else max(self.answer_s, at_least_s)
         with timed("transaction"):
-            async with self._transaction() as connection:
+            async with asyncio.timeout(limit_s), self._transaction() as connection:
                 yield connection
 
     @abstractmethod
@@ -54,8 +68,8 @@ class Database(ABC):
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """Nothing is written in the block."""
-        async with self._engine.connect() as connection:
+        """Nothing is written in the block; TimeoutError where it takes longer than `answer_s`."""
+        async with asyncio.timeout(self.answer_s), self._engine.connect() as connection:
             yield connection
 
     @abstractmethod

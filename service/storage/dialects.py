@@ -3,7 +3,7 @@
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,6 +29,10 @@ CONNECTIONS = 16
 CHANNEL = "veilsum"
 PATIENCE_S = 10
 """How long a replica waits for a connection, or `forget` for others' transactions."""
+ANSWER_S = 30.0
+"""How long for an answer: a server, or the network to it, may fall silent and leave its connections open."""
+IDLE_S = 120.0
+"""After which the server ends a transaction in which a replica does nothing: it stands still, or its machine is gone, and holds locks."""
 
 
 class Sqlite(Database):
@@ -107,6 +111,7 @@ class Postgres(Database):
     shared: ClassVar[bool] = True
 
     def __init__(self, url: str) -> None:
+        self.answer_s = ANSWER_S
         self._engine = create_async_engine(
             postgres_url(url),
             hide_parameters=True,
@@ -117,7 +122,11 @@ class Postgres(Database):
             connect_args={
                 "timeout": PATIENCE_S,
                 # Whatever the server's default: what is committed is on its disk.
-                "server_settings": {"application_name": "veilsum", "synchronous_commit": "on"},
+                "server_settings": {
+                    "application_name": "veilsum",
+                    "synchronous_commit": "on",
+                    "idle_in_transaction_session_timeout": f"{1000 * IDLE_S:.0f}",
+                },
             },
         )
 
@@ -159,16 +168,19 @@ class Postgres(Database):
     async def listen(self, heard: Callable[[str], None]) -> None:
         """By LISTEN, on a connection of its own."""
         lost = asyncio.Event()
-        async with self._engine.connect() as connection:
-            driver: Any = (await connection.get_raw_connection()).driver_connection
-            driver.add_termination_listener(lambda _: lost.set())
-            await driver.add_listener(CHANNEL, lambda _connection, _pid, _channel, topic: heard(topic))
+        async with AsyncExitStack() as ending:
+            async with asyncio.timeout(PATIENCE_S):
+                connection = await ending.enter_async_context(self._engine.connect())
+                driver: Any = (await connection.get_raw_connection()).driver_connection
+                driver.add_termination_listener(lambda _: lost.set())
+                await driver.add_listener(CHANNEL, lambda _connection, _pid, _channel, topic: heard(topic))
             try:
                 while not lost.is_set():
                     with suppress(TimeoutError):
                         async with asyncio.timeout(PATIENCE_S):
                             await lost.wait()
-                    await driver.execute("SELECT 1")  # a connection may be gone without a word
+                    # A connection may be gone without a word.
+                    await driver.execute("SELECT 1", timeout=PATIENCE_S)
             except (DBAPIError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
                 raise OSError("the connection to the database is lost") from error
             finally:
@@ -185,7 +197,7 @@ class Postgres(Database):
 
         The server's write-ahead log keeps its copy until it is recycled, and so does whatever was archived of it.
         """
-        async with self._engine.connect() as connection:
+        async with asyncio.timeout(IDLE_S), self._engine.connect() as connection:
             await connection.execution_options(isolation_level="AUTOCOMMIT")
             await connection.exec_driver_sql(f"SET lock_timeout = '{PATIENCE_S}s'")
             try:

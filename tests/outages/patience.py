@@ -1,9 +1,10 @@
-"""A client that tries again until it is served, and the sum that must come out in spite of everything."""
+"""Clients that try again until they are served, and what must come out in spite of everything."""
 
 import asyncio
 import time
 from collections import Counter
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import httpx
 import numpy as np
@@ -24,15 +25,17 @@ class Patient(httpx.AsyncBaseTransport):
     Attributes:
         refused: how often requests were refused, by cause; "" where no answer came.
         acknowledged: chunks by member that were answered with success.
+        longest_s: that a request waited for its answer, with all its tries.
     """
 
     def __init__(self) -> None:
         self._inner = httpx.AsyncHTTPTransport()
         self.refused: Counter[str] = Counter()
+        self.longest_s = 0.0
         self.acknowledged: dict[str, set[int]] = {}
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        body = await request.aread()
+        body, begun = await request.aread(), time.monotonic()
         for _ in range(TRIES):
             again = httpx.Request(request.method, request.url, headers=request.headers, content=body)
             again = next(Everybody(time.time, TOKEN).auth_flow(again))
@@ -44,6 +47,7 @@ class Patient(httpx.AsyncBaseTransport):
                 self.refused[""] += 1
             else:
                 if answer.status_code != 503:
+                    self.longest_s = max(self.longest_s, time.monotonic() - begun)
                     self._note(request, answer)
                     return answer
                 assert "retry-after" in answer.headers
@@ -67,6 +71,50 @@ def patient(process: Process) -> Patient:
         transport=transport, base_url=f"http://127.0.0.1:{process.port}", timeout=30
     )
     return transport
+
+
+Strike = Callable[[int], Awaitable["asyncio.Task[None] | None"]]
+"""Does harm after so many acknowledged requests, or not; gives what mends it again, under way."""
+
+
+async def endure(process: Process, strike: Strike, within_s: float) -> dict[str, Any]:
+    """Four members' round with a process that is struck again and again: nothing acknowledged is lost, the sum is exact; its figures."""
+    party, server, begun = (
+        Party(tuple(f"m-{index}" for index in range(4))),
+        cast("Any", process),
+        time.monotonic(),
+    )
+    transport, mending, acknowledged = patient(process), list[asyncio.Task[None]](), 0
+
+    async def on_ack(label: str) -> None:
+        nonlocal acknowledged
+        acknowledged += 1
+        if label.startswith("chunk"):
+            await check_kept(transport, server, round_id)
+        if (task := await strike(acknowledged)) is not None:
+            mending.append(task)
+
+    try:
+        await process.start()
+        transport.refused.clear()  # nobody answers before the start
+        transport.longest_s = 0.0
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        party.on_ack = on_ack
+        await party.play(server, round_id, within_s=within_s)
+        await asyncio.gather(*mending)
+        await check_sum(party, server, round_id)
+    finally:
+        await process.close()
+    assert len(mending) > 5
+    assert set(transport.refused) == {"unavailable"}
+    return {
+        "outages": len(mending),
+        "acknowledged": acknowledged,
+        "refused_as_unavailable": transport.refused.total(),
+        "longest_wait_s": round(transport.longest_s, 2),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
 
 
 async def check_sum(party: Party, server: Any, round_id: str) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,9 @@ HOUR_S, DAY_S = 3600.0, 86_400.0
 @pytest.mark.slow
 @pytest.mark.parametrize("jump_s", [HOUR_S, -HOUR_S, DAY_S, -DAY_S])
 @pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])
-async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, state: str, jump_s: float) -> None:
+async def test_a_clock_that_jumps_and_comes_back(
+    tmp_path: Path, state: str, jump_s: float, record_property: Callable[[str, object], None]
+) -> None:
     party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
     async with (
         running(tmp_path / "data", clock) as server,
@@ -38,6 +41,7 @@ async def test_a_clock_that_jumps_and_comes_back(tmp_path: Path, state: str, jum
         view = await party.play(server, round_id)
         if view["state"] == "lost":
             view = await party.abandon(server, round_id)
+        record_property("figures", {"ended": view["state"]})
         if view["state"] != "done":
             assert jump_s > 0, "only a deadline that passed ends a round"
             party.lineages = dict.fromkeys(party.ids, b"a second")

@@ -4,14 +4,12 @@ import asyncio
 import errno
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.outages.patience import check_kept, check_sum, patient
-from tests.service.driver import Party
+from tests.outages.patience import endure
 from tests.service.process import Process
 from tests.service.servers import lacking
 
@@ -43,38 +41,25 @@ def fill(folder: Path) -> Path:
 
 
 @pytest.mark.slow
-async def test_a_full_disk_loses_nothing_and_the_round_goes_on(small: Path) -> None:
+async def test_a_full_disk_loses_nothing_and_the_round_goes_on(
+    small: Path, record_property: Callable[[str, object], None]
+) -> None:
     (small / "data").mkdir(mode=0o700)
-    party = Party(tuple(f"m-{index}" for index in range(4)))
     process = Process(small / "data", {"VEILSUM_RESUME_GRACE_S": "0"})
     process.log.close()
     process.log = (small.parent / "log").open("ab")  # elsewhere: this is about the data
-    server: Any = process
-    transport, emptying, acknowledged = patient(process), list[asyncio.Task[None]](), 0
+    emptying: asyncio.Task[None] | None = None
 
     async def empty(filler: Path) -> None:
         await asyncio.sleep(FULL_S)
         await asyncio.to_thread(filler.unlink)
 
-    async def on_ack(label: str) -> None:
-        nonlocal acknowledged
-        acknowledged += 1
-        if label.startswith("chunk"):
-            await check_kept(transport, server, round_id)
-        if acknowledged % 3 == 0 and (not emptying or emptying[-1].done()):
-            emptying.append(asyncio.create_task(empty(fill(small))))
+    async def strike(acknowledged: int) -> asyncio.Task[None] | None:
+        nonlocal emptying
+        if acknowledged % 3 or (emptying is not None and not emptying.done()):
+            return None
+        emptying = asyncio.create_task(empty(fill(small)))
+        return emptying
 
-    try:
-        await process.start()
-        transport.refused.clear()  # nobody answers before the start
-        await party.begin(server)
-        round_id = await party.open_round(server)
-        party.on_ack = on_ack
-        await party.play(server, round_id, within_s=120)
-        await asyncio.gather(*emptying)
-        await check_sum(party, server, round_id)
-    finally:
-        await process.close()
-    assert len(emptying) > 5
-    assert set(transport.refused) == {"unavailable"}
+    record_property("figures", await endure(process, strike, within_s=120))
     assert '"status": 500' not in (small.parent / "log").read_text()

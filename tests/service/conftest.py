@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.service import serving
+from tests.service.access.provider import Provider
 from tests.service.driver import Party
 from tests.service.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
 from tests.service.serving import Server, running
@@ -62,3 +63,11 @@ def party() -> Party:
 async def formed(server: Server, party: Party) -> Party:
     await party.begin(server)
     return party
+
+
+@pytest.fixture
+def provider() -> Iterator[Provider]:
+    """An issuer of operators' tokens."""
+    made = Provider()
+    yield made
+    made.stop()

@@ -20,6 +20,7 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
     assert outcome.values["accuracy"] == result.accuracy
     assert outcome.values["after ffc"] == result.after("ffc")
     assert outcome.values["partitions"] == [result.deal.digest]
+    assert result.scale.startswith("with training.rounds=1, training.local_epochs=1, ")
     with np.load(folder / "member-02.npz") as data:
         assert data["features"].shape == (sum(result.deal.label_counts[2]), 64)
     said = cli.json(

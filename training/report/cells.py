@@ -169,5 +169,10 @@ def cells(results: Iterable[Result]) -> list[Cell]:
     ):
         runs = {run.seed: run for run in group}
         first = next(iter(runs.values()))
-        found.append(Cell(tuple(runs[seed] for seed in sorted(runs)), row_of(experiment, first.paper_row)))
+        found.append(
+            Cell(
+                tuple(runs[seed] for seed in sorted(runs)),
+                row_of(experiment, first.paper_row, smaller=bool(first.scale)),
+            )
+        )
     return found

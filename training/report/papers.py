@@ -58,11 +58,18 @@ def paper_rows() -> dict[str, PaperRow]:
     return rows
 
 
-def row_of(experiment: str, paper_row: str | None) -> PaperRow | None:
-    """The row that a run names; else its experiment's or one that names it; else that of the experiment whose variant it is."""
+def row_of(experiment: str, paper_row: str | None, *, smaller: bool = False) -> PaperRow | None:
+    """The row that a run is held against.
+
+    Args:
+        experiment: the run's; a variant's stands after a slash.
+        paper_row: what the run itself names, which goes first.
+        smaller: whether the run says in what it is smaller than a paper's: then a variant without a row of its own is held
+            against its experiment's. Other variants change what the paper measured, and a difference would say nothing.
+    """
     rows = paper_rows()
     also = {name: row.id for row in rows.values() for name in row.also}
-    for name in (paper_row, experiment, also.get(experiment), experiment.partition("/")[0]):
-        if name in rows:
-            return rows[name]
-    return None
+    names = [paper_row, experiment, also.get(experiment)]
+    if smaller:
+        names.append(experiment.partition("/")[0])
+    return next((rows[name] for name in names if name in rows), None)

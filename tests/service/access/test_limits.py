@@ -11,6 +11,7 @@ from protocol import rest
 from service.access import limits
 from service.access.callers import ANYBODY, Caller, Kind
 from service.access.limits import Allowance, Limits, TooMany
+from service.pages.rendering import asset
 from tests.service.driver import Party
 from tests.service.serving import running
 from tests.service.signing import KEYS
@@ -135,6 +136,21 @@ async def test_a_stranger_s_flood_is_refused_and_costs_nobody_else(tmp_path: Pat
         assert (await server.client.get(member)).status_code == 200
         for machine in (rest.HEALTH, rest.READY, rest.METRICS):
             assert (await nobody.get(machine)).status_code == 200
+
+
+async def test_static_files_are_no_way_around(tmp_path: Path) -> None:
+    async with running(tmp_path, **FEW | {"address_burst": 8}) as server, server.anonymous() as nobody:
+        style = asset("style.css")
+        first = await nobody.get(style)
+        assert (first.status_code, first.headers["content-type"]) == (200, "text/css; charset=utf-8")
+        again = await nobody.get(style, headers={"if-none-match": first.headers["etag"]})
+        head = await nobody.head(style)
+        assert (again.status_code, head.status_code, head.content) == (304, 200, b"")
+        for name in ("none.css", "%2e%2e%2frendering.py"):
+            assert (await nobody.get(f"/static/{name}")).status_code == 404
+        answers = [await nobody.get(style) for _ in range(20)]
+        assert {answer.status_code for answer in answers[-10:]} == {429}
+        assert answers[-1].json()["cause"] == "too-many-requests"
 
 
 async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> None:

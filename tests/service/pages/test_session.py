@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import time
 from pathlib import Path
 
 import httpx
@@ -9,9 +10,12 @@ import pytest
 
 from service.pages.acting import inside
 from service.pages.session import LIFETIME_S
+from tests.service.access.provider import Provider
 from tests.service.driver import Party
 from tests.service.pages.gallery import browser, hang
 from tests.service.serving import OCTETS, TOKEN, Server, running
+
+NOW = int(time.time())
 
 
 async def sign_in(client: httpx.AsyncClient, token: str = TOKEN, **headers: str) -> httpx.Response:
@@ -81,6 +85,71 @@ async def test_a_cookie_ends_in_time_and_with_its_token_and_cannot_be_made(tmp_p
     async with running(tmp_path / "data", operator_token="another") as server, browser(server) as client:
         client.cookies.set(name, value)
         assert not await signed_in(client)
+
+
+async def test_an_issuer_s_token_is_taken_as_the_coordinator_s_own_is(
+    tmp_path: Path, provider: Provider, party: Party
+) -> None:
+    async with running(tmp_path / "data", oidc=provider.trust()) as server, browser(server) as client:
+        assert f"An ID or access token of <code>{provider.url}</code>" in (await client.get("/sign-in")).text
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        token = provider.token(exp=int(server.clock()) + 600)
+        answer = await sign_in(client, token)
+        assert (answer.status_code, answer.headers["location"]) == (303, "/members")
+        cookie = answer.headers["set-cookie"]
+        assert token.rpartition(".")[2] not in cookie
+        assert 500 < int(cookie.partition("Max-Age=")[2].partition(";")[0]) <= 600  # and not eight hours
+        shown = (await client.get(f"/rounds/{round_id}")).text
+        assert "oidc:alice" in shown
+        assert "What an operator can do" in shown
+        acted = await client.post(
+            f"/rounds/{round_id}/cancel", data={"form": await form_token(client), "reason": "a test"}
+        )
+        assert acted.status_code == 303
+        assert "operator oidc:alice" in (await client.get("/audit")).text
+        server.clock.ahead_s += 601
+        assert not await signed_in(client)
+
+
+async def test_what_an_issuer_s_session_may_follows_from_its_claim(
+    tmp_path: Path, provider: Provider, party: Party
+) -> None:
+    async with running(tmp_path / "data", oidc=provider.trust()) as server, browser(server) as client:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        for groups, reads in (("auditors", True), ("staff", False)):
+            assert (await sign_in(client, provider.token(groups=groups))).status_code == 303
+            assert (await client.get("/audit")).status_code == (200 if reads else 403)
+            data = {"form": await form_token(client), "reason": "r"}
+            answer = await client.post(f"/rounds/{round_id}/cancel", data=data)
+            assert (answer.status_code, "lacks the scope" in answer.text) == (403, True)
+
+
+async def test_an_issuer_s_session_ends_with_what_it_rests_on(tmp_path: Path, provider: Provider) -> None:
+    async with running(tmp_path / "data", oidc=provider.trust()) as server, browser(server) as client:
+        await sign_in(client, provider.token())
+        [(name, value)] = client.cookies.items()
+        assert await signed_in(client)
+        client.cookies.clear()
+        for wrong in (
+            provider.token(aud="other"),
+            provider.token(exp=NOW - 120),
+            provider.token()[:-8],
+            "a.b.c",
+        ):
+            answer = await sign_in(client, wrong)
+            assert (answer.status_code, "must be made for this coordinator" in answer.text) == (401, True)
+        provider.keys["new"] = provider.keys["rsa"]
+        provider.stop()
+        # Whether it holds cannot be known now: that is not the operator's fault.
+        server.app.state.gate.issuer._keys.jwk_set_cache = None
+        assert (await sign_in(client, provider.token("new"))).status_code == 503
+        assert (await sign_in(client, TOKEN)).status_code == 303
+    for trust, stays in ((provider.trust(), True), (provider.trust(claim="roles"), False), (None, False)):
+        async with running(tmp_path / "data", oidc=trust) as server, browser(server) as client:
+            client.cookies.set(name, value)
+            assert await signed_in(client) is stays
 
 
 async def test_another_site_can_send_no_form(

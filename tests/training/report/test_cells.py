@@ -98,12 +98,14 @@ def test_the_papers_rows_are_those_that_their_tables_print() -> None:
     assert all(row.spread.keys() <= row.accuracy.keys() for row in rows.values())
 
 
-def test_a_variant_without_a_row_of_its_own_is_its_experiments() -> None:
-    small, exact = row_of("ccvr-fedavg/small", None), row_of("ccvr-fedavg/alpha-05", None)
+def test_a_small_variant_without_a_row_of_its_own_is_its_experiments() -> None:
+    small = row_of("ccvr-fedavg/small", None, smaller=True)
+    exact = row_of("ccvr-fedavg/alpha-05", None, smaller=True)
     assert small is not None
     assert exact is not None
     assert (small.id, exact.id) == ("ccvr-fedavg", "ccvr-fedavg/alpha-05")
-    assert row_of("nothing", "nowhere") is None
+    assert row_of("nothing", "nowhere", smaller=True) is None
+    assert row_of("fedetf-etf/scale-05", None) is None  # the paper's, but another task than any row's
 
 
 def test_an_experiment_beside_a_row_of_another_name() -> None:

@@ -1,0 +1,61 @@
+"""A port that leads to the database, and can be pulled, or fall silent."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from urllib.parse import urlsplit
+
+
+class Cable:
+    """What connects to `port` is connected to the database.
+
+    Args:
+        url: the database's.
+
+    Attributes:
+        url: the same database, through the cable.
+        pulled: whoever connects is sent away.
+        silent: nothing arrives, and nobody is told.
+    """
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "", parts.port or 5432
+        self._parts, self.url = parts, ""
+        self._writers: set[asyncio.StreamWriter] = set()
+        self.pulled = False
+        self.silent = False
+
+    @asynccontextmanager
+    async def laid(self) -> AsyncIterator["Cable"]:
+        server = await asyncio.start_server(self._connected, "127.0.0.1", 0)
+        near = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        self.url = self._parts._replace(netloc=f"{self._parts.username}@{near}").geturl()
+        yield self
+        server.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """End every connection."""
+        for writer in tuple(self._writers):
+            writer.transport.abort()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.pulled:
+            writer.transport.abort()
+            return
+        far_reader, far_writer = await asyncio.open_connection(self._host, self._port)
+        ends = {writer, far_writer}
+        self._writers |= ends
+        with suppress(OSError, asyncio.CancelledError):
+            await asyncio.gather(self._flow(reader, far_writer), self._flow(far_reader, writer))
+        for end in ends:  # one has failed: the other must not wait for it
+            end.transport.abort()
+        self._writers -= ends
+
+    async def _flow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            if not self.silent:
+                writer.write(data)
+                await writer.drain()
+        writer.close()

@@ -1,0 +1,44 @@
+"""`make outages`: every test of this folder, and what each of them counted, in one file."""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+
+class Figures:
+    """A plugin that keeps what came of each test.
+
+    Attributes:
+        found: by the test's name.
+    """
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[str, Any]] = {}
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.when == "call" or not report.passed:
+            figures = cast("dict[str, Any]", dict(report.user_properties).get("figures", {}))
+            name = report.nodeid.partition("::")[2]
+            self.found[name] = {"outcome": report.outcome, "took_s": round(report.duration, 1), **figures}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, required=True)
+    chosen, figures = parser.parse_args(), Figures()
+    folder = Path(__file__).parent
+    code = pytest.main(
+        ["--no-cov", "--timeout", "900", "-m", "slow or not slow", str(folder)], plugins=[figures]
+    )
+    outcomes = [each["outcome"] for each in figures.found.values()]
+    counted = {name: outcomes.count(name) for name in sorted(set(outcomes))}
+    chosen.output.parent.mkdir(exist_ok=True)
+    chosen.output.write_text(json.dumps({"tests": counted, "found": figures.found}, indent=2) + "\n")
+    raise SystemExit(code)
+
+
+if __name__ == "__main__":
+    main()
