@@ -2,8 +2,8 @@
 
 The problems are those of `benchmarks.private_heads` up to 10,000 records, and MNIST and Fashion-MNIST whole. Half of μ² goes to
 (V, U), the other half to the rounds alike; where features are centred, a tenth of all goes to the mean first. Heads and gradients are
-the code that rounds run; Gaussian noise stands in for the discrete one, which at its grid nothing here can tell apart. The tables of
-`calibration.privacy.refining` are the last that this prints.
+the code that rounds run; Gaussian noise stands in for the discrete one, which at its grid nothing here can tell apart. The table of
+`calibration.privacy.rounds` is the last that this prints, and docs/privacy.md has some rows of the first.
 
     .venv/bin/python -m benchmarks.refined_heads --data FOLDER --output benchmarks/figures/refined_heads.json
 """
@@ -35,7 +35,13 @@ CENTRED_ROUNDS = (0, 4)
 DRAWS, LARGE = 3, 20_000
 MEAN_SHARE = 0.1
 CLIP, STEP = 1.0, 2.0
-SHOWN = ("digits", "digits, 128 random", "fashion_mnist, 10000×256", "fashion_mnist, 60000×256")
+SHOWN = {
+    "digits": "digits, 64 pixels",
+    "digits, 128 random": "digits, 128 random features",
+    "fashion_mnist, 10000×256": "Fashion-MNIST, 10,000 × 256",
+    "fashion_mnist, 60000×256": "Fashion-MNIST, 60,000 × 256",
+}
+"""Problems that docs/privacy.md has in its table."""
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,19 @@ def accuracies(figures: list[Figure]) -> Table:
     return table
 
 
-def gains(figures: list[Figure], bounds: tuple[float, ...] = (0, 0.25, 0.5, 1, 2, 4, 8, 16)) -> Table:
+def page(figures: list[Figure]) -> list[str]:
+    """The rows of the table in docs/privacy.md."""
+    columns = [(False, each) for each in ROUNDS] + [(True, each) for each in CENTRED_ROUNDS]
+    rows = []
+    for name, title in SHOWN.items():
+        for epsilon in EPSILONS:
+            own = {(f.centred, f.rounds): f for f in figures if (f.problem, f.epsilon) == (name, epsilon)}
+            shown = [own[False, 0].exact, *(own[column].accuracy for column in columns)]
+            rows.append(f"| {title} | {epsilon:g} | {' | '.join(f'{100 * each:.1f}' for each in shown)} |")
+    return rows
+
+
+def gains(figures: list[Figure], bounds: tuple[float, ...] = (0, 0.25, 0.5, 1, 2, 4, 8)) -> Table:
     """Points gained over no rounds, by N/(l·edge)."""
     table = Table(title="points gained, median and worst, by eigenvalue_ratio", title_justify="left")
     for column in ("from", "problems", *(f"{rounds} rounds" for rounds in ROUNDS[1:])):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _SQRT_HALF = math.sqrt(0.5)
 _CONFIDENCE = 0.9
+_LARGEST = 1e6
 
 
 class GradientStatistics:
@@ -38,12 +39,19 @@ class GradientStatistics:
         lattice: sum integer rows z′ and r′; float64 where None.
 
     Raises:
-        CalibrationError: a clip that is not above 0 and finite.
+        CalibrationError: a clip that is not above 0 and finite; weights that scores could overflow by, whatever the records: what is
+            no number has no bound, and no noise would cover it.
     """
 
     def __init__(self, head: Head, *, clip: float, lattice: FeaturesLattice | None = None) -> None:
         if not 0 < clip < math.inf:
             raise CalibrationError(f"gradients are clipped to a length above 0, not to {clip!r}")
+        largest = np.abs(np.concatenate([each.ravel() for each in head.tensors.values()])).max()
+        if not largest <= _LARGEST or len(head.empty_classes) >= head.classes:
+            raise CalibrationError(
+                f"a head with a weight of {largest:g} and {head.classes - len(head.empty_classes)} classes to answer has no "
+                f"gradients here: weights are {_LARGEST:g} at most, and one class is left"
+            )
         self.head, self.clip, self.lattice, self.records = head, clip, lattice, 0
         shape = head.dim + (head.bias is not None), head.classes
         self.total: Any = np.zeros(shape, np.float64 if lattice is None else np.int64)

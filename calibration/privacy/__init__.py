@@ -18,7 +18,8 @@ from calibration.privacy.accountant import (
 from calibration.privacy.audit import Estimate, estimate_mu
 from calibration.privacy.budget import Budget, Charge
 from calibration.privacy.mechanism import Mechanism, MemberNoise, Share, default_weight, noisy_layout
-from calibration.privacy.plan import Plan, Verdict, plan
+from calibration.privacy.plan import NoisyRound, Plan, Verdict, plan
+from calibration.privacy.rounds import MeanPlan, RefinedPlan, plan_mean, plan_refined
 from calibration.privacy.sampler import ByteSource, DiscreteGaussian
 from calibration.privacy.sensitivity import (
     Neighbours,
@@ -44,12 +45,15 @@ __all__ = [
     "Charge",
     "DiscreteGaussian",
     "Estimate",
+    "MeanPlan",
     "Mechanism",
     "MemberNoise",
     "Neighbours",
     "NoiseTerms",
+    "NoisyRound",
     "NoisySolution",
     "Plan",
+    "RefinedPlan",
     "Share",
     "Verdict",
     "ccvr_sensitivity",
@@ -67,6 +71,8 @@ __all__ = [
     "noise_edge",
     "noisy_layout",
     "plan",
+    "plan_mean",
+    "plan_refined",
     "solve_adassp",
     "solve_mean_ridge",
     "solve_noisy",

@@ -143,6 +143,13 @@ def test_what_is_refused_adds_nothing() -> None:
     assert (statistics.records, np.abs(statistics.total).max()) == (0, 0)
     with pytest.raises(CalibrationError, match="clipped to a length above 0"):
         GradientStatistics(HEAD, clip=0.0)
+    for bad in (
+        Head(1e300 * HEAD.weights, None, ()),
+        Head(HEAD.weights, np.full(4, np.nan), ()),
+        Head(HEAD.weights, None, (0, 1, 2, 3)),
+    ):
+        with pytest.raises(CalibrationError, match="has no gradients here"):
+            GradientStatistics(bad, clip=1.0)
     full = GradientStatistics(HEAD, clip=1.0, lattice=FeaturesLattice(20))
     full.records = 1 << 22
     with pytest.raises(HeadroomExceeded, match="leave int64"):
