@@ -11,7 +11,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-privacy bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers clean
+.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-table table bench-privacy bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers trial clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +38,13 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+workflows: $(VENV)/.workflows  ## the workflows of .github by their published schema
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+$(VENV)/.workflows: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt check-jsonschema==0.39.0 regress==2026.9.1 ruamel.yaml==0.19.1
+	@touch $@
 
 format: $(READY)  ## let ruff format and mend
 	$(BIN)/ruff format
@@ -118,6 +125,12 @@ bench-accuracy: $(READY)  ## the precision and size of one upload at l=1280, C=1
 bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how often each is right on digits
 	$(BIN)/python -m benchmarks.heads --output runs/heads.json
 
+bench-table: $(READY)  ## every head, plain, secure and under noise, on digits, Fashion-MNIST and CIFAR-10 from VEILSUM_DATA; goes on where it stopped
+	$(BIN)/python -m benchmarks.heads_table
+
+table: $(READY)  ## docs/heads-table.md from the result files in the repository
+	$(BIN)/python -m benchmarks.heads_table --page docs/heads-table.md
+
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
@@ -155,6 +168,9 @@ benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 
 browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
 	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
+
+trial: $(READY)  ## from an empty folder to a head in a model, with a clock: alone, with replicas, from Flower (needs PostgreSQL, nginx)
+	$(BIN)/python -m tests.deploy.trial --output runs/trial.json
 
 walk: $(READY)  ## a coordinator and four members as services of one machine; renews the pictures of its tutorial (needs root, iproute2, chromium)
 	$(BIN)/python -m tests.deploy.walk

@@ -118,7 +118,8 @@ def virtual_features(
     for label, size in zip(held.tolist(), drawn.tolist(), strict=True):
         covariance = shared if shared is not None and counts[label] == 1 else statistics.covariance(label)
         values, vectors = positive_definite(covariance)
-        draws = rng.standard_normal((size, statistics.dim)) * np.sqrt(values)
+        # By the symmetric root, which is continuous in Σ where eigenvectors are not: sums a rounding apart draw alike.
+        draws = (rng.standard_normal((size, statistics.dim)) @ vectors) * np.sqrt(values)
         features.append(statistics.mean(label) + draws @ vectors.T)
     stacked = np.vstack(features)
     return stacked if axes is None else stacked @ axes, np.repeat(held, drawn)

@@ -71,7 +71,7 @@ class Cohort:
         self.deadline_s = deadline_s
         self.id = self.enrolling.cohort.hex()
         self.rounds: list[Round] = []
-        self.watch = Watch(lambda: self.version)
+        self.watch = Watch(lambda: self.version, lambda: 0 if self.open else self.version)
         self._database, self._wake = database, wake
         self._seen = 0
         """How often the stored cohort had changed when it was last read."""

@@ -42,7 +42,7 @@ from service.storage.database import Database
 from service.storage.leases import LEASE_S, Leases
 from service.storage.tables import cohorts
 from service.summing import Pieces
-from service.watch import Watch
+from service.watch import Watch, calm_s
 
 SWEEP_S = 3600.0
 """Between two looks for what dead processes have left in storage."""
@@ -139,7 +139,7 @@ class Coordinator:
                 _refuse_expired(cohort, now_s)
                 ledger = await self.federations.ledger(federation)
                 clauses = rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
-                layout = await self._layout(request, federation)
+                layout, material = await self._layout(request, federation)
                 terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
                 spending.check(self.rounds.values(), federation, terms, self.mu_budget)
                 opening = Opening.make(
@@ -152,7 +152,8 @@ class Coordinator:
                     exceptions=_exceptions(request, cohort, sequence),
                 )
                 attempt = Attempt(cohort.roster, manifest, opening)
-                if await self.catalogue.add(attempt, (sequence, number), request.windows, now_s, before):
+                place = sequence, number
+                if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):
                     return await self.catalogue.round(round_name(attempt.context))
 
     async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:
@@ -166,11 +167,11 @@ class Coordinator:
             while True:
                 before = await self._check_free(federation, "helpers")
                 now_s = self.now()
-                layout = await self._layout(request, federation)
+                layout, material = await self._layout(request, federation)
                 assert layout is not None
                 attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
                 place = attempt.manifest.counter, 0
-                if await self.catalogue.add(attempt, place, request.windows, now_s, before):
+                if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):
                     return await self.catalogue.round(round_name(attempt.context))
 
     async def desk(self, federation: str) -> Desk:
@@ -180,10 +181,10 @@ class Coordinator:
             await self.catalogue.refresh(federation)
         return found
 
-    async def _layout(self, request: RoundRequest, federation: str) -> Layout | None:
-        """What the request comes to, its material stored; None for an indicator round."""
+    async def _layout(self, request: RoundRequest, federation: str) -> tuple[Layout | None, bytes | None]:
+        """What the request comes to, and its material; no layout for an indicator round."""
         if request.statistic == "indicator":
-            return None
+            return None, None
         before = None if request.rests_on is None else await self.round(request.rests_on)
         return await asyncio.to_thread(layout_of, request, before, federation, self.blobs)
 
@@ -218,9 +219,13 @@ class Coordinator:
 
     # Waiting
 
-    async def changed(self, watch: Watch, after: int, wait_s: float) -> int:
-        """A version as soon as it is above `after`, or as it stands when the time is over or the process ends."""
-        return await watch.beyond(after, 0.0 if self.stopping else min(wait_s, self._max_wait_s))
+    async def changed(self, watch: Watch, after: int, wait_s: float, waiting: int = 0) -> int:
+        """A version as soon as it is above `after`, or as it stands when the time is over or the process ends.
+
+        Where many are `waiting` for what they are asked, changes that ask nothing are told later (service/watch.py).
+        """
+        wait_s = 0.0 if self.stopping else min(wait_s, self._max_wait_s)
+        return await watch.beyond(after, wait_s, calm_s(waiting))
 
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""

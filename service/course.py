@@ -2,12 +2,12 @@
 
 Every change runs through `_submit`: the next phase is computed, the event is committed, and only then
 does the round move and anybody hear of it; where another process was first, its events are taken up and all is
-decided again. A restart replays the events. When a round ends, what is
+decided again. What comes while one commit is under way goes into the next one, together. A restart replays the events. When a round ends, what is
 left is its outcome and the signed transcript (protocol §4.8).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -19,6 +19,7 @@ from protocol.published import ResultRecord
 from protocol.rest import Problem, RoundView, round_name
 from protocol.transcript import Transcript
 from service import audit
+from service.batches import Batches
 from service.journal import End, Event, Journal
 from service.modes import AnyClosing, Mode, Phase
 from service.problems import problem_of, wrong_phase
@@ -47,6 +48,17 @@ class Outcome:
 
 
 NOTHING = Outcome()
+Decision = Callable[[Phase | None], Event | None]
+"""What somebody wants: the event that follows on a phase, if there is one; PeerFault where there can be none."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """An event, and where it leads."""
+
+    event: Event
+    after: Phase
+    noted: Transcript | None
 
 
 class Course:
@@ -57,6 +69,7 @@ class Course:
         opened_s: Unix time in seconds.
         phase: None once the round has ended: it holds seeds.
         version: grows with every change.
+        asked: the version since which nobody is asked anything new.
         final: the view that stays; None while the round is live.
         closing: the certificate or the admin's Lost, for members who still have to hear of the end.
         record: the signed result.
@@ -82,10 +95,12 @@ class Course:
         self.id, self.mode, self.version = round_name(mode.attempt.context), mode, 1
         self.opened_s = opened_s
         self.noted = mode.noted
-        self.watch = Watch(lambda: self.version)
+        self.asked = self.version
+        self.watch = Watch(lambda: self.version, lambda: self.asked)
         self._database, self._blobs, self._wake = database, blobs, wake
         self._journal = Journal(database, self.id)
         self._lock = asyncio.Lock()
+        self._batches = Batches(self._go_on)
         self.phase = mode.begin(opened_s)
         self._timeline: Timeline = ((self.phase.name, opened_s),)
         self._behind = False
@@ -106,6 +121,7 @@ class Course:
         self.closing = self.mode.closing_from(row.closing)
         self.record = ResultRecord.model_validate_json(row.record) if row.record else None
         self.phase, self.version, self.littered = None, self.final.version, littered
+        self.asked = self.version
         self.noted = None
         return self
 
@@ -133,16 +149,22 @@ class Course:
     @property
     def live(self) -> Phase:
         """The phase of a round that has not ended; PeerFault(wrong-phase) otherwise."""
-        if self.phase is None:
+        return self._running(self.phase)
+
+    def _running(self, phase: Phase | None) -> Phase:
+        if phase is None:
             raise wrong_phase(f"the round is {self.view().state}")
-        return self.phase
+        return phase
 
     @property
     def deadline_s(self) -> float | None:
         """When the phase's time is up, in Unix time."""
-        if self.phase is None or self.phase.deadline_s is None:
+        return self._deadline_s(self.phase)
+
+    def _deadline_s(self, phase: Phase | None) -> float | None:
+        if phase is None or phase.deadline_s is None:
             return None
-        return max(self.phase.deadline_s, self.not_before_s)
+        return max(phase.deadline_s, self.not_before_s)
 
     def view(self) -> RoundView:
         """The round as it stands."""
@@ -187,35 +209,61 @@ class Course:
             while self.final is None and not await self._finalise(state, fault, now_s, outcome):
                 await self._catch_up()
 
-    async def _submit(self, decide: Callable[[], Event | None]) -> None:
-        """Decide, fold and append; all again where another process was first."""
+    async def _submit(self, decide: Decision) -> None:
+        """Decide, fold and append, together with what others want at the same time; PeerFault where the rules forbid it."""
+        if (fault := await self._batches.put(decide)) is not None:
+            raise fault
+
+    async def _go_on(self, decisions: Sequence[Decision]) -> list[Exception | None]:
+        """Why each is refused, or None; where another process was first, all that was not kept is decided again."""
+        faults: list[Exception | None] = []
         async with self._lock:
-            while True:
+            while len(faults) < len(decisions):
                 await self._catch_up()
-                event = decide()
-                if event is None or await self._take(event):
-                    return
+                found, steps = await asyncio.to_thread(self._folded, decisions[len(faults) :])
+                if not steps or await self._keep(steps):
+                    faults += found
+        return faults
 
-    async def _take(self, event: Event) -> bool:
-        """Whether all is said about this event; PeerFault where the rules forbid it."""
+    def _folded(self, decisions: Sequence[Decision]) -> tuple[list[Exception | None], list[Step]]:
+        """The next events, up to one that leads to another phase, and what came of as many decisions."""
+        phase, noted = self.phase, self.noted
+        faults, steps = list[Exception | None](), list[Step]()
+        for decide in decisions:
+            event, after, fault = self._decided(decide, phase, noted)
+            faults.append(fault)
+            if event is None or phase is None or after is None:
+                continue
+            noted = event.note(noted, phase, after)
+            steps.append(Step(event, after, noted))
+            if after.name != phase.name:
+                break
+            phase = after
+        return faults, steps
+
+    def _decided(
+        self, decide: Decision, phase: Phase | None, noted: Transcript | None
+    ) -> tuple[Event | None, Phase | None, Exception | None]:
+        """An event to keep, if there is one; the phase after it; and why what was wanted is refused."""
+        event = None
         try:
-            after = await asyncio.to_thread(event.apply, self.live, self.mode)
+            event = decide(phase)
+            after = phase if event is None else event.apply(self._running(phase), self.mode)
         except PeerFault as fault:
-            proof = await asyncio.to_thread(event.refused, self.noted, fault)
-            if proof is not None and not await self._keep(proof, self.live):
-                return False
-            raise
-        return after is self.live or await self._keep(event, after)
+            return event.refused(noted, fault) if event is not None else None, phase, fault
+        except Exception as error:  # noqa: BLE001 - a defect that one message finds is not for the others to suffer
+            return None, phase, error
+        return (None if after is phase else event), after, None
 
-    async def _keep(self, event: Event, after: Phase) -> bool:
-        noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
-        self._behind = True  # until storage has said that it holds the event, and nothing before it
+    async def _keep(self, steps: Sequence[Step]) -> bool:
+        self._behind = True  # until storage has said that it holds the events, and nothing before them
         try:
-            if not await self._journal.append(event):
+            if not await self._journal.append([step.event for step in steps]):
                 return False
-            self._moved(after, noted, event.at_s)
+            for step in steps:
+                self._moved(step.after, step.noted, step.event.at_s)
             self._behind = False
-            await self._settle(event.at_s)
+            await self._settle(steps[-1].event.at_s)
             return True
         finally:
             self._changed()  # also where storage failed: the keeper looks again
@@ -261,9 +309,11 @@ class Course:
         return audit.Deed(now_s, audit.COORDINATOR, what, f"round_id={self.id}", outcome)
 
     def _moved(self, after: Phase, noted: Transcript | None, at_s: float) -> None:
+        anew = self.mode.asks_anew(self.live, after)
         self.phase, self.noted = after, noted
         self._journal.seen += 1
         self.version += 1
+        self.asked = self.version if anew else self.asked
         self._timeline = _extended(self._timeline, after.name, at_s)
         self.littered = self.littered or self.mode.waits_for_admin(after)
 

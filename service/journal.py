@@ -6,7 +6,7 @@ event too: what it proves, once for each cause and party, so that nobody can fil
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -107,28 +107,25 @@ class Journal:
         self._row = select(rounds).where(rounds.c.id == round_id)
         self.seen = 0
 
-    async def append(self, event: Event) -> bool:
-        """Store the next event durably; False where another process was first: look at `unseen`, and decide again.
+    async def append(self, following: Sequence[Event]) -> bool:
+        """Store the next events durably, all or none; False where another process was first: look at `unseen`, and decide again.
 
         Whoever is told otherwise looks at `unseen` before the next one.
         """
+        rows = [
+            {"round": self._round, "number": number, **vars(event)}
+            for number, event in enumerate(following, self.seen)
+        ]
         async with self._database.transaction() as connection:
-            # Whoever ends the round waits for this, and then finds the event; or this one finds the end.
-            row = (await connection.execute(self._row.with_for_update(read=True))).one()
-            return row.final is None and await self._add(connection, event)
-
-    async def _add(self, connection: AsyncConnection, event: Event) -> bool:
-        row = {
-            "round": self._round,
-            "number": self.seen,
-            "at_s": event.at_s,
-            "kind": event.kind,
-            "body": event.body,
-        }
-        added = await self._database.add(connection, events, row)
-        if added:
+            # Whoever ends the round waits for this, and then finds the events; or this one finds the end.
+            live = select(rounds.c.final.is_(None)).where(rounds.c.id == self._round)
+            if not (await connection.execute(live.with_for_update(read=True))).scalar_one():
+                return False
+            if len(await self._database.add_all(connection, events, rows)) < len(rows):
+                await connection.rollback()
+                return False
             await self._database.announce(connection, self._round)
-        return added
+        return True
 
     async def unseen(self) -> tuple[Row[Any] | None, list[Event]]:
         """The round's row if it has ended, else None and the stored events that the round has not taken up."""

@@ -20,6 +20,7 @@ from protocol.coordinator import (
     CoordinatorPhase,
     Lost,
     Recovered,
+    Revealing,
     Windows,
     disclose,
 )
@@ -223,6 +224,10 @@ class Mode(ABC):
     def request_for(self, phase: Phase | None, closing: AnyClosing | None, member: str) -> Message | None:
         """What this party has to answer now, or has to hear."""
 
+    def asks_anew(self, before: Phase, after: Phase) -> bool:
+        """Whether somebody is asked in the second phase, which follows on the first, what it was not asked before."""
+        return before.name != after.name
+
     @abstractmethod
     def reports(self, phase: Phase) -> Message | None:
         """What the admin is to sign over an attempt that it may close, unsigned."""
@@ -386,6 +391,10 @@ class MembersMode(Mode):
         """The phase's question; a certificate is news for everybody."""
         return closing if phase is None else _paired(phase).request_for(member)
 
+    def asks_anew(self, before: Phase, after: Phase) -> bool:
+        """Another phase, or one more dealer that is to be left out."""
+        return super().asks_anew(before, after) or _evicted(before) != _evicted(after)
+
     def reports(self, phase: Phase) -> Message | None:
         """A Lost over the decryptors' reports."""
         return ends.unsigned(phase) if isinstance(phase, Lost) else None
@@ -410,6 +419,10 @@ class MembersMode(Mode):
     def fields(self, phase: Phase) -> Mapping[str, Any]:
         """Place, quorum, survivors and reports."""
         return member_fields(self._attempt, _paired(phase))
+
+
+def _evicted(phase: Phase) -> tuple[str, ...]:
+    return phase.evicted if isinstance(phase, Revealing) else ()
 
 
 def _live(phase: Phase | None) -> CoordinatorPhase | None:

@@ -15,7 +15,7 @@ from protocol.rest import Problem, UploadView
 from service import audit
 from service.course import Course, Outcome
 from service.journal import Event
-from service.modes import AnyClosing, Collector, Mode, Summands
+from service.modes import AnyClosing, Collector, Mode, Phase, Summands
 from service.problems import not_found, problem_of, wrong_phase
 from service.storage.blobs import Blobs
 from service.storage.database import Database
@@ -58,12 +58,12 @@ class Round(Course):
     async def receive(self, message: Message, now_s: float) -> None:
         """Take a member's message durably; after the end an answer is late and changes nothing."""
 
-        def decide() -> Event | None:
+        def decide(phase: Phase | None) -> Event | None:
             if self.final is not None:
                 if isinstance(message, self.mode.late) or message == self.closing:
                     return None
                 raise wrong_phase(f"the round is {self.final.state}")
-            if self.mode.is_known(self.phase, message):
+            if self.mode.is_known(phase, message):
                 return None
             return Event(now_s, "message", message.to_bytes())
 
@@ -72,14 +72,14 @@ class Round(Course):
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
         """Store a chunk durably, then count it; the same chunk again changes nothing."""
 
-        def decide() -> Event | None:
-            if self.mode.is_stored(self.phase, member, index, digest):
+        def decide(phase: Phase | None) -> Event | None:
+            if self.mode.is_stored(phase, member, index, digest):
                 return None
             # Once more: meanwhile the round may take chunks, and not this party's any more.
-            self._collecting().check_chunk(member, index, digest, len(data))
+            self._collecting(phase).check_chunk(member, index, digest, len(data))
             return Event(now_s, "chunk", json.dumps([member, index]).encode())
 
-        if decide() is None:
+        if decide(self.phase) is None:
             return
         self._writing += 1
         try:
@@ -93,13 +93,13 @@ class Round(Course):
     async def cancel(self, now_s: float, reason: str) -> None:
         """Give the round up; one that has ended stays as it is."""
 
-        def decide() -> Event | None:
+        def decide(phase: Phase | None) -> Event | None:
             if self.final is not None:
                 raise wrong_phase(f"the round is {self.final.state} already")
-            if self.mode.waits_for_admin(self.phase):
+            if self.mode.waits_for_admin(phase):
                 raise wrong_phase("the round is lost: the admin closes it, over the decryptors' reports")
             # All that is missing of a recovered one is the coordinator's own arithmetic: nobody has to agree.
-            return Event(now_s, "cancel", reason.encode()) if self.recovered is None else None
+            return Event(now_s, "cancel", reason.encode()) if self.mode.summands(phase) is None else None
 
         await self._submit(decide)
         if self.recovered is not None:
@@ -113,10 +113,10 @@ class Round(Course):
                 present deadline; terms-refused beyond the terms' latest end.
         """
 
-        def decide() -> Event | None:
+        def decide(phase: Phase | None) -> Event | None:
             if self.final is not None:
                 raise wrong_phase(f"the round is {self.final.state} already")
-            if self.live.deadline_s == deadline_s:
+            if self._running(phase).deadline_s == deadline_s:
                 return None
             return Event(now_s, "extend", repr(float(deadline_s)).encode())
 
@@ -211,7 +211,7 @@ class Round(Course):
             await self._catch_up()
             if self.final is None:
                 await self._settle(now_s)
-        await self._submit(lambda: Event(now_s, "expire") if self._is_over(now_s) else None)
+        await self._submit(lambda phase: Event(now_s, "expire") if self._is_over(phase, now_s) else None)
         async with self._lock:
             if self.littered and not self._writing and (self.final is not None or self._given_up):
                 await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
@@ -224,8 +224,9 @@ class Round(Course):
                     await audit.write(self._database, connection, [self._deed(now_s, "uploads deleted")])
                 self.littered = False
 
-    def _is_over(self, now_s: float) -> bool:
-        return self.deadline_s is not None and now_s >= self.deadline_s
+    def _is_over(self, phase: Phase | None, now_s: float) -> bool:
+        deadline_s = self._deadline_s(phase)
+        return deadline_s is not None and now_s >= deadline_s
 
     @property
     def _given_up(self) -> bool:
@@ -250,15 +251,15 @@ class Round(Course):
             whole = member in (*self.final.uploaded, *self.final.helpers)
         else:
             whole = self.mode.is_whole(self.live, member)
-        missing = () if whole else self._collecting().missing_chunks(member)
+        missing = () if whole else self._collecting(self.phase).missing_chunks(member)
         return UploadView(member=member, chunks=self.mode.chunks_of(member), missing=missing)
 
     def chunk_name(self, member: str, index: int) -> str:
         """Where a chunk is stored."""
         return f"uploads/{self.id}/{member}/{index}"
 
-    def _collecting(self) -> Collector:
-        collector = self.mode.collector(self.phase)
+    def _collecting(self, phase: Phase | None) -> Collector:
+        collector = self.mode.collector(phase)
         if collector is None:
             raise wrong_phase(f"the round is {self.view().state} and takes no uploads")
         return collector

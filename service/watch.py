@@ -3,27 +3,70 @@
 import asyncio
 from collections.abc import Callable
 
+POLLS_PER_S = 20.0
+"""How often all who wait for one thing ask together, at the most, while there is nothing for them to do: each of them hears of a change
+that asks nothing of it later, the more of them there are."""
+
+
+def calm_s(waiting: int) -> float:
+    """How long a change that asks nothing of anybody may go untold, in seconds, where so many wait."""
+    return waiting / POLLS_PER_S
+
 
 class Watch:
-    """Wakes everybody who waits for a change of one thing."""
+    """Wakes those who wait for a change of one thing.
 
-    def __init__(self, version: Callable[[], int]) -> None:
-        self._version = version
-        self._changed = asyncio.Event()
-        self._stopped = False
+    Args:
+        version: grows with every change.
+        urgent: the version of the last change that asks something of somebody; None where every one does.
+    """
+
+    def __init__(self, version: Callable[[], int], urgent: Callable[[], int] | None = None) -> None:
+        self._any = _Bell(version)
+        self._urgent = _Bell(urgent or version)
 
     def notify(self) -> None:
-        """The version has grown."""
-        self._changed.set()
-        self._changed = asyncio.Event()
+        """Something may have changed."""
+        self._any.ring()
+        self._urgent.ring()
 
     def stop(self) -> None:
         """Let nobody wait any more: the process is to end."""
+        self._any.stop()
+        self._urgent.stop()
+
+    async def beyond(self, after: int, wait_s: float, calm_s: float = 0.0) -> int:
+        """The version as soon as it is above `after`, or as it stands when `wait_s` seconds are over.
+
+        Args:
+            after: the version that is known.
+            wait_s: seconds.
+            calm_s: of them, how long changes that are not urgent wake nobody.
+        """
+        calm_s = min(calm_s, wait_s)
+        if calm_s > 0:
+            await self._urgent.beyond(after, calm_s)
+        return await self._any.beyond(after, wait_s - calm_s)
+
+
+class _Bell:
+    def __init__(self, version: Callable[[], int]) -> None:
+        self._version, self._rung_for = version, -1
+        self._changed = asyncio.Event()
+        self._stopped = False
+
+    def ring(self) -> None:
+        """Wake whoever waits, unless the version is what they were woken for the last time."""
+        if self._stopped or self._rung_for != (version := self._version()):
+            self._rung_for = -1 if self._stopped else version
+            self._changed.set()
+            self._changed = asyncio.Event()
+
+    def stop(self) -> None:
         self._stopped = True
-        self.notify()
+        self.ring()
 
     async def beyond(self, after: int, wait_s: float) -> int:
-        """The version as soon as it is above `after`, or as it stands when `wait_s` seconds are over."""
         try:
             async with asyncio.timeout(wait_s):
                 while self._version() <= after and not self._stopped:

@@ -94,12 +94,11 @@ class Nonces:
                 if self._even.seconds() > self._lives_s:
                     await self._forget(connection)
             # In order, so that two processes that are sent the same ones don't wait for each other.
-            fresh = [
-                each
-                for _, each in sorted(first.items())
-                if await self._database.add(connection, nonces, vars(each))
-            ]
-        return [any(each is one for one in fresh) for each in batch]
+            rows = [vars(each) for _, each in sorted(first.items())]
+            fresh = await self._database.add_all(connection, nonces, rows)
+        # A nonce that came twice within the batch is the first one's.
+        keys = [(each.signer, each.nonce) for each in batch]
+        return [key in fresh and first[key] is each for key, each in zip(keys, batch, strict=True)]
 
     async def _forget(self, connection: AsyncConnection) -> None:
         old = (

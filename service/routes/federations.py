@@ -125,7 +125,7 @@ async def open_cohort(
 async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.CohortView:
     """A cohort as it stands; with `after` and `wait_s`, as soon as it changes."""
     found = await here.cohort(cohort)
-    await here.changed(found.watch, after, wait_s)
+    await here.changed(found.watch, after, wait_s, len(found.roster.members))
     return found.view()
 
 

@@ -119,9 +119,9 @@ async def opening(found: TheRound) -> Response:
 async def request_for(
     found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
-    """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate."""
+    """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate; with `after` and `wait_s`, as soon as it asks anything new."""
     found.mode.check_asker(member)
-    version = await here.changed(found.watch, after, wait_s)
+    version = await here.changed(found.watch, after, wait_s, len(found.attempt.roster.members))
     message = await asyncio.to_thread(found.request_for, member)
     headers = {rest.VERSION_HEADER: str(version)}
     if message is None:

@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any, ClassVar
 
@@ -76,9 +76,21 @@ class Database(ABC):
     async def alone(self, connection: AsyncConnection, what: str) -> None:
         """Until the transaction ends nobody else is alone with the same thing."""
 
-    @abstractmethod
     async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
         """Insert a row; False, and nothing changes, where one stands under its primary key or a unique one."""
+        done = await connection.execute(self._adding(table).values(row))
+        return bool(done.rowcount)
+
+    async def add_all(
+        self, connection: AsyncConnection, table: Table, rows: Sequence[Mapping[str, Any]]
+    ) -> set[tuple[Any, ...]]:
+        """Insert those of the rows, one at the least, that `add` would; their primary keys."""
+        statement = self._adding(table).returning(*table.primary_key.columns)
+        return {tuple(row) for row in await connection.execute(statement, rows)}
+
+    @abstractmethod
+    def _adding(self, table: Table) -> Any:
+        """INSERT … ON CONFLICT DO NOTHING."""
 
     @abstractmethod
     async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:

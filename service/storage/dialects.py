@@ -60,10 +60,9 @@ class Sqlite(Database):
         del what
         await connection.exec_driver_sql("BEGIN IMMEDIATE")
 
-    async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
-        """By ON CONFLICT DO NOTHING."""
-        done = await connection.execute(sqlite.insert(table).values(row).on_conflict_do_nothing())
-        return bool(done.rowcount)
+    def _adding(self, table: Table) -> Any:
+        """SQLite's."""
+        return sqlite.insert(table).on_conflict_do_nothing()
 
     async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
         """By ON CONFLICT DO UPDATE."""
@@ -151,10 +150,9 @@ class Postgres(Database):
             "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))", (f"veilsum {what}",)
         )
 
-    async def add(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> bool:
-        """By ON CONFLICT DO NOTHING: it waits for a transaction that is to commit or not commit the same key."""
-        done = await connection.execute(postgresql.insert(table).values(row).on_conflict_do_nothing())
-        return bool(done.rowcount)
+    def _adding(self, table: Table) -> Any:
+        """PostgreSQL's: it waits for a transaction that is to commit or not commit the same key."""
+        return postgresql.insert(table).on_conflict_do_nothing()
 
     async def put(self, connection: AsyncConnection, table: Table, row: Mapping[str, Any]) -> None:
         """By ON CONFLICT DO UPDATE."""

@@ -104,6 +104,17 @@ def test_projected_statistics_cost_a_tenth_and_lead_to_a_head_of_whole_features(
     assert right(head) > 0.87
 
 
+def test_sums_a_rounding_apart_draw_alike() -> None:
+    rows = np.vstack([np.eye(4), -np.eye(4)])  # no direction of theirs is an eigenvector more than another
+    turned = rows + 1e-10 * np.random.default_rng(0).standard_normal(rows.shape)
+    turned /= np.linalg.norm(turned, axis=1, keepdims=True)
+    drawn, again = (
+        virtual_features(statistics_of(each, [0] * 8, 1), 100, np.random.default_rng(1))[0]
+        for each in (rows, turned)
+    )
+    np.testing.assert_allclose(again, drawn, atol=1e-8)
+
+
 def test_a_head_maps_features_as_the_virtual_ones_were() -> None:
     head = TukeyHead(np.eye(2), np.zeros(2), (), 0.5)
     rows = np.array([[4.0, -1.0], [0.0, 9.0]])

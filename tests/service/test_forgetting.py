@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from sqlalchemy import func, select
 from protocol.coordinator import Recovered
 from protocol.messages import Reveal, Upload
 from protocol.simulator import After
+from service.course import Step
 from service.journal import Event
 from service.storage.tables import events
 from tests.service.driver import Party
@@ -28,18 +30,18 @@ async def secrets_of(
     """Play the round; bytes of each secret that passed through the coordinator."""
     found: dict[str, bytes] = {}
     round_ = server.coordinator.rounds[round_id]
-    take = round_._take
+    keep = round_._keep
 
-    async def watching(event: Event) -> bool:
-        if event.kind == "message" and event.body[1] == Reveal.kind:
-            found["share"] = bytes(Reveal.from_bytes(event.body).runs[0][:36])
-        taken = await take(event)
-        if isinstance(round_.phase, Recovered):
-            found["seed"] = bytes(next(iter(round_.phase.self_seeds.values())))
-            found["edge seed"] = bytes(next(iter(round_.phase.edge_seeds.values()), b"-" * 32))
-        return taken
+    async def watching(steps: Sequence[Step]) -> bool:
+        for step in steps:
+            if step.event.kind == "message" and step.event.body[1] == Reveal.kind:
+                found["share"] = bytes(Reveal.from_bytes(step.event.body).runs[0][:36])
+            if isinstance(step.after, Recovered):
+                found["seed"] = bytes(next(iter(step.after.self_seeds.values())))
+                found["edge seed"] = bytes(next(iter(step.after.edge_seeds.values()), b"-" * 32))
+        return await keep(steps)
 
-    monkeypatch.setattr(round_, "_take", watching)
+    monkeypatch.setattr(round_, "_keep", watching)
     await party.play_until(server, round_id, "checking")
     found["chunk"] = party.chunks["m-0"][0]
     found["box"] = next(box for box in Upload.from_bytes(party.upload_of("m-0")).boxes if box)

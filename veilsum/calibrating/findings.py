@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibration.questions import kind
+from veilsum.calibrating.order import CENTRED, DERIVED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 TITLES = {
     "lda": "linear discriminant analysis, from FFC's sums",
     "ncm": "nearest class mean, from FFC's sums",
+    CENTRED: "ridge head of features less their mean; λ by GCV",
 }
 
 
@@ -98,7 +100,7 @@ class Findings:
         promised: str,
     ) -> Findings:
         """Of a round's verified result; `name` None for the head that it ended in, `promised` of noise, as commands say it."""
-        record, derived = result.record, name in TITLES
+        record, derived = result.record, name in DERIVED
         solution = record.solution
         spectrum = "spectrum" in result.documents
         errors = [np.inf if error is None else error for error in solution.errors]

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 DERIVED = ("lda", "ncm")
 """Heads that a round of FFC publishes beside its own."""
 
-HEADS = (*(name for name in QUESTIONS if name != "reliability"), *DERIVED)
+CENTRED = "centred"
+"""FFC's head of features less their mean, which a round of means finds first."""
+
+HEADS = (*(name for name in QUESTIONS if name != "reliability"), *DERIVED, CENTRED)
 """What `--head` takes; how far a head is to be trusted, records held out tell."""
 
 
@@ -65,7 +68,7 @@ class Order:
             raise Misuse(f"no head is called {self.head}: choose one of {', '.join(HEADS)}")
         if self.ridges and self.head in DERIVED:
             raise Misuse(f"a head of {self.head} has no λ: leave --ridge out")
-        if self.personal and (self.question != "ffc" or self.head in DERIVED):
+        if self.personal and (self.question != "ffc" or self.head in (*DERIVED, CENTRED)):
             raise Misuse(f"a personal head is one of ffc, not of {self.head}: leave --head out")
         if self.personal and not self.held_share:
             raise Misuse("--personal needs --held-out SHARE: records of your own choose how much they count")
@@ -75,12 +78,13 @@ class Order:
     @property
     def question(self) -> str:
         """The question that its round asks."""
-        return "ffc" if self.head is None or self.head in DERIVED else self.head
+        return "ffc" if self.head is None or self.head in (*DERIVED, CENTRED) else self.head
 
     @property
     def chain(self) -> tuple[str, ...]:
         """The questions of its rounds, in order."""
-        return chain(self.question, bias=self.bias)
+        leading = ("mean",) if self.head == CENTRED else ()
+        return (*leading, *chain(self.question, bias=self.bias))
 
     @property
     def asked(self) -> dict[str, Parameter]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors.numpy import save
 
+from calibration.centred import CentredHead
 from calibration.head_file import Calibrated
 from calibration.questions import kind
 from client_sdk import Records
@@ -16,7 +17,7 @@ from veilsum.asking import promised
 from veilsum.calibrating.explained import of_round
 from veilsum.calibrating.findings import Findings
 from veilsum.calibrating.local import save_to
-from veilsum.calibrating.order import DERIVED, Order, halves, judged, records_of
+from veilsum.calibrating.order import CENTRED, DERIVED, Order, halves, judged, records_of
 from veilsum.console import note
 from veilsum.contribute import Errand, current_round, run
 from veilsum.features import Part, checked_features, split
@@ -47,9 +48,9 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
     while True:
         result, values = run(asking, errand.folder / "result")
         statistic = result.record.statistic
-        if order.head is None or statistic in _ends(order):
+        if order.head is None or (statistic in _ends(order) and _fits(order, result)):
             break
-        note(f"Round {result.record.round}, of {statistic}, is done; {order.question} follows.")
+        note(f"Round {result.record.round}, of {statistic}, is done; {order.head} follows.")
     head = result.head(order.head) if order.head in DERIVED else result.calibrated
     records = _judging(errand, order, head)
     values |= {"head": str(order.output), "never_answers": list(result.unanswered)}
@@ -85,6 +86,10 @@ def _personal(errand: Errand, order: Order, result: Result, choosing: Part) -> P
 
 def _ends(order: Order) -> frozenset[str]:
     return _FFC if order.question in _FFC else frozenset({order.question})
+
+
+def _fits(order: Order, result: Result) -> bool:
+    return order.head != CENTRED or isinstance(result.calibrated.head, CentredHead)
 
 
 def _asking(errand: Errand, order: Order) -> Errand:

@@ -57,6 +57,22 @@ def test_two_rounds_lead_to_leave_one_out(consortium: Make, remote: Cli) -> None
     assert second in shown
 
 
+def test_a_centred_head_waits_for_a_round_that_rests_on_means(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    waiting = [c.later(*words(c, index, "--head", "centred", "--json")) for index in range(3)]
+    c.formed()
+    means = c.open("--statistic", "mean")
+    assert remote("round", "watch", means, "--url", remote.url).code == 0
+    plain = c.open()
+    assert remote("round", "watch", plain, "--url", remote.url).code == 0
+    last = c.open("--rests-on", means)
+    ended = [future.result(60) for future in waiting]
+    assert [each.code for each in ended] == [0, 0, 0], ended
+    assert all(f"Round {plain}, of ffc, is done; centred follows." in each.err for each in ended)
+    assert [each.values["round"] for each in ended] == [last] * 3
+    assert set(load_file(ended[0].values["head"])) == {"weights", "centre"}
+
+
 def test_what_is_published_beside_a_round_s_head(consortium: Make, remote: Cli) -> None:
     c = consortium()
     waiting = [

@@ -1,0 +1,91 @@
+"""What is promised of every head on real features, held against the result files."""
+
+from collections.abc import Sequence
+from statistics import mean
+
+from benchmarks.accuracy import Claim
+from benchmarks.heads_table.files import ResultFile
+from benchmarks.heads_table.heads import Row
+
+POINT = 100.0
+DRAWN = "CCVR"  # heads retrained on random draws: the root that they apply is steep at 0, so a rounding shows
+
+
+def claims_of(results: Sequence[ResultFile]) -> list[Claim]:
+    """Each promise with its figure; none without results."""
+    rows = [row for found in results for row in found.rows]
+    exact = [row for row in rows if row.path == "secure" and row.epsilon is None]
+    if not exact:
+        return []
+    closed = [row for row in exact if not row.head.startswith(DRAWN)]
+    whole = [row for row in closed if row.lattice == "features" and len(row.transcripts) == 1]
+    drawn = [row for row in exact if row.head.startswith(DRAWN)]
+    claims = [
+        Claim(
+            "secure, exact",
+            "masked sums that are not, bit for bit, the sums in the clear",
+            sum(not row.same_sums for row in exact),
+            0,
+        ),
+        Claim(
+            "secure, exact",
+            "max abs(W − W_plain) / max abs(W_plain), heads in closed form",
+            _most(closed),
+            1e-6,
+        ),
+        Claim("secure, exact", "the same on the features lattice", _most(whole), 0),
+        Claim(
+            "secure, exact",
+            "test records that both CCVR heads call the same, at least",
+            min((row.agreement or 0.0 for row in drawn), default=0.0),
+            0.97,
+            at_least=True,
+        ),
+    ]
+    leads = {cell: lead for cell, lead in leads_of(results).items() if cell[1] == "FFC"}
+    strong = [lead for (_, _, epsilon), lead in leads.items() if epsilon <= 2]
+    claims += [
+        Claim(
+            "secure, ε ≤ 2",
+            "points by which shrinkage beats AdaSSP, FFC, on average",
+            mean(strong),
+            2,
+            at_least=True,
+        ),
+        Claim("secure, any ε", "the same, FFC, where it is least", min(leads.values()), -0.5, at_least=True),
+    ]
+    for data in ("fashion-random", "fashion-cnn"):
+        gain = gain_of(results, data)
+        if gain is not None:
+            claims.append(Claim(data, "points by which random features beat FFC", gain, 1, at_least=True))
+    return claims
+
+
+def leads_of(results: Sequence[ResultFile]) -> dict[tuple[str, str, float], float]:
+    """Points by which shrinkage is ahead of AdaSSP, by data, head and ε: means over seeds."""
+    found: dict[tuple[str, str, float], list[float]] = {}
+    for each in results:
+        for row in each.rows:
+            if row.epsilon is not None and row.adassp is not None:
+                cell = (each.data, row.head, row.epsilon)
+                found.setdefault(cell, []).append(POINT * (row.accuracy - row.adassp))
+    return {cell: mean(leads) for cell, leads in found.items()}
+
+
+def gain_of(results: Sequence[ResultFile], data: str) -> float | None:
+    """Points by which random features beat FFC, the mean over seeds; None without results."""
+
+    def accuracy(found: ResultFile, head: str) -> float:
+        return next(
+            row.accuracy
+            for row in found.rows
+            if row.head == head and row.path == "secure" and row.epsilon is None
+        )
+
+    own = [found for found in results if found.data == data]
+    gains = [POINT * (accuracy(found, "random features") - accuracy(found, "FFC")) for found in own]
+    return mean(gains) if gains else None
+
+
+def _most(rows: Sequence[Row]) -> float:
+    return max((row.off_by or 0.0 for row in rows), default=0.0)

@@ -1,0 +1,303 @@
+"""Every head of docs/heads.md through rounds, beside what plain sums say, and under noise."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.heads_table.features import Features
+from benchmarks.heads_table.federation import DELTA, Federation, Held
+from calibration import CentredHead, Head, lattice_from
+from calibration.head_file import Calibrated, arrays_of
+from calibration.lattice import FeaturesLattice, SumsLattice
+from calibration.privacy import gdp_epsilon, gdp_mu, solve_adassp
+from calibration.questions import Answer, Earlier, Question, Summed, Wish, ask, question
+from client_sdk.asked import terms_question
+
+Lattice = SumsLattice | FeaturesLattice
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+MEAN_SHARE = 0.1  # of μ², for the round of means that centred features rest on
+FINE_BITS = 62  # of int64: a finer step than float64 sums of as many records have
+AXES, SIZE = 32, 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One cell of the table under one seed; a result file holds a list of them.
+
+    Attributes:
+        head: as tables name it.
+        path: "plain", sums in the clear, or "secure", through rounds.
+        accuracy: on the test records, in 0..1.
+        epsilon: ε at δ = 1e-5 of all rounds together; None for exact sums.
+        off_by: max|W − W_plain| / max|W_plain|; None under noise, and for the plain path.
+        agreement: the share of test records that both paths' heads call the same; None as `off_by`.
+        same_sums: whether the masked sum is, bit for bit, that of the members' vectors in the clear; None as `off_by`.
+        lattice: of the last round.
+        adassp: the accuracy that AdaSSP has from the same noisy sums.
+        transcripts: SHA-256 of the signed transcript of each round that led here, the last one last.
+        upload_bytes: that a member sent in the last round, the mean over members.
+        cpu_s: of the last round, all members and the coordinator.
+        more: figures that this head alone has.
+    """
+
+    head: str
+    path: str
+    accuracy: float
+    epsilon: float | None = None
+    off_by: float | None = None
+    agreement: float | None = None
+    same_sums: bool | None = None
+    lattice: str | None = None
+    adassp: float | None = None
+    transcripts: tuple[str, ...] = ()
+    upload_bytes: int | None = None
+    cpu_s: float | None = None
+    more: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Both:
+    """A question answered through a round and from plain sums."""
+
+    held: Held
+    plain: Answer
+    statistics: Any
+    same_sums: bool
+    before: tuple[str, ...]
+
+    @property
+    def earlier(self) -> Earlier:
+        """As another plain question rests on it."""
+        return Earlier(self.held.result.record.statistic, self.statistics, self.plain.head)
+
+    @property
+    def transcripts(self) -> tuple[str, ...]:
+        return (*self.before, self.held.transcript)
+
+
+@dataclass(frozen=True, eq=False)
+class Compared:
+    """Heads of one set of features.
+
+    Exact and noisy rounds need a federation each: members never use a record for both, nor does their SDK let them.
+    """
+
+    features: Features
+    federation: Federation
+
+    def noisy(self) -> Iterator[Row]:
+        """The heads whose rounds take noise, at every ε."""
+        for epsilon in EPSILONS:
+            yield from self._noisy(epsilon)
+
+    def exact(self) -> Iterator[Row]:
+        """Every head, through rounds and from plain sums."""
+        ffc = self._both("ffc", {"publish": "lda,ncm,posterior"})
+        yield from self._pair("FFC", ffc)
+        head, plain = (each.with_unit_columns() for each in self._heads(ffc))
+        yield from self._rows("FFC, unit columns", ffc, head, plain)
+        for name, title in (("lda", "LDA"), ("ncm", "nearest class mean")):
+            document = Calibrated.of(ffc.plain.documents[name].arrays, ffc.plain.documents[name].notes)
+            yield from self._rows(title, ffc, ffc.held.result.head(name).head, document.head)
+        yield from self._posterior(ffc)
+        yield from self._pair("FFC, features lattice", self._both("ffc", lattice="features"))
+        yield from self._pair("FFC with a bias", self._both("ffc-bias"))
+        yield from self._pair("FFC, centred", self._both("ffc", before=self._both("mean")))
+        yield from self._pair("λ by five folds", self._both("folds"))
+        yield from self._pair("λ by leave-one-out", self._both("loo", before=ffc))
+        yield from self._pair("class-balanced", self._both("balanced", before=self._both("counts")))
+        yield from self._pair("random features", self._both("rff", {"size": SIZE}, before=ffc))
+        drawn = {"tukey": self.features.nonnegative}
+        yield from self._pair("CCVR", self._both("ccvr", drawn))
+        axes = self._both("ccvr", {**drawn, "axes": AXES}, before=ffc)
+        yield from self._pair(f"CCVR of {AXES} axes", axes)
+        yield from self._reliability(ffc)
+
+    def _noisy(self, epsilon: float) -> Iterator[Row]:
+        for title, statistic in (("FFC", "ffc"), ("FFC with a bias", "ffc-bias")):
+            held = self.federation.ask(statistic, epsilon=epsilon)
+            yield self._under_noise(title, held, epsilon)
+            if statistic == "ffc":
+                yield self._under_noise("FFC, unit columns", held, epsilon, unit_columns=True)
+        mu = gdp_mu(epsilon, DELTA)
+        shares = (gdp_epsilon(mu * share**0.5, DELTA) for share in (MEAN_SHARE, 1 - MEAN_SHARE))
+        first, second = shares
+        mean = self.federation.ask("mean", epsilon=first)
+        held = self.federation.ask("ffc", rests_on=mean, epsilon=second)
+        yield self._under_noise("FFC, centred", held, epsilon, before=(mean.transcript,))
+
+    def _under_noise(
+        self,
+        title: str,
+        held: Held,
+        epsilon: float,
+        *,
+        before: tuple[str, ...] = (),
+        unit_columns: bool = False,
+    ) -> Row:
+        head = held.result.calibrated.head
+        V, U, deviation = held.noisy_sums()
+        found = solve_adassp(V, U, deviation, bias=head.bias is not None)
+        baseline = Head(found.weights, found.bias, ())
+        if isinstance(head, CentredHead):
+            baseline = CentredHead(found.weights, found.bias, (), head.centre)
+        if unit_columns:
+            head, baseline = head.with_unit_columns(), baseline.with_unit_columns()
+        return Row(
+            head=title,
+            path="secure",
+            accuracy=self._accuracy(head),
+            epsilon=epsilon,
+            lattice="features",
+            adassp=self._accuracy(baseline),
+            transcripts=(*before, held.transcript),
+            upload_bytes=held.upload_bytes,
+            cpu_s=held.cpu_s,
+        )
+
+    def _both(
+        self,
+        statistic: str,
+        parameters: dict[str, Any] | None = None,
+        *,
+        before: Both | None = None,
+        lattice: Any = None,
+        kept_back: bool = False,
+    ) -> Both:
+        held = self.federation.ask(
+            statistic,
+            parameters=parameters,
+            rests_on=before.held if before else None,
+            lattice=lattice,
+            kept_back=kept_back,
+        )
+        attempt = held.result.evidence.attempt
+        terms = attempt.opening.terms
+        step = lattice_from(terms.lattice, terms.lattice_bits)
+        members = self.features.kept_back if kept_back else self.features.members
+        # What it rests on comes from plain sums too, and steps are as fine as int64 has them.
+        wish = Wish(self.features.dim, self.features.classes, parameters or {})
+        plain = ask(statistic, wish, before.earlier if before else None)
+        asked = question(statistic, plain.layout, attempt.context, plain.material)
+        fine = step
+        if isinstance(step, SumsLattice):
+            fine = SumsLattice.for_ring(FINE_BITS, sum(map(len, members)), len(members))
+        if before:  # the two questions are a rounding apart, as what they rest on is
+            (total,) = self._totals(terms_question(attempt, held.result.material), [step], members)
+            (again,) = self._totals(asked, [fine], members)
+        else:
+            total, again = self._totals(asked, [step, fine], members)
+        summed, gathering = Summed(fine, len(members)), asked.gathering(fine)
+        gathering.take(0, again)
+        statistics = asked.gathered(gathering, summed)
+        same = bool(np.array_equal(held.sums, total))
+        transcripts = before.transcripts if before else ()
+        return Both(held, asked.answer(statistics, summed), statistics, same, transcripts)
+
+    def _totals(
+        self, asked: Question, lattices: Sequence[Lattice], members: Sequence[npt.NDArray[np.int64]]
+    ) -> list[npt.NDArray[np.int64]]:
+        """The members' vectors, added as they are, on each lattice."""
+        totals = [np.zeros(asked.layout.elements, np.int64) for _ in lattices]
+        for rows in members:
+            accumulator = asked.accumulator(lattices[0], normalise=True)
+            accumulator.update(self.features.z[rows], self.features.y[rows])
+            for lattice, total in zip(lattices, totals, strict=True):
+                start = 0
+                for piece in accumulator.pieces(lattice, 1 << 20):
+                    total[start : start + len(piece)] += piece
+                    start += len(piece)
+        return totals
+
+    def _heads(self, both: Both) -> tuple[Head, Head]:
+        assert both.plain.head is not None
+        return both.held.result.calibrated.head, both.plain.head
+
+    def _pair(self, title: str, both: Both) -> Iterator[Row]:
+        yield from self._rows(title, both, *self._heads(both))
+
+    def _rows(self, title: str, both: Both, head: Head, plain: Head) -> Iterator[Row]:
+        yield Row(head=title, path="plain", accuracy=self._accuracy(plain))
+        off_by = apart(arrays_of(head), arrays_of(plain))
+        agreement = float((self._predicted(head) == self._predicted(plain)).mean())
+        yield self._secure(title, both, self._accuracy(head), off_by, agreement)
+
+    def _secure(
+        self, title: str, both: Both, accuracy: float, off_by: float, agreement: float, **more: float
+    ) -> Row:
+        return Row(
+            head=title,
+            path="secure",
+            accuracy=accuracy,
+            off_by=off_by,
+            agreement=agreement,
+            same_sums=both.same_sums,
+            lattice=both.held.result.evidence.opening.terms.lattice,
+            transcripts=both.transcripts,
+            upload_bytes=both.held.upload_bytes,
+            cpu_s=both.held.cpu_s,
+            more=more,
+        )
+
+    def _posterior(self, ffc: Both) -> Iterator[Row]:
+        """The ridge head on the half of the test records that it knows best, by their leverage."""
+        document = ffc.plain.documents["posterior"].arrays
+        secure = ffc.held.result.arrays("posterior")
+        found, knows = list[float](), list[npt.NDArray[np.bool_]]()
+        for arrays, head in zip((secure, document), self._heads(ffc), strict=True):
+            whitened = head.rows(self.features.test_z, normalise=True) @ arrays["whitening"].T
+            leverage = (whitened**2).sum(axis=1)
+            knows.append(leverage <= np.median(leverage))
+            found.append(float(self._right(head)[knows[-1]].mean()))
+        title = "posterior: the half it knows best"
+        yield Row(head=title, path="plain", accuracy=found[1])
+        agreement = float((knows[0] == knows[1]).mean())
+        yield self._secure(title, ffc, found[0], apart(secure, document), agreement)
+
+    def _reliability(self, ffc: Both) -> Iterator[Row]:
+        """FFC again, with the temperature that records kept back have."""
+        both = self._both("reliability", before=ffc, kept_back=True)
+        head, plain = self._heads(both)
+        temperature, plainly = both.held.result.calibrated.temperature, both.plain.temperature
+        assert temperature is not None
+        assert plainly is not None
+        title = "FFC with its temperature"
+        yield Row(head=title, path="plain", accuracy=self._accuracy(plain))
+        off_by = max(abs(temperature - plainly) / plainly, apart(arrays_of(head), arrays_of(plain)))
+        errors = {
+            "calibration_error_before": self._calibration_error(head, 1.0),
+            "calibration_error": self._calibration_error(head, temperature),
+        }
+        accuracy = self._accuracy(head)
+        yield self._secure(title, both, accuracy, off_by, 1.0, temperature=temperature, **errors)
+
+    def _calibration_error(self, head: Head, temperature: float, bins: int = 15) -> float:
+        """Σ_b |hits_b − confidences_b|/N over the test records (Guo et al. 2017, eq. 3)."""
+        probabilities = head.probabilities(self.features.test_z, temperature=temperature, normalise=True)
+        confidence = probabilities.max(axis=1)
+        bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
+        gaps = np.bincount(bin_of, weights=self._right(head) - confidence, minlength=bins)
+        return float(np.abs(gaps).sum() / len(confidence))
+
+    def _predicted(self, head: Head) -> npt.NDArray[np.int64]:
+        return head.predict(self.features.test_z, normalise=head.scales)
+
+    def _right(self, head: Head) -> npt.NDArray[np.bool_]:
+        right: npt.NDArray[np.bool_] = self._predicted(head) == self.features.test_y
+        return right
+
+    def _accuracy(self, head: Head) -> float:
+        return float(self._right(head).mean())
+
+
+def apart(arrays: Mapping[str, npt.NDArray[Any]], plain: Mapping[str, npt.NDArray[Any]]) -> float:
+    """The largest max|Δ| / max|plain| of arrays of the same names."""
+    assert arrays.keys() == plain.keys()
+    return max(
+        float(np.abs(arrays[name] - plain[name]).max() / max(np.abs(plain[name]).max(), 1e-300))
+        for name in plain
+    )

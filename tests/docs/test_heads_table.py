@@ -1,0 +1,111 @@
+"""The page of heads on real features is what its result files give, and every file names the rounds that it came from."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.heads_table.claims import claims_of, leads_of
+from benchmarks.heads_table.features import load_features
+from benchmarks.heads_table.federation import Coordinator, Federation
+from benchmarks.heads_table.files import RESULTS, ResultFile, read_results
+from benchmarks.heads_table.heads import EPSILONS, Compared, Row
+from benchmarks.heads_table.page import page_of
+
+PAGE = Path(__file__).parents[2] / "docs/heads-table.md"
+HASH = re.compile(r"[0-9a-f]{64}")
+
+
+def test_the_page_is_what_the_result_files_give() -> None:
+    assert PAGE.read_text("utf-8") == page_of(read_results()), "run make table"
+
+
+def test_result_files_name_their_features_and_every_round() -> None:
+    for path in RESULTS.glob("*.json"):
+        found = ResultFile.read(path)
+        assert path == ResultFile.path(RESULTS, found.data, found.seed)
+        assert HASH.fullmatch(found.features)
+        secure = [row for row in found.rows if row.path == "secure"]
+        assert all(row.transcripts and all(map(HASH.fullmatch, row.transcripts)) for row in secure)
+        plain = [row.head for row in found.rows if row.path == "plain"]
+        assert [row.head for row in secure if row.epsilon is None] == plain
+        noisy = [(row.head, row.epsilon) for row in secure if row.epsilon is not None]
+        heads = list(dict.fromkeys(head for head, _ in noisy))
+        assert noisy == [(head, epsilon) for epsilon in EPSILONS for head in heads]
+        assert set(heads) <= set(plain)
+
+
+def found_with(*rows: Row) -> ResultFile:
+    return ResultFile("fashion-random", 0, "0" * 64, (4, 4, 4), 2, 2, 10, "nowhere", rows)
+
+
+EXACT = Row(
+    head="FFC",
+    path="secure",
+    accuracy=0.8,
+    off_by=1e-9,
+    agreement=1.0,
+    same_sums=True,
+    transcripts=("0" * 64,),
+)
+NOISY = Row(head="FFC", path="secure", accuracy=0.7, epsilon=1.0, adassp=0.675, transcripts=("0" * 64,))
+KERNEL = replace(EXACT, head="random features", accuracy=0.81)
+ON_LATTICE = replace(EXACT, head="FFC, features lattice", lattice="features", off_by=0.0)
+
+
+@pytest.mark.parametrize(
+    ("changed", "broken"),
+    [
+        ({}, set()),
+        ({0: replace(EXACT, same_sums=False)}, {0}),
+        ({0: replace(EXACT, off_by=2e-6)}, {1}),
+        ({3: replace(ON_LATTICE, off_by=1e-15)}, {2}),
+        ({4: replace(EXACT, head="CCVR", agreement=0.9)}, {3}),
+        ({1: replace(NOISY, adassp=0.69)}, {4}),
+        ({1: replace(NOISY, epsilon=8.0, adassp=0.71)}, {5}),
+        ({2: replace(KERNEL, accuracy=0.805)}, {6}),
+    ],
+)  # fmt: skip
+def test_each_promise_breaks_by_itself(changed: dict[int, Row], broken: set[int]) -> None:
+    strong = replace(NOISY, epsilon=0.5)
+    rows = {
+        0: EXACT,
+        1: NOISY,
+        2: KERNEL,
+        3: ON_LATTICE,
+        4: replace(EXACT, head="CCVR", off_by=0.1),
+        5: strong,
+    }
+    claims = claims_of([found_with(*{**rows, **changed}.values())])
+    assert {number for number, claim in enumerate(claims) if not claim.kept} == broken
+
+
+def test_leads_are_means_over_seeds() -> None:
+    worse = replace(NOISY, adassp=0.7)
+    assert leads_of([found_with(NOISY), found_with(worse)])["fashion-random", "FFC", 1.0] == pytest.approx(
+        1.25
+    )
+
+
+def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
+    found = found_with(EXACT, NOISY, replace(KERNEL, more={"temperature": 0.5}))
+    found.write(tmp_path)
+    assert read_results(tmp_path) == [found]
+
+
+def test_without_files_the_page_says_so() -> None:
+    assert "no result files yet" in page_of([])
+
+
+@pytest.mark.slow
+def test_a_round_over_http_says_what_plain_sums_say(tmp_path: Path) -> None:
+    features = load_features("digits", 0, tmp_path, None)
+    with Coordinator(tmp_path) as coordinator, Federation(features, coordinator, tmp_path) as federation:
+        compared = Compared(features, federation)
+        plain, secure = compared._pair("FFC", compared._both("ffc", lattice="features"))
+    assert secure.same_sums
+    assert (secure.off_by, secure.accuracy) == (0.0, plain.accuracy)
+    assert secure.accuracy > 0.9
+    assert secure.upload_bytes is not None
+    assert secure.upload_bytes > 2080 * 6
