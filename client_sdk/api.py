@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault
@@ -35,7 +35,7 @@ from protocol.messages import (
 
 LONG_POLL_S = 30.0
 
-_Model = TypeVar("_Model", bound=rest.Model)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Coordinator:

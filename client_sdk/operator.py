@@ -4,6 +4,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
+from pydantic import BaseModel
+
 from client_sdk.api import LONG_POLL_S, model_of
 from client_sdk.effects import Request, Response
 from client_sdk.progress import Reporter, Watcher
@@ -18,9 +20,9 @@ from protocol.helpers.messages import HelperLost, HelperOpening
 from protocol.identity import SigningKey
 from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
 from protocol.request_signature import ADMIN
-from protocol.scheduling import ScheduleRequest, ScheduleView
+from protocol.scheduling import ScheduleRequest, ScheduleView, ScheduleViews, Unscheduled
 
-_Model = TypeVar("_Model", bound=rest.Model)
+_Model = TypeVar("_Model", bound=BaseModel)
 
 
 class Operator:
@@ -156,6 +158,14 @@ class Operator:
     def schedule(self, cohort: str, request: ScheduleRequest) -> ScheduleView:
         """Have a round opened at a time."""
         return self._post(ScheduleView, rest.SCHEDULES.format(cohort=cohort), request)
+
+    def schedules(self, cohort: str) -> tuple[ScheduleView, ...]:
+        """What a cohort's rounds are scheduled for, by time, and what became of it."""
+        return self._model(ScheduleViews, Request("GET", rest.SCHEDULES.format(cohort=cohort))).root
+
+    def unschedule(self, schedule: str) -> Unscheduled:
+        """Take back what has not begun."""
+        return self._post(Unscheduled, rest.UNSCHEDULE.format(schedule=schedule))
 
     def new_token(self, request: TokenRequest) -> NewToken:
         """Make a token; its secret is shown this once."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
 from protocol.rest import Hex32, Model, Problem, RoundId, RoundRequest
 
@@ -36,3 +36,13 @@ class ScheduleView(Model):
     round: RoundId | None
     fault: Problem | None
     request: RoundRequest
+
+
+class ScheduleViews(RootModel[tuple[ScheduleView, ...]]):
+    """A cohort's entries, by time."""
+
+
+class Unscheduled(Model):
+    """An entry that was taken back."""
+
+    removed: RoundId

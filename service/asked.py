@@ -19,6 +19,8 @@ from protocol.rest import HEAD, NoiseView
 from service.storage.blobs import Blobs
 
 SUMS, WEIGHTS = "sums", "weights"
+MATERIALS = "materials"
+"""The folder of what rounds rest on."""
 PROMISED_BITS = 48
 """From this width on the weights are promised within 1e-6 of float64 ridge."""
 
@@ -32,8 +34,14 @@ def asked_question(attempt: Attempt | HelperAttempt, blobs: Blobs) -> Question:
 
 def material_of(terms: Terms, blobs: Blobs) -> bytes | None:
     """The file that members fetch beside the opening; None where the question needs none."""
-    digest = Layout.from_bytes(terms.layout).parameter(MATERIAL)
-    return None if digest is None else blobs.get(f"materials/{digest}")
+    digest = material_named(terms)
+    return None if digest is None else blobs.get(f"{MATERIALS}/{digest}")
+
+
+def material_named(terms: Terms) -> str | None:
+    """The digest of that file, in hexadecimal."""
+    named = Layout.from_bytes(terms.layout).parameter(MATERIAL)
+    return None if named is None else str(named)
 
 
 def summed_of(

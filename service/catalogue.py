@@ -5,6 +5,7 @@ changes as they are committed, for those who wait for one, and looks around now 
 """
 
 import asyncio
+import hashlib
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -20,9 +21,11 @@ from protocol.identity import SigningKey
 from protocol.messages import Ledger, Opening
 from protocol.rest import CohortRequest, WindowsModel, round_name
 from protocol.transcript import Transcript
+from service.asked import MATERIALS, material_named
 from service.cohorts import Cohort
 from service.federations import Federations
-from service.helping.opening import Helping, is_with_helpers
+from service.helping.opening import Helping, is_with_helpers, opening_from
+from service.journal import KEEP_S
 from service.modes import AnyAttempt, MembersMode
 from service.problems import not_found
 from service.rounds import Round
@@ -135,9 +138,15 @@ class Catalogue:
     # New ones
 
     async def add(
-        self, attempt: AnyAttempt, place: tuple[int, int], windows: WindowsModel, now_s: float, before: int
+        self,
+        attempt: AnyAttempt,
+        place: tuple[int, int],
+        windows: WindowsModel,
+        now_s: float,
+        before: int,
+        material: bytes | None = None,
     ) -> bool:
-        """Store a round after the `before` that its federation had, all of which have ended; False where there are more."""
+        """Store a round, with its material, after the `before` that its federation had, all of which have ended; False where there are more."""
         federation = attempt.roster.federation.hex()
         row = {
             "id": round_name(attempt.context),
@@ -149,7 +158,11 @@ class Catalogue:
             "windows": windows.model_dump_json(),
             "opened_s": now_s,
         }
-        async with self._database.transaction() as connection:
+        async with self._database.transaction(KEEP_S if material is not None else 0.0) as connection:
+            if material is not None:
+                await self._database.alone(connection, MATERIALS)
+                digest = hashlib.sha256(material).hexdigest()
+                await asyncio.to_thread(self._blobs.put, f"{MATERIALS}/{digest}", material)
             if not await self._database.add(connection, rounds, row):
                 return False
             # From here on no other can be opened; one may have been, and have ended, until now.
@@ -176,8 +189,11 @@ class Catalogue:
     async def sweep(self) -> None:
         """Have deleted what lies in storage of rounds that have ended: whoever put it died, or came late.
 
-        Nobody is about to refer to it, whatever other processes do: an ended round takes neither events nor ranges.
+        Nobody is about to refer to it, whatever other processes do: an ended round takes neither events nor ranges. With it go the
+        materials of rounds that were refused, and what interrupted writes have left.
         """
+        await asyncio.to_thread(self._blobs.clear_up)
+        await self._sweep_materials()
         lying = {each: set(await asyncio.to_thread(self._blobs.names, each)) for each in FOLDERS}
         await self.refresh_all()
         for round_ in self.rounds.values():
@@ -186,6 +202,17 @@ class Catalogue:
                 left = any(round_.id in lying[folder] for folder in FOLDERS if folder not in kept)
                 round_.littered = round_.littered or left
         self._wake()
+
+    async def _sweep_materials(self) -> None:
+        """Delete those that no round names: a round and its material are stored under the same lock."""
+        async with self._database.transaction(KEEP_S) as connection:
+            await self._database.alone(connection, MATERIALS)
+            lying = set(await asyncio.to_thread(self._blobs.names, MATERIALS))
+            if lying:
+                openings = (await connection.execute(select(rounds.c.opening))).scalars()
+                lying -= {material_named(opening_from(opening).terms) for opening in openings}
+            for digest in lying:
+                await asyncio.to_thread(self._blobs.delete, f"{MATERIALS}/{digest}")
 
     async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
         """What of a federation is not here yet, oldest first."""

@@ -139,7 +139,7 @@ class Coordinator:
                 _refuse_expired(cohort, now_s)
                 ledger = await self.federations.ledger(federation)
                 clauses = rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
-                layout = await self._layout(request, federation)
+                layout, material = await self._layout(request, federation)
                 terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
                 spending.check(self.rounds.values(), federation, terms, self.mu_budget)
                 opening = Opening.make(
@@ -152,7 +152,8 @@ class Coordinator:
                     exceptions=_exceptions(request, cohort, sequence),
                 )
                 attempt = Attempt(cohort.roster, manifest, opening)
-                if await self.catalogue.add(attempt, (sequence, number), request.windows, now_s, before):
+                place = sequence, number
+                if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):
                     return await self.catalogue.round(round_name(attempt.context))
 
     async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:
@@ -166,11 +167,11 @@ class Coordinator:
             while True:
                 before = await self._check_free(federation, "helpers")
                 now_s = self.now()
-                layout = await self._layout(request, federation)
+                layout, material = await self._layout(request, federation)
                 assert layout is not None
                 attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
                 place = attempt.manifest.counter, 0
-                if await self.catalogue.add(attempt, place, request.windows, now_s, before):
+                if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):
                     return await self.catalogue.round(round_name(attempt.context))
 
     async def desk(self, federation: str) -> Desk:
@@ -180,10 +181,10 @@ class Coordinator:
             await self.catalogue.refresh(federation)
         return found
 
-    async def _layout(self, request: RoundRequest, federation: str) -> Layout | None:
-        """What the request comes to, its material stored; None for an indicator round."""
+    async def _layout(self, request: RoundRequest, federation: str) -> tuple[Layout | None, bytes | None]:
+        """What the request comes to, and its material; no layout for an indicator round."""
         if request.statistic == "indicator":
-            return None
+            return None, None
         before = None if request.rests_on is None else await self.round(request.rests_on)
         return await asyncio.to_thread(layout_of, request, before, federation, self.blobs)
 

@@ -15,14 +15,16 @@ from service.rounds import Round
 from service.storage.blobs import Blobs
 
 
-def layout_of(request: RoundRequest, before: Round | None, federation: str, blobs: Blobs) -> Layout:
-    """The layout that a request comes to; its material is stored under the digest that the layout holds.
+def layout_of(
+    request: RoundRequest, before: Round | None, federation: str, blobs: Blobs
+) -> tuple[Layout, bytes | None]:
+    """The layout that a request comes to, and the material whose digest it holds, if there is any.
 
     Args:
         request: of the round.
         before: the round that it rests on, if it names one.
         federation: whose round it is.
-        blobs: where material goes, and sums come from.
+        blobs: where sums come from.
 
     Raises:
         PeerFault: terms-refused, where the question is none, or takes other parameters or another round before; wrong-phase where
@@ -37,11 +39,9 @@ def layout_of(request: RoundRequest, before: Round | None, federation: str, blob
     except CalibrationError as error:
         raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
     if not asked.material:
-        return layout
+        return layout, None
     content = save({name: np.ascontiguousarray(array) for name, array in sorted(asked.material.items())})
-    digest = hashlib.sha256(content).hexdigest()
-    blobs.put(f"materials/{digest}", content)
-    return layout.having(**{MATERIAL: digest})
+    return layout.having(**{MATERIAL: hashlib.sha256(content).hexdigest()}), content
 
 
 def _earlier(before: Round, request: RoundRequest, federation: str, blobs: Blobs) -> Earlier:

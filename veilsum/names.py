@@ -20,6 +20,11 @@ def round_id(text: str) -> str:
     return _hexadecimal(text, 16, "a round's id: `veilsum round open` prints it")
 
 
+def schedule_id(text: str) -> str:
+    """16 digits, lower case; Misuse for anything else."""
+    return _hexadecimal(text, 16, "a scheduled round's id: `veilsum round schedules list` shows it")
+
+
 def admin_key(text: str) -> str:
     """64 digits, lower case; Misuse for anything else, an empty variable too: it would pin nothing."""
     return _hexadecimal(text, 64, "an admin's public key: get it from the admin")

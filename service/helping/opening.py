@@ -13,6 +13,7 @@ from protocol.helpers.attempt import HelperAttempt, clients_of
 from protocol.helpers.coordinator import HelperWindows
 from protocol.helpers.messages import HELPERS, HelperKind, HelperOpening
 from protocol.identity import SigningKey
+from protocol.messages import Opening
 from protocol.rest import HelperRoundRequest, ModeName, WindowsModel
 from service.federations import Federations
 from service.helping.desk import Desk
@@ -107,6 +108,11 @@ class Helping:
 def is_with_helpers(opening: bytes) -> bool:
     """Whether a stored opening is of the helpers' mode."""
     return opening[1] == HelperKind.OPENING
+
+
+def opening_from(body: bytes) -> Opening | HelperOpening:
+    """A stored opening, of either mode."""
+    return HelperOpening.from_bytes(body) if is_with_helpers(body) else Opening.from_bytes(body)
 
 
 def refuse_other_mode(rounds_: Iterable[Round], federation: str, mode: ModeName) -> None:

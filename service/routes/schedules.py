@@ -6,7 +6,7 @@ from fastapi import APIRouter, Path
 
 from protocol import rest
 from protocol.causes import Cause
-from protocol.scheduling import ScheduleRequest, ScheduleView
+from protocol.scheduling import ScheduleRequest, ScheduleView, ScheduleViews, Unscheduled
 from service.access.guards import GuardedRoute
 from service.problems import declared
 from service.routes.common import ANYBODY, ROUNDS, Here, Hex32Path
@@ -27,10 +27,10 @@ async def schedule(cohort: Hex32Path, request: ScheduleRequest, here: Here) -> S
 
 
 @router.get(rest.SCHEDULES, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
-async def schedules(cohort: Hex32Path, here: Here) -> list[ScheduleView]:
+async def schedules(cohort: Hex32Path, here: Here) -> ScheduleViews:
     """What a cohort's rounds are scheduled for, and what became of it, by time."""
     await here.cohort(cohort)  # not-found for a stranger
-    return list(await here.schedules.of(cohort))
+    return ScheduleViews(await here.schedules.of(cohort))
 
 
 @router.post(
@@ -38,7 +38,7 @@ async def schedules(cohort: Hex32Path, here: Here) -> list[ScheduleView]:
     dependencies=ROUNDS.dependencies,
     responses=declared(*ROUNDS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
 )
-async def unschedule(schedule: SchedulePath, here: Here) -> dict[str, str]:
+async def unschedule(schedule: SchedulePath, here: Here) -> Unscheduled:
     """Take back what has not begun (operator)."""
     await here.schedules.remove(schedule)
-    return {"removed": schedule}
+    return Unscheduled(removed=schedule)

@@ -1,13 +1,15 @@
 """Large bytes: the interface, and its files on disk, whose folder entries are durable too before `put` returns."""
 
+import os
 import re
 import shutil
 from collections.abc import Iterator
+from itertools import filterfalse
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from protocol.errors import Misuse
-from service.storage.folder import fsync_folder, make_folder, write_durably
+from service.storage.folder import fsync_folder, is_unfinished, make_folder, write_durably
 
 _PART = re.compile(r"[0-9A-Za-z-]{1,128}")
 PIECE_BYTES = 1 << 20
@@ -40,6 +42,10 @@ class Blobs(Protocol):
         """What lies directly under a folder."""
         ...
 
+    def clear_up(self) -> None:
+        """Remove what interrupted calls of `put` have left; those that are under way are not disturbed."""
+        ...
+
 
 def checked(name: str) -> str:
     """The name itself; Misuse where it is none of a blob."""
@@ -52,7 +58,7 @@ class FileBlobs:
     """Blobs in files under a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._unfinished = folder, set[Path]()
         make_folder(folder)
 
     def put(self, name: str, data: bytes) -> None:
@@ -90,7 +96,20 @@ class FileBlobs:
     def names(self, folder: str) -> tuple[str, ...]:
         """What lies directly under a folder."""
         path = self.path(folder)
-        return tuple(sorted(child.name for child in path.iterdir())) if path.is_dir() else ()
+        lying = (child.name for child in path.iterdir()) if path.is_dir() else ()
+        return tuple(sorted(filterfalse(is_unfinished, lying)))
+
+    def clear_up(self) -> None:
+        """Remove what interrupted calls of `put` have left: whatever already lay there at the last call, and still does."""
+        lying = {
+            Path(folder, name)
+            for folder, _, files in os.walk(self._folder)
+            for name in files
+            if is_unfinished(name)
+        }
+        for path in lying & self._unfinished:
+            path.unlink(missing_ok=True)
+        self._unfinished = lying
 
     def path(self, name: str) -> Path:
         """Where a blob or a folder of them lies, whether it was stored or not."""

@@ -64,3 +64,8 @@ def write_durably(path: Path, data: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     fsync_folder(path.parent)
+
+
+def is_unfinished(name: str) -> bool:
+    """Whether a file is one that `write_durably` has begun and not put into its place."""
+    return name.startswith(".")

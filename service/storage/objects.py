@@ -85,6 +85,9 @@ class ObjectBlobs:
         paths = (*found["common_prefixes"], *(each["path"] for each in found["objects"]))
         return tuple(sorted(path.rpartition("/")[2] for path in paths))
 
+    def clear_up(self) -> None:
+        """Nothing: a bucket has an object whole, or not at all."""
+
 
 def _pieces(found: "obstore.GetResult") -> Iterator[bytes]:
     try:

@@ -34,3 +34,7 @@ class TimedBlobs:
     def names(self, folder: str) -> tuple[str, ...]:
         """What lies directly under a folder."""
         return self._inner.names(folder)
+
+    def clear_up(self) -> None:
+        """Remove what interrupted calls of `put` have left."""
+        self._inner.clear_up()

@@ -43,7 +43,9 @@ def test_the_operator_s(consortium: Callable[..., Consortium], coordinator: Cli)
     assert [each.result(60).code for each in joining] == [0, 0, 0]
 
     assert guide.json("round open")["at"] == "2030-12-01 02:00:00 UTC"
-    assert guide.json("cohort status")["rounds"] == [first]
+    [entry] = guide.json("round schedules list")["schedules"]
+    guide.meaning["SCHEDULE"] = entry["schedule"]
+    assert guide.json("round schedules cancel")["removed"] == entry["schedule"]
     second = c.open("--dim", DIM, "--classes", CLASSES)
     guide.meaning["ROUND"] = second
     with Operator(coordinator.url) as client:

@@ -230,6 +230,7 @@ def results(blobs: Blobs, round_id: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     "stop", ["", "keep masked", "put sums", "append expire", "keep sum", "put transcripts", "put results"]
 )
@@ -249,7 +250,7 @@ async def test_two_after_one_lease(
             server: Any = Door(replicas, client)
             await party.begin(server)
             round_id = await party.open_round(server)
-            view = await party.play(server, round_id, within_s=120)
+            view = await party.play(server, round_id, within_s=600)
             assert view["state"] == "done", view
             assert view["survivors"] == list(party.ids[:7])
             stopped, blobs = replicas.stopped, blobs_of(Settings(**values, data_dir=tmp_path))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veilsum.commands import combining
+from veilsum.commands import combining, schedules
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
 
 app = typer.Typer(help="The operator's side: one secure sum.", no_args_is_help=True)
@@ -93,7 +93,7 @@ def open_(
         datetime | None,
         typer.Option(
             formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
-            help="Have the coordinator open it then, UTC; tried once. `veilsum cohort status` shows the rounds.",
+            help="Have the coordinator open it then, UTC; tried once. `veilsum round schedules list` shows what became of it.",
             show_default="now",
         ),
     ] = None,
@@ -221,14 +221,12 @@ def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
     """Follow a round to its end, or until it waits for the admin; exit code 1 unless it ended with a result."""
     with reported(as_json=json_):
         from veilsum import names  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import changes, operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import line, show  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.following import ended  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.round_view import show  # noqa: PLC0415 - `--help` stays quick
 
-        followed = names.round_id(round_id)
         with operator(url, ca=ca) as client:
-            views = changes(lambda after: client.round(followed, after))
-            while not (view := next(views)).ended and view.state != "lost":
-                note(line(view))
+            view = ended(client, names.round_id(round_id))
         show(view, as_json=json_)
     if view.state != "done":
         raise typer.Exit(1)
@@ -429,3 +427,4 @@ def transcript(
 
 app.command("combine")(combining.combine)
 app.command("combined")(combining.combined)
+app.add_typer(schedules.app, name="schedules")

@@ -1,0 +1,50 @@
+"""What nobody refers to any more is swept, and nothing that somebody does."""
+
+import asyncio
+from pathlib import Path
+
+from service.asked import MATERIALS, material_named
+from service.storage.blobs import FileBlobs
+from tests.service.driver import Party
+from tests.service.serving import Server
+
+ON_BOTH = True
+
+
+async def test_a_material_is_swept_unless_a_round_names_it(server: Server, formed: Party) -> None:
+    blobs, catalogue = server.coordinator.blobs, server.coordinator.catalogue
+    first = await formed.open_round(server)
+    assert (await formed.play(server, first))["state"] == "done"
+    refused = await formed.try_round(server, statistic="loo", rests_on=first, records_max=1 << 40)
+    assert refused.status_code == 422
+    assert blobs.names(MATERIALS) == ()
+    blobs.put(f"{MATERIALS}/{'0' * 64}", b"of a round that was never opened")
+    formed.lineages = dict.fromkeys(formed.ids, b"a second")
+    second, *_ = await asyncio.gather(
+        formed.open_round(server, statistic="loo", rests_on=first), catalogue.sweep(), catalogue.sweep()
+    )
+    await catalogue.sweep()
+    named = material_named(server.coordinator.rounds[second].attempt.opening.terms)
+    assert blobs.names(MATERIALS) == (named,)
+    material = await server.client.get(
+        f"/v1/rounds/{second}/material", headers={"accept": "application/octet-stream"}
+    )
+    assert material.status_code == 401  # for members, who sign
+
+
+def test_what_a_write_that_never_ended_has_left_goes_at_the_second_look(tmp_path: Path) -> None:
+    blobs = FileBlobs(tmp_path)
+    for name in ("results/r/weights", "materials/m"):
+        blobs.put(name, b"whole")
+    left = [tmp_path / "results" / "r" / ".weights.0123456789ab", tmp_path / "materials" / ".m.0123456789ab"]
+    for path in left:
+        path.write_bytes(b"hal")
+    assert blobs.names("materials") == ("m",)
+    blobs.clear_up()
+    assert all(path.exists() for path in left), "one may be being written"
+    late = tmp_path / "materials" / ".late.0123456789ab"
+    late.write_bytes(b"")
+    blobs.clear_up()
+    assert not any(path.exists() for path in left)
+    assert late.exists()
+    assert (blobs.get("results/r/weights"), blobs.get("materials/m")) == (b"whole", b"whole")
