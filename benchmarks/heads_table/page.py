@@ -70,7 +70,7 @@ def page_of(results: Sequence[ResultFile]) -> str:
     """The whole page."""
     if not results:
         return f"{HEAD}\nThere are no result files yet.\n"
-    parts = [HEAD, "## What is promised\n", _promises(results), _still_missing(results)]
+    parts = [HEAD, "## What is promised\n", _promises(results), WHY, _still_missing(results)]
     for data in DATA:
         own = [found for found in results if found.data == data]
         if own:
@@ -126,12 +126,19 @@ def _promises(results: Sequence[ResultFile]) -> str:
     return _table(["of", "promise", "measured", "limit", ""], rows)
 
 
+WHY = """
+Random features add a kernel, which helps where classes are bent around each other in feature space, as rectified pixels leave them. SphereFed trains a CNN until every class lies near a vector of its own: there all
+heads, the nearest class mean among them, say nearly the same, a kernel adds nothing, little is left for noise to take, and no rule of solving is far ahead of another. Random features of so few directions make an
+ill-conditioned system, in which a bandwidth and sums a rounding apart show most.
+"""
+
+
 def _still_missing(results: Sequence[ResultFile]) -> str:
     wanted = len(DATA) * len(SEEDS)
     if len(results) == wanted:
         return ""
     return (
-        f"\n{len(results)} of {wanted} result files are there. With few of them a promise about noise hangs on few draws of it, "
+        f"{len(results)} of {wanted} result files are there. With few of them a promise about noise hangs on few draws of it, "
         "and one about data that is not there is not listed.\n"
     )
 
