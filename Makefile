@@ -62,6 +62,10 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without: is μ as promised, are five bugs flagged
 	$(BIN)/python -m tests.audit.run --output runs/audit.json
 
+.PHONY: audit-canaries
+audit-canaries: $(READY)  ## full-size noisy sums with 512 canaries each: is μ as promised, are five bugs flagged
+	$(BIN)/python -m tests.audit.run_canaries --output runs/audit-canaries.json
+
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
 	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov --timeout 0 tests/reference/test_agreement.py
