@@ -4,13 +4,14 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 RESULTS ?= runs/reproduce-small
+DEVICE ?= cpu
 
 export PYTHONHASHSEED ?= 0
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-table table bench-privacy bench-memory bench-models bench-peers keep-results reproduction reproduce-small dist docs peers clean
+.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-table table bench-privacy bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers trial clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +39,13 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+workflows: $(VENV)/.workflows  ## the workflows of .github by their published schema
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+
+$(VENV)/.workflows: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt check-jsonschema==0.39.0 regress==2026.9.1 ruamel.yaml==0.19.1
+	@touch $@
+
 format: $(READY)  ## let ruff format and mend
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
@@ -53,6 +61,10 @@ mutation: $(READY)  ## 800 mutants of protocol, of which the tests must kill 85 
 
 audit: $(READY)  ## 20,000 noisy sums with a canary and without: is μ as promised, are five bugs flagged
 	$(BIN)/python -m tests.audit.run --output runs/audit.json
+
+.PHONY: audit-canaries
+audit-canaries: $(READY)  ## full-size noisy sums with 512 canaries each: is μ as promised, are five bugs flagged
+	$(BIN)/python -m tests.audit.run_canaries --output runs/audit-canaries.json
 
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
@@ -142,15 +154,27 @@ reproduction: $(READY)  ## docs/reproduction.md from the result files in the rep
 reproduce-small: $(READY)  ## twelve methods before and after calibration: 144 runs on real images from VEILSUM_DATA, under two hours
 	$(BIN)/python -m benchmarks.reproduce_small --output runs/reproduce-small
 
+bench-training: $(READY) bench-peers  ## rounds and whole jobs beside Flower's simulation and a plain loop, the same local update
+	$(BIN)/python -m benchmarks.training_speed --output runs/bench-training.json
+
+reproduce-ccvr: $(READY)  ## CCVR's row in full, from VEILSUM_DATA: hours on two cores; the same command goes on after any kill
+	$(BIN)/python -m benchmarks.reproduce_row ccvr --output runs/reproduce-ccvr
+
+reproduce-hundred: $(READY)  ## the 100-class row, DEVICE=cuda or days; FORM=--shortened for minutes, FORM=--estimate for the time alone
+	$(BIN)/python -m benchmarks.reproduce_row hundred-classes --device $(DEVICE) $(FORM) --output runs/reproduce-hundred
+
 bench-peers: benchmarks/peers/.venv/.ready
 
 benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 	$(PYTHON) -m venv benchmarks/peers/.venv
-	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< flwr opendp
+	benchmarks/peers/.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint $< "flwr[simulation]" opendp torch safetensors
 	@touch $@
 
 browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
 	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
+
+trial: $(READY)  ## from an empty folder to a head in a model, with a clock: alone, with replicas, from Flower (needs PostgreSQL, nginx)
+	$(BIN)/python -m tests.deploy.trial --output runs/trial.json
 
 walk: $(READY)  ## a coordinator and four members as services of one machine; renews the pictures of its tutorial (needs root, iproute2, chromium)
 	$(BIN)/python -m tests.deploy.walk

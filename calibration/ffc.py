@@ -17,7 +17,6 @@ from calibration.digest import MODULUS, SHORT_BYTES, digests_of, sum_of_digests
 from calibration.errors import (
     CalibrationError,
     ConfigMismatch,
-    HeadroomExceeded,
     LabelOutOfRange,
     LatticeMismatch,
     NoRecords,
@@ -437,12 +436,8 @@ class FFCStatistics:
         """How many rows one float64 product may take; on a lattice its integers must stay below 2^53."""
         if self.lattice is None:
             return max(records, 1)
-        if (self.records + records) * self.lattice.unit(2) >= 2**62:
-            raise HeadroomExceeded(
-                f"{self.records + records} records at {self.lattice.bits} bits leave int64; "
-                "take a coarser lattice or split the records over several statistics"
-            )
-        return (2**53 - 1) // self.lattice.unit(2)
+        self.lattice.check_sum(self.records + records)
+        return self.lattice.exact_rows
 
     def _solved_rows(self, matrix: NDArray[Any], block: slice) -> NDArray[Any]:
         if self.lattice is not None:

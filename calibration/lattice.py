@@ -222,13 +222,31 @@ class FeaturesLattice(Lattice):
         self.check_dim(features.shape[1] + bias)
         scaled, _ = unit_rows(features, first=first)
         scaled *= 2**self.bits * (math.sqrt(0.5) if bias else 1)
-        rounded = np.rint(scaled)
-        budget = 4**self.bits - (self.constant**2 if bias else 0)
-        over = np.flatnonzero(np.einsum("ij,ij->i", rounded, rounded) > budget)
-        rounded[over] = _shrink(rounded[over], scaled[over], budget)
+        rounded = _within(scaled, 4**self.bits - (self.constant**2 if bias else 0))
         if bias:
             rounded = np.column_stack([rounded, np.full(len(rounded), float(self.constant))])
         return rounded.astype(np.int64)
+
+    def encode_bounded(self, rows: Floats) -> Integers:
+        """Integers of rows that are no longer than 1, (n, k): by the same rule none is longer than 2^bits."""
+        return _within(rows * 2.0**self.bits, 4**self.bits).astype(np.int64)
+
+    def check_sum(self, records: int) -> None:
+        """Refuse sums of products of two rows that could leave int64.
+
+        Raises:
+            HeadroomExceeded: so many records could.
+        """
+        if records * self.unit(2) >= 2**_INTEGER_BITS:
+            raise HeadroomExceeded(
+                f"{records} records at {self.bits} bits leave int64; "
+                "take a coarser lattice or split the records over several statistics"
+            )
+
+    @property
+    def exact_rows(self) -> int:
+        """How many rows one product in float64 may add up: its integers stay below 2^53."""
+        return (2**53 - 1) // self.unit(2)
 
 
 @dataclass(frozen=True)
@@ -269,6 +287,14 @@ def require_int64(sums: NDArray[Any]) -> None:
     """
     if sums.dtype != np.int64:
         raise WrongDtype(f"sums are {sums.dtype}; pass the centred lift as int64")
+
+
+def _within(scaled: Floats, budget: int) -> Floats:
+    """Rounded rows of at most `budget` in ‖q‖²."""
+    rounded: Floats = np.rint(scaled)
+    over = np.flatnonzero(np.einsum("ij,ij->i", rounded, rounded) > budget)
+    rounded[over] = _shrink(rounded[over], scaled[over], budget)
+    return rounded
 
 
 def _shrink(rounded: Floats, scaled: Floats, budget: int) -> Floats:

@@ -52,10 +52,10 @@ def _earlier(before: Round, request: RoundRequest, federation: str, blobs: Blobs
             Cause.TERMS_REFUSED,
             f"round {before.id} is of another federation or extractor: nothing can rest on it",
         )
-    if record.noise != "none" and not kind(terms.statistic).rests_noisy:
+    if record.noise != "none" and not kind(request.question).rests_on_noisy:
         raise PeerFault(
             Cause.TERMS_REFUSED,
-            f"round {before.id} is noisy: no question of this release rests on a noisy sum",
+            f"round {before.id} is noisy: a {request.question} round rests on an exact sum",
         )
     asked = asked_question(before.attempt, blobs)
     summed = summed_of(before.attempt, len(record.survivors) - len(record.evicted))

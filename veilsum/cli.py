@@ -15,6 +15,7 @@ from veilsum.commands import (
     identity,
     join,
     ledger,
+    pilot,
     privacy,
     report,
     round_,
@@ -42,6 +43,7 @@ def _common(client_cert: ClientCert = None, client_key: ClientKey = None) -> Non
 
 app.command("demo")(demo.demo)
 app.command("serve")(serve.serve)
+app.command("pilot")(pilot.pilot)
 app.add_typer(backup.app, name="backup")
 app.add_typer(db.app, name="db")
 app.add_typer(federation.app, name="federation")

@@ -199,6 +199,20 @@ def _next_round(errand: Errand, identity: Identity) -> RoundView:
             note(f"Waiting for the operator to open a round{_of(errand.questions)}.")
 
 
+def newest_cohort(url: str, federation: str, ca: Path | None) -> str:
+    """The cohort that a federation enrolled last.
+
+    Raises:
+        Misuse: it has none yet.
+        PeerFault: the coordinator does not know the federation.
+    """
+    with operator(url, ca=ca, patience_s=PATIENCE_S) as client:
+        cohorts = client.federation(federation).cohorts
+    if not cohorts:
+        raise Misuse("the federation has no cohort yet: wait until its operator has opened one")
+    return cohorts[-1]
+
+
 def current_round(errand: Errand) -> RoundView | None:
     """The round that the errand would take part in now; None while there is none."""
     named = _named_round(errand)

@@ -18,13 +18,15 @@ from calibration.privacy.accountant import (
 from calibration.privacy.audit import Estimate, estimate_mu
 from calibration.privacy.budget import Budget, Charge
 from calibration.privacy.mechanism import Mechanism, MemberNoise, Share, default_weight, noisy_layout
-from calibration.privacy.plan import Plan, Verdict, plan
+from calibration.privacy.plan import NoisyRound, Plan, Verdict, plan
+from calibration.privacy.rounds import MeanPlan, RefinedPlan, plan_mean, plan_refined
 from calibration.privacy.sampler import ByteSource, DiscreteGaussian
 from calibration.privacy.sensitivity import (
     Neighbours,
     ccvr_sensitivity,
     clip_member,
     ffc_sensitivity,
+    gradient_sensitivity,
     mean_sensitivity,
     member_sensitivity,
 )
@@ -43,12 +45,15 @@ __all__ = [
     "Charge",
     "DiscreteGaussian",
     "Estimate",
+    "MeanPlan",
     "Mechanism",
     "MemberNoise",
     "Neighbours",
     "NoiseTerms",
+    "NoisyRound",
     "NoisySolution",
     "Plan",
+    "RefinedPlan",
     "Share",
     "Verdict",
     "ccvr_sensitivity",
@@ -60,11 +65,14 @@ __all__ = [
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
+    "gradient_sensitivity",
     "mean_sensitivity",
     "member_sensitivity",
     "noise_edge",
     "noisy_layout",
     "plan",
+    "plan_mean",
+    "plan_refined",
     "solve_adassp",
     "solve_mean_ridge",
     "solve_noisy",

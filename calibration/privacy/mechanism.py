@@ -37,7 +37,7 @@ DEFECT = 4
 TAIL_DEVIATIONS = 12
 """An element's noise exceeds T with a chance below 2·e^−72."""
 
-_DEGREES = {"V": 2, "U": 1, "n": 0, "z": 1}
+_DEGREES = {"V": 2, "U": 1, "n": 0, "z": 1, "G": 2}
 
 
 @dataclass(frozen=True)
@@ -57,10 +57,10 @@ class Share:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The distributed discrete Gaussian for one release of (V, wU), of (V, wU, αn), or of Σ(z, 1)/√2.
+    """The distributed discrete Gaussian for one release of (V, wU), of (V, wU, αn), of Σ(z, 1)/√2, or of clipped gradients G.
 
     Args:
-        layout: `noisy_layout`, or that of a round of means.
+        layout: `noisy_layout`, or that of a round of means or gradients.
         lattice: of the round; noise is added to integers only.
         weight: w of U; `default_weight` has a good one.
         sensitivity: Δ of the weighted release (`calibration.privacy.sensitivity`).
@@ -98,13 +98,13 @@ class Mechanism:
             if not (math.isfinite(value) and value > 0):
                 raise CalibrationError(f"{name} is positive and finite, not {value!r}")
         match [block.name for block in self.layout.blocks]:
-            case ["V", "U"] | ["z"] if self.counts_weight == 0:
+            case ["V", "U"] | ["z"] | ["G"] if self.counts_weight == 0:
                 pass
             case ["V", "U", "n"] if math.isfinite(self.counts_weight) and self.counts_weight > 0:
                 pass
             case names:
                 raise LayoutMismatch(
-                    f"blocks {names} with a counts weight of {self.counts_weight!r}: under noise a layout has z, or V, U, and n "
+                    f"blocks {names} with a counts weight of {self.counts_weight!r}: under noise a layout has z, or G, or V, U, and n "
                     "if and only if the counts carry a weight; make it with noisy_layout"
                 )
         self.lattice.check_dim(self.layout.blocks[0].shape[0])
@@ -180,7 +180,7 @@ class Mechanism:
         return flat
 
     def _weight(self, block: str) -> float:
-        return {"V": 1.0, "U": self.weight, "n": self.counts_weight, "z": 1.0}[block]
+        return {"U": self.weight, "n": self.counts_weight}.get(block, 1.0)
 
     def _share(self, block: Block) -> Share:
         deviation = self.sigma * self.lattice.unit(_DEGREES[block.name]) / self._weight(block.name)
@@ -294,6 +294,16 @@ def noisy_layout(dim: int, classes: int, *, bias: bool = False, counts: bool = F
     rows = dim + bool(bias)
     blocks: tuple[Block, ...] = (SymmetricBlock("V", rows), DenseBlock("U", (rows, classes)))
     return Layout((*blocks, DenseBlock("n", (classes,))) if counts else blocks)
+
+
+def mean_layout(dim: int) -> Layout:
+    """Σ(z, 1)/√2, (dim + 1,)."""
+    return Layout((DenseBlock("z", (dim + 1,)),))
+
+
+def gradient_layout(rows: int, classes: int) -> Layout:
+    """G, (l, C)."""
+    return Layout((DenseBlock("G", (rows, classes)),))
 
 
 def default_weight(classes: int) -> float:

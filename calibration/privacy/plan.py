@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from calibration.errors import CalibrationError
 from calibration.lattice import FeaturesLattice
@@ -21,6 +22,9 @@ from calibration.privacy.sampler import VARIANCE_MAX
 from calibration.privacy.sensitivity import Neighbours, ffc_sensitivity
 from calibration.privacy.solving import noise_edge
 
+if TYPE_CHECKING:
+    from calibration.layout import Layout
+
 # From each ratio on: points of accuracy lost, the median of what was measured up to the next, the worst of all from there on.
 _BY_EIGENVALUE = ((0.0, 18.8, 33.3), (0.125, 13.2, 33.3), (0.25, 8.4, 31.7), (0.5, 5.2, 31.7), (1.0, 3.5, 15.8),
                   (2.0, 2.3, 5.5), (4.0, 0.8, 3.8), (8.0, 0.5, 1.8), (16.0, 0.1, 1.0))  # fmt: skip
@@ -29,7 +33,14 @@ _BY_CLASS = ((0.0, 23.8, 33.3), (2.0, 17.0, 31.7), (4.0, 11.7, 15.8), (8.0, 5.2,
 _GOOD_POINTS, _HOPELESS_POINTS = 4.0, 10.0
 _LATTICE_BITS = 12
 _EPSILON_ADVISED = 8.0
-_ITERATIVE_EPSILON = 4.0
+
+
+class Cohort(TypedDict):
+    """n, n_min and a: who may be in the sum, how few ever are, and how many of them may know their own noise."""
+
+    members: int
+    survivors_min: int
+    colluders: int
 
 
 class Verdict(StrEnum):
@@ -41,25 +52,23 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A noisy round of FFC statistics, in figures."""
+class NoisyRound:
+    """One noisy round, in figures."""
 
     mechanism: Mechanism
     records: int
     """N of all members."""
-    classes: int
-    """C."""
     delta: float
 
     @property
-    def dim(self) -> int:
-        """l, the rows of V."""
-        return self.mechanism.layout.blocks[0].shape[0]
+    def epsilon(self) -> float:
+        """ε at δ."""
+        return self.mechanism.epsilon(self.delta)
 
     @property
     def deviation(self) -> float:
-        """σ_V on the sum when all members are in it, in units of features of length 1."""
-        return self.mechanism.deviation("V", self.mechanism.members)
+        """σ on the first block of the sum when all members are in it, in units of features of length 1."""
+        return self.mechanism.deviation(self.mechanism.layout.blocks[0].name, self.mechanism.members)
 
     @property
     def excess(self) -> float:
@@ -78,6 +87,19 @@ class Plan:
         """One member's masked vector."""
         return -(-self.mechanism.layout.elements * self.ring_bits // 8)
 
+
+@dataclass(frozen=True)
+class Plan(NoisyRound):
+    """A noisy round of FFC statistics."""
+
+    classes: int
+    """C."""
+
+    @property
+    def dim(self) -> int:
+        """l, the rows of V."""
+        return self.mechanism.layout.blocks[0].shape[0]
+
     @property
     def eigenvalue_ratio(self) -> float:
         """N/(l·edge)."""
@@ -92,17 +114,14 @@ class Plan:
     @property
     def expected_loss(self) -> tuple[float, float]:
         """Points of accuracy lost against the exact sum: the greater median, and the worst that had both ratios."""
-        found = [_read(_BY_EIGENVALUE, self.eigenvalue_ratio), _read(_BY_CLASS, self.class_ratio)]
+        found = [read(_BY_EIGENVALUE, self.eigenvalue_ratio), read(_BY_CLASS, self.class_ratio)]
         median = max(median for median, _ in found)
         return median, max(median, min(worst for _, worst in found))
 
     @property
     def verdict(self) -> Verdict:
         """By the median loss."""
-        median, _ = self.expected_loss
-        if median <= _GOOD_POINTS:
-            return Verdict.GOOD
-        return Verdict.WEAK if median <= _HOPELESS_POINTS else Verdict.HOPELESS
+        return verdict_of(self.expected_loss[0])
 
     @property
     def factor(self) -> float:
@@ -126,10 +145,6 @@ class Plan:
             said.append(
                 f"n_min − a closer to n: the noise is {self.excess:.1f} times what a sum of honest members only needs"
             )
-        if gdp_epsilon(self.mechanism.mu, self.delta) >= _ITERATIVE_EPSILON:
-            said.append(
-                "a few noisy gradient rounds instead of one noisy sum, which overtake it from ε = 4 on"
-            )
         return tuple(said)
 
     def _dim_that_would_do(self) -> int:
@@ -144,15 +159,13 @@ def plan(
     dim: int,
     classes: int,
     *,
-    members: int,
-    survivors_min: int,
-    colluders: int,
     epsilon: float,
     delta: float = 1e-5,
     bias: bool = False,
     weight: float | None = None,
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     nonnegative: bool = False,
+    **cohort: Unpack[Cohort],
 ) -> Plan:
     """Size a noisy round of FFC statistics and say what to expect of it.
 
@@ -160,36 +173,50 @@ def plan(
         records: N of all members.
         dim: features per record.
         classes: C.
-        members: n.
-        survivors_min: n_min, the manifest's.
-        colluders: a, the manifest's.
         epsilon: what one round may cost, positive.
         delta: at this δ; well below 1/N.
         bias: with a constant column, off which the counts are read.
         weight: w of U, by default `default_weight`.
         neighbours: what is protected, a record's presence or its content.
         nonnegative: features are never below 0.
+        cohort: its numbers, the manifest's.
 
     Raises:
         CalibrationError: a number outside its domain, or terms that no lattice holds.
     """
+    check_asked(records, epsilon)
+    layout = noisy_layout(dim, classes, bias=bias)
+    weight = default_weight(classes) if weight is None else weight
+    sensitivity = ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative)
+    mechanism = sized(layout, sensitivity, gdp_mu(epsilon, delta), weight, **cohort)
+    return Plan(mechanism, records, delta, classes)
+
+
+def sized(
+    layout: Layout, sensitivity: float, mu: float, weight: float = 1.0, **cohort: Unpack[Cohort]
+) -> Mechanism:
+    """The mechanism on the finest lattice up to 12 bits whose noise the sampler draws even if one member alone draws all of it."""
+    bits = min(_LATTICE_BITS, math.floor((math.log2(VARIANCE_MAX) - 1 - 2 * math.log2(sensitivity / mu)) / 4))
+    return Mechanism(layout, FeaturesLattice(bits), weight, sensitivity, mu, **cohort)
+
+
+def check_asked(records: int, epsilon: float) -> None:
+    """Refuse a plan of nothing (CalibrationError)."""
     if records < 1 or not epsilon > 0:
         raise CalibrationError(
             f"a plan takes at least a record and a positive ε, not {records} and {epsilon!r}"
         )
-    layout = noisy_layout(dim, classes, bias=bias)
-    weight = default_weight(classes) if weight is None else weight
-    sensitivity = ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative)
-    mu = gdp_mu(epsilon, delta)
-    # The finest lattice up to 12 bits whose noise the sampler draws even if one member alone draws all of it.
-    bits = min(_LATTICE_BITS, math.floor((math.log2(VARIANCE_MAX) - 1 - 2 * math.log2(sensitivity / mu)) / 4))
-    mechanism = Mechanism(
-        layout, FeaturesLattice(bits), weight, sensitivity, mu, members, survivors_min, colluders
-    )
-    return Plan(mechanism, records, classes, delta)
 
 
-def _read(table: tuple[tuple[float, float, float], ...], ratio: float) -> tuple[float, float]:
+def verdict_of(points: float) -> Verdict:
+    """By the points of accuracy lost."""
+    if points <= _GOOD_POINTS:
+        return Verdict.GOOD
+    return Verdict.WEAK if points <= _HOPELESS_POINTS else Verdict.HOPELESS
+
+
+def read(table: tuple[tuple[float, float, float], ...], ratio: float) -> tuple[float, float]:
+    """The two figures of the row that a ratio falls into."""
     _, median, worst = next(row for row in reversed(table) if ratio >= row[0])
     return median, worst
 

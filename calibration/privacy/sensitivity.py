@@ -40,6 +40,11 @@ def mean_sensitivity(neighbours: Neighbours = Neighbours.ADD_REMOVE, *, nonnegat
     return math.sqrt(2) if nonnegative else 2.0
 
 
+def gradient_sensitivity(neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
+    """Δ of Σ z·rᵀ/c, ‖z‖ ≤ 1 and r no longer than c: 1; replacing a record moves it by 2, where z′ = −z and r′ = r."""
+    return 1.0 if neighbours is Neighbours.ADD_REMOVE else 2.0
+
+
 def ffc_sensitivity(
     weight: float,
     *,

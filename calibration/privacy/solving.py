@@ -38,6 +38,14 @@ class NoisySolution:
     """Eigenvalues of V̂ above the edge: the directions in which something was learnt."""
     records: float
     """tr V̂, the noisy number of records."""
+    vectors: Floats
+    """(l, l), a column for each eigenvalue."""
+
+    @property
+    def inverse(self) -> Floats:
+        """(l, l), what Û was multiplied by."""
+        inverse: Floats = (self.vectors / self.eigenvalues) @ self.vectors.T
+        return inverse
 
     def predict(self, features: Array, *, normalise: bool = False) -> Integers:
         """The class of highest score, (n,) int64.
@@ -136,4 +144,5 @@ def _solution(
         edge=edge,
         above=above,
         records=trace,
+        vectors=Q,
     )

@@ -14,7 +14,12 @@ from calibration.errors import CalibrationError
 from calibration.lattice import FeaturesLattice, Lattice
 from calibration.privacy.accountant import gdp_epsilon
 from calibration.privacy.mechanism import Mechanism, default_weight
-from calibration.privacy.sensitivity import Neighbours, ffc_sensitivity, mean_sensitivity
+from calibration.privacy.sensitivity import (
+    Neighbours,
+    ffc_sensitivity,
+    gradient_sensitivity,
+    mean_sensitivity,
+)
 
 if TYPE_CHECKING:
     from calibration.layout import Layout
@@ -58,14 +63,17 @@ class NoiseTerms:
         return cls(float(mu), float(default_weight(classes)), float(delta), **settings)
 
     def sensitivity(self, layout: Layout) -> float:
-        """Δ for one record of (V, wU), or of a round of means.
+        """Δ for one record of (V, wU), or of a round of means or gradients.
 
         Raises:
             CalibrationError: features that are never negative, but centred, which makes them so.
         """
         if self.nonnegative and layout.parameter("centre"):
             raise CalibrationError("centred features are below 0, too: leave nonnegative out")
-        if [block.name for block in layout.blocks] == ["z"]:
+        blocks = [block.name for block in layout.blocks]
+        if blocks == ["G"]:
+            return gradient_sensitivity(self.neighbours)
+        if blocks == ["z"]:
             return mean_sensitivity(self.neighbours, nonnegative=self.nonnegative)
         return ffc_sensitivity(self.weight, neighbours=self.neighbours, nonnegative=self.nonnegative)
 

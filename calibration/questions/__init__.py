@@ -31,6 +31,7 @@ from calibration.questions.centring import MeanOfRecords
 from calibration.questions.ffc import FFC, PUBLISHED, Counts, FFCBias
 from calibration.questions.gaussian import CCVR
 from calibration.questions.judging import Reliability
+from calibration.questions.refining import Refinement
 from calibration.questions.variants import Balanced, Folds, LeaveOneOut, RandomFeatureRidge
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ QUESTIONS: Mapping[str, type[Question]] = MappingProxyType(
             CCVR,
             Reliability,
             MeanOfRecords,
+            Refinement,
         )
     }
 )
@@ -93,7 +95,7 @@ def ask(statistic: str, wish: Wish, earlier: Earlier | None = None) -> Asked:
     if earlier is not None and earlier.statistic not in known:
         needed = f"on one of {', '.join(known)}" if known else "on none"
         raise CalibrationError(f"a {statistic} round rests {needed}, not on {earlier.statistic}")
-    if earlier is not None and isinstance(earlier.head, CentredHead) and statistic != "reliability":
+    if earlier is not None and isinstance(earlier.head, CentredHead) and not asked.rests_on_centred:
         raise CalibrationError(f"a {statistic} round does not rest on features that were centred")
     if wish.noisy and not asked.takes_noise:
         with_noise = ", ".join(name for name, each in QUESTIONS.items() if each.takes_noise)

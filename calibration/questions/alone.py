@@ -23,6 +23,7 @@ _CONTEXT = b"veilsum calibration alone".ljust(32, b"\0")
 _SUM_BITS = 62  # of int64: a finer step than float64 sums of as many records have
 _PIECE = 1 << 20
 _FFC = ("ffc", "ffc-bias")
+_ROUNDS_MAX = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,8 +40,13 @@ class Alone:
         return Earlier(self.question.name, self.statistics, self.answer.head)
 
 
-def chain(name: str, *, bias: bool = False) -> tuple[str, ...]:
-    """The questions that lead to one, in the order of their rounds, itself last: at most two.
+def chain(name: str, *, bias: bool = False, rounds: int | None = None) -> tuple[str, ...]:
+    """The questions that lead to one, in the order of their rounds, itself last.
+
+    Args:
+        name: of the question.
+        bias: whether its head is to have a constant.
+        rounds: of a question that is asked in several, how many; None for as many as it says itself.
 
     Raises:
         CalibrationError: no such question; a bias where its head has none.
@@ -48,11 +54,14 @@ def chain(name: str, *, bias: bool = False) -> tuple[str, ...]:
     asked = kind(name)
     if name in _FFC:
         return ("ffc-bias" if bias else name,)
-    leading = (*(*asked.rests_on, *asked.may_rest_on)[:1], name)
+    repeated = int(asked.domains["rounds"][1] or 1) if "rounds" in asked.domains else 1
+    if rounds is not None and "rounds" in asked.domains:
+        repeated = min(max(1, rounds), _ROUNDS_MAX)  # the question refuses what is none or too many
+    leading = (*(*asked.rests_on, *asked.may_rest_on)[:1], *[name] * repeated)
     if not bias or "bias" in asked.domains:
         return leading
-    if name != "loo":
-        raise CalibrationError(f"a {name} head takes no bias; ffc, balanced, folds and loo do")
+    if name not in {"loo", "refine"}:
+        raise CalibrationError(f"a {name} head takes no bias; ffc, balanced, folds, loo and refine do")
     return tuple("ffc-bias" if each == "ffc" else each for each in leading)
 
 

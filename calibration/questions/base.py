@@ -213,7 +213,8 @@ class Question(ABC):
         may_rest_on: questions that can help.
         domains: its parameters, each with the type it takes and its default; None for none.
         takes_noise: whether members can add noise to it.
-        rests_noisy: whether another round can rest on a noisy one of it.
+        rests_on_noisy: whether the earlier round may have been a noisy one.
+        rests_on_centred: whether its head may be one of centred features.
         has_head: whether its round ends in a head.
         combines: whether sums of several rounds add up.
         learns: what the coordinator sees, in words.
@@ -230,7 +231,8 @@ class Question(ABC):
     may_rest_on: ClassVar[tuple[str, ...]] = ()
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {}
     takes_noise: ClassVar[bool] = False
-    rests_noisy: ClassVar[bool] = False
+    rests_on_noisy: ClassVar[bool] = False
+    rests_on_centred: ClassVar[bool] = False
     has_head: ClassVar[bool] = True
     combines: ClassVar[bool] = False
 
@@ -300,6 +302,11 @@ class Question(ABC):
     def head_of(self, statistics: Any, summed: Summed) -> Head | None:
         """The answer's head."""
         return self.answer(statistics, summed).head
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether its terms announce another round of the same question."""
+        return False
 
     @property
     def rows(self) -> int:

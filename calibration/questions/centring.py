@@ -10,7 +10,8 @@ import numpy as np
 
 from calibration.errors import CalibrationError, LayoutMismatch, SumCheckFailed
 from calibration.lattice import FeaturesLattice
-from calibration.layout import DenseBlock, Layout, in_pieces
+from calibration.layout import in_pieces
+from calibration.privacy.mechanism import mean_layout
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -67,7 +68,6 @@ class MeanOfRecords(Question):
     learns: ClassVar[str] = "Σz and the number of records, over all members together"
     lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
     takes_noise: ClassVar[bool] = True
-    rests_noisy: ClassVar[bool] = True
     has_head: ClassVar[bool] = False
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {}
 
@@ -75,8 +75,7 @@ class MeanOfRecords(Question):
     def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
         """One number a feature, and one."""
         del earlier
-        layout = Layout((DenseBlock("z", (wish.dim + 1,)),))
-        return Asked(layout.having(dim=wish.dim, classes=wish.classes))
+        return Asked(mean_layout(wish.dim).having(dim=wish.dim, classes=wish.classes))
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """Sums of rows, in integers on a features lattice."""

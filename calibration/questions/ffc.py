@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,7 +20,7 @@ from calibration.layout import Layout, Scalar, in_pieces
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.lda import nearest_class_mean, solve_lda
 from calibration.posterior import ridge_posterior
-from calibration.privacy import noisy_layout, solve_noisy
+from calibration.privacy import NoisySolution, noisy_layout, solve_noisy
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -95,6 +97,33 @@ class Vectors:
         return in_pieces(self.statistics.vector(lattice)[: self._elements], elements)
 
 
+@dataclass(frozen=True, eq=False)
+class NoisySums:
+    """What a noisy round pools.
+
+    Attributes:
+        V: (l, l) V̂.
+        U: (l, C) Û.
+        deviation: σ_V.
+        bias: whether the last column is the constant.
+    """
+
+    V: Floats
+    U: Floats
+    deviation: float
+    bias: bool
+
+    @cached_property
+    def solution(self) -> NoisySolution:
+        """By shrinkage."""
+        return solve_noisy(self.V, self.U, self.deviation, bias=self.bias)
+
+    @property
+    def records(self) -> int:
+        """N as tr V̂ has it; 0 where noise made it negative."""
+        return max(0, round(self.solution.records))
+
+
 class FFC(Question):
     """Σzzᵀ, Σz·one_hot(y)ᵀ and counts (Dong et al. 2022, eq. 9)."""
 
@@ -105,6 +134,7 @@ class FFC(Question):
     may_rest_on: ClassVar[tuple[str, ...]] = ("mean",)
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {"publish": (str, None)}
     takes_noise: ClassVar[bool] = True
+    rests_on_noisy: ClassVar[bool] = True
     combines: ClassVar[bool] = True
     with_bias: ClassVar[bool] = False
 
@@ -203,25 +233,22 @@ class FFC(Question):
         return Mapped(vectors, mapped)
 
     def gathered(self, gathering: Any, summed: Summed) -> Any:
-        """FFC statistics; of a noisy sum its blocks V and U."""
+        """FFC statistics; of a noisy sum `NoisySums`, since no identity of exact ones survives noise."""
         total = total_of(gathering)
         if summed.mechanism is not None:
-            return self._noisy_blocks(total, summed)
+            blocks, lattice = self.layout.unflatten(total), summed.lattice
+            deviation = summed.mechanism.deviation("V", summed.members)
+            V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
+            return NoisySums(V, U, deviation, self.with_bias)
         check_sums(self.blocks, summed.lattice, total, members=summed.members, bias=self.with_bias)
         return FFCStatistics.from_sums(
             self.blocks, summed.lattice, total, bias=self.with_bias, members=summed.members
         )
 
-    def _noisy_blocks(self, total: Integers, summed: Summed) -> dict[str, Any]:
-        """V̂ and Û. No identity of exact sums survives noise but what the ring itself promises, so none is checked."""
-        blocks = self.layout.unflatten(total)
-        lattice = summed.lattice
-        return {"V": lattice.decode(blocks["V"], 2), "U": lattice.decode(blocks["U"], 1)}
-
     def answer(self, statistics: Any, summed: Summed) -> Answer:
         """The ridge head, and what is to be published beside it."""
         if summed.mechanism is not None:
-            return self._noisy_answer(statistics, summed)
+            return self._noisy_answer(statistics)
         solution = solved(statistics, summed)
         wanted = published(str(self.layout.parameter("publish") or ""))
         documents = {name: PUBLISHED[name](statistics, solution) for name in wanted}
@@ -232,18 +259,14 @@ class FFC(Question):
         centre = self._centre
         return head if centre is None else CentredHead(head.weights, head.bias, head.empty_classes, centre)
 
-    def _noisy_answer(self, blocks: Mapping[str, Any], summed: Summed) -> Answer:
-        assert summed.mechanism is not None
-        deviation = summed.mechanism.deviation("V", summed.members)
-        found = solve_noisy(blocks["V"], blocks["U"], deviation, bias=self.with_bias)
+    def _noisy_answer(self, sums: NoisySums) -> Answer:
+        found = sums.solution
         spectrum = Document(
-            {"eigenvalues": np.linalg.eigvalsh(blocks["V"]), "shrunk": found.eigenvalues},
+            {"eigenvalues": np.linalg.eigvalsh(sums.V), "shrunk": found.eigenvalues},
             {"edge": found.edge, "above": found.above},
         )
         head = self._headed(Head(found.weights, found.bias, ()))
-        return Answer(
-            max(0, round(found.records)), head, chosen_by="shrinkage", documents={"spectrum": spectrum}
-        )
+        return Answer(sums.records, head, chosen_by="shrinkage", documents={"spectrum": spectrum})
 
 
 def _centred(layout: Layout, wish: Wish, earlier: Earlier | None) -> Asked:

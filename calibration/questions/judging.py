@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from calibration.errors import CalibrationError, LayoutMismatch
-from calibration.head_file import arrays_of, form_of, head_from
+from calibration.head_file import arrays_of, form_of
 from calibration.lattice import SumsLattice
 from calibration.questions.base import (
     Accumulator,
@@ -23,14 +22,13 @@ from calibration.questions.base import (
     Wish,
     total_of,
 )
+from calibration.questions.given import given, head_given
 from calibration.questions.variants import Judged
 from calibration.reliability import ReliabilityStatistics
 
 if TYPE_CHECKING:
     from calibration.head import Head
     from calibration.layout import Scalar
-
-_EMPTY = "empty_classes"
 
 
 class Reliability(Question):
@@ -43,7 +41,17 @@ class Reliability(Question):
     learns: ClassVar[str] = (
         "for each temperature the losses, for each bin of confidence the hits, and the confusion of the classes, over all members together"
     )
-    rests_on: ClassVar[tuple[str, ...]] = ("ffc", "ffc-bias", "balanced", "folds", "loo", "rff", "ccvr")
+    rests_on: ClassVar[tuple[str, ...]] = (
+        "ffc",
+        "ffc-bias",
+        "balanced",
+        "folds",
+        "loo",
+        "rff",
+        "ccvr",
+        "refine",
+    )
+    rests_on_centred: ClassVar[bool] = True
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {"bins": (int, 15)}
 
     @classmethod
@@ -57,31 +65,16 @@ class Reliability(Question):
             raise CalibrationError(
                 f"the head is of {head.dim} features and {head.classes} classes, not {wish.dim} and {wish.classes}"
             )
+        form, arrays = given(head)
         layout = ReliabilityStatistics(head, bins=bins).layout.having(
-            dim=wish.dim, classes=wish.classes, bins=bins, head=json.dumps(form_of(head), sort_keys=True)
+            dim=wish.dim, classes=wish.classes, bins=bins, head=form
         )
-        return Asked(layout, {**arrays_of(head), _EMPTY: np.asarray(head.empty_classes, np.int64)})
+        return Asked(layout, arrays)
 
     def _statistics(self) -> ReliabilityStatistics:
-        statistics = ReliabilityStatistics(self._head(), bins=self._number("bins"))
+        statistics = ReliabilityStatistics(head_given(self), bins=self._number("bins"))
         self._expect(statistics.layout)
         return statistics
-
-    def _head(self) -> Head:
-        try:
-            form = json.loads(str(self.layout.parameter("head")))
-        except ValueError as error:
-            raise LayoutMismatch("the layout does not say of what kind the head is") from error
-        empty = self._array(_EMPTY, None)
-        if empty.dtype != np.int64 or not isinstance(form, dict):
-            raise LayoutMismatch("the head that this round judges is none")
-        arrays = {name: array for name, array in self.material.items() if name != _EMPTY}
-        head = head_from(arrays, form, tuple(empty.tolist()))
-        if (head.dim, head.classes) != (self.dim, self.classes):
-            raise LayoutMismatch(
-                "the head that this round judges takes other features or classes than it says"
-            )
-        return head
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """Judgements of the member's own records."""
@@ -91,7 +84,7 @@ class Reliability(Question):
 
     def check_head(self, head: Head) -> None:
         """The head that was judged."""
-        judged = self._head()
+        judged = head_given(self)
         seen, expected = arrays_of(head), arrays_of(judged)
         same = seen.keys() == expected.keys() and all(np.array_equal(seen[n], expected[n]) for n in seen)
         if not same or form_of(head) != form_of(judged):

@@ -98,6 +98,9 @@ def calibrate(message: Message, context: Context) -> Message:
     z = features_of(message.content["arrays"].to_numpy_ndarrays(), x)
     with _member(context, terms) as member:
         result = member.contribute(terms["round"], Records(z, y, normalise=True), lineage=terms["lineage"])
+    kept = Path(context.node_config["identity"]) / "result"  # for `veilsum verify`
+    kept.mkdir(exist_ok=True)
+    result.save(kept)
     answer = {"head": result.record.weights_sha256, "counted": result.counted}
     bias = np.zeros(CLASSES) if result.bias is None else result.bias
     content = {"veilsum": ConfigRecord(answer), "arrays": ArrayRecord([result.weights, bias])}

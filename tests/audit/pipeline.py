@@ -6,7 +6,7 @@ over members serves them all.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from itertools import combinations
@@ -24,6 +24,7 @@ DIM, CLASSES = 16, 2
 MEMBERS, COLLUDERS = 4, 1
 MU = 1.0
 RECORDS = 6  # of each member
+RECORDS_MAX = 1_000  # of all, which the ring holds
 RELEASES = 200  # at a time
 PILOT = 100
 
@@ -107,24 +108,8 @@ class Pipeline:
 
     def sums(self, releases: int, *, canary: bool, seed: int, batch: int = 0) -> Integers:
         """(releases, elements): the lifted totals."""
-        layout = self.mechanism.layout
-        honest: Shares = self.bug([self.mechanism.shares] * self.mechanism.honest)
-        shares: Shares = honest + variances("V", 0)(variances("U", 0)([self.mechanism.shares] * COLLUDERS))
-        ring = Ring(self.mechanism.lattice.required_bits(100, MEMBERS, self.mechanism.noise_tail))
-        total = np.zeros(releases * layout.elements, ring.dtype)
-        pairs = {pair: _seed(seed, batch, 1, *pair) for pair in combinations(range(MEMBERS), 2)}
-        for index, own in enumerate(shares):
-            vector = np.tile(self.member(index, canary=canary), releases)
-            noise = MemberNoise(
-                *_repeated(layout, own, releases), Keystream(_seed(seed, batch, 2, index, canary))
-            )
-            noise.add_to(vector)
-            masked = ring.to_ring(vector)
-            added = [mask for (first, _), mask in pairs.items() if first == index]
-            subtracted = [mask for (_, second), mask in pairs.items() if second == index]
-            Masks(ring, added=added, subtracted=subtracted).apply(masked)
-            total += masked
-        return ring.lift(total).reshape(releases, -1)
+        vectors = [self.member(index, canary=canary) for index in range(MEMBERS)]
+        return masked_sums(self.mechanism, self.bug, vectors, releases, seed, batch, canary)
 
     def scores(self, releases: int, *, canary: bool, seed: int) -> Floats:
         """(releases,) of the best distinguisher for the canary: an attacker knows the noise, bug and all."""
@@ -148,6 +133,35 @@ class Pipeline:
         found = np.array([sums[:, parts == part].var(axis=0).mean() for part in range(3)])
         floor: Floats = np.maximum(found, 1.0)  # where there is no noise at all
         return floor[parts]
+
+
+def masked_sums(
+    mechanism: Mechanism, bug: Bug, vectors: Sequence[Integers], releases: int, *words: int
+) -> Integers:
+    """(releases, elements): noise added, masked, summed, lifted; the last `a` members add no noise.
+
+    Args:
+        mechanism: of `MEMBERS`, all of them in the sum.
+        bug: what is done to the honest members' shares.
+        vectors: the members' exact ones.
+        releases: of the same vectors, each with noise of its own.
+        words: what noise and masks follow from.
+    """
+    honest: Shares = bug([mechanism.shares] * mechanism.honest)
+    shares: Shares = honest + variances("V", 0)(variances("U", 0)([mechanism.shares] * COLLUDERS))
+    ring = Ring(mechanism.lattice.required_bits(RECORDS_MAX, MEMBERS, mechanism.noise_tail))
+    total = np.zeros(releases * mechanism.layout.elements, ring.dtype)
+    pairs = {pair: _seed(*words, 1, *pair) for pair in combinations(range(MEMBERS), 2)}
+    for index, (own, exact) in enumerate(zip(shares, vectors, strict=True)):
+        vector = np.tile(exact, releases)
+        source = Keystream(_seed(*words, 2, index))
+        MemberNoise(*_repeated(mechanism.layout, own, releases), source).add_to(vector)
+        masked = ring.to_ring(vector)
+        added = [mask for (first, _), mask in pairs.items() if first == index]
+        subtracted = [mask for (_, second), mask in pairs.items() if second == index]
+        Masks(ring, added=added, subtracted=subtracted).apply(masked)
+        total += masked
+    return ring.lift(total).reshape(releases, -1)
 
 
 def _seed(*words: int) -> bytes:

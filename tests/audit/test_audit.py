@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.audit.canaries import Canaries
 from tests.audit.pipeline import BUGS, DIM, MEMBERS, Pipeline, unchanged, variances
 from tests.audit.run import audited
 
@@ -49,6 +50,15 @@ def test_each_block_has_its_variance_after_a_masked_round_of_exactly_the_fewest_
     ):
         assert values.var() == pytest.approx(mechanism.honest * variance, rel=0.05)
         assert abs(values.mean()) < 0.05 * values.std()
+
+
+@pytest.mark.parametrize("name", [None, *BUGS])
+def test_many_canaries_in_a_few_releases_see_the_same(name: str | None) -> None:
+    canaries = Canaries(512, 2, bug=BUGS[name] if name else unchanged)
+    assert np.abs(canaries.rows @ canaries.rows.T - np.eye(512)).max() < 0.01
+    fault = canaries.estimate(8, seed=1).fault(canaries.mechanism.mu_round)
+    assert (fault or "").startswith("too little noise") == (name is not None)
+    assert (fault is None) == (name is None)
 
 
 def test_without_noise_the_pipeline_is_exact() -> None:

@@ -72,5 +72,8 @@ def test_the_rounds_that_lead_to_a_head() -> None:
     assert chain("loo", bias=True) == ("ffc-bias", "loo")
     assert chain("balanced", bias=True) == chain("balanced") == ("counts", "balanced")
     assert chain("ccvr") == ("ffc", "ccvr")
+    assert chain("refine", bias=True) == ("ffc-bias", *["refine"] * 4)
+    assert chain("refine", rounds=2) == ("ffc", "refine", "refine")
+    assert chain("ffc", rounds=2) == ("ffc",)
     with pytest.raises(CalibrationError, match="a rff head takes no bias; ffc, "):
         chain("rff", bias=True)

@@ -11,6 +11,7 @@ import pytest
 
 import calibration
 from calibration import (
+    DenseBlock,
     FFCStatistics,
     Head,
     Layout,
@@ -21,6 +22,7 @@ from calibration import (
     fold_layout,
     ridge_path,
 )
+from calibration.privacy.mechanism import gradient_layout
 from calibration.questions import Wish, ask
 
 PAGE = (Path(__file__).parents[2] / "docs" / "heads.md").read_text("utf-8")
@@ -41,6 +43,7 @@ ROUNDS = {
     "mean": ask("mean", Wish(1280, 100)).layout,
     "CCVR": ccvr_layout(1280, 100),
     "CCVR of 64 axes": ccvr_layout(64, 100),
+    "refinement, exact or under noise": Layout((*gradient_layout(1280, 100).blocks, DenseBlock("n", (1,)))),
     "reliability, a second round": ReliabilityStatistics(Head(np.zeros((2, 100)), None, ())).layout,
 }
 

@@ -1,7 +1,9 @@
 """What can be held of deployment files without Docker, Helm or Kubernetes: they parse, agree with each other, and give away no right."""
 
+import json
 import os
 import re
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import yaml
 from typer.main import get_command
 
 from docs.hooks import commands
+from tests.deploy.trial import page, promises
 from veilsum.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -158,12 +161,54 @@ def test_workflows_have_no_rights_but_those_they_name_and_run_what_exists(path: 
         for step in job["steps"]:
             assert ("uses" in step) != ("run" in step)
             if "uses" in step:
-                assert re.fullmatch(r"[\w.-]+/[\w./-]+@[\w./-]+", step["uses"])
+                pinned = re.fullmatch(r"[\w.-]+/[\w./-]+@(v\d+(\.\d+)*|[0-9a-f]{40})", step["uses"])
+                assert pinned, f"{step['uses']}: neither a release's tag nor a commit"
             if "checkout" in step.get("uses", ""):
                 assert step["with"]["persist-credentials"] is False
             for target in re.findall(r"make ([a-z-]+)", step.get("run", "")):
                 assert re.search(rf"^{target}:", makefile, re.MULTILINE)
             assert "${{ github.event" not in step.get("run", ""), "a title could be a command"
+
+
+def test_the_page_with_the_clock_is_what_its_figures_give() -> None:
+    figures = json.loads((ROOT / "benchmarks" / "figures" / "trial.json").read_text("utf-8"))
+    assert (ROOT / "docs" / "trial.md").read_text("utf-8") == page(figures)
+    people = [[step["who"] for step in trial["steps"]] for trial in figures["trials"]]
+    assert [len(each) for each in people] == [8, 11, 6]
+    assert all(held for trial in figures["trials"] for _, held in promises(trial)[:1])
+
+
+def test_actions_are_pinned_by_the_commits_of_their_tags(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        said = [
+            "-c",
+            "user.name=x",
+            "-c",
+            "user.email=x@example.org",
+            "-C",
+            str(tmp_path / "owner" / "action"),
+        ]
+        return subprocess.check_output(["git", *said, *words], text=True, stderr=subprocess.DEVNULL).strip()
+
+    (tmp_path / "owner" / "action").mkdir(parents=True)
+    git("init")
+    for tag in (("tag", "v1"), ("tag", "-a", "v2", "-m", "annotated")):
+        git("commit", "--allow-empty", "-m", tag[-1])
+        git(*tag)
+    flow = tmp_path / "flow.yml"
+    flow.write_text("- uses: owner/action/deep@v2 # a note\n- uses: owner/action@v1\n  with: {}\n")
+    here = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": f"url.{tmp_path}/.insteadOf"}
+    words = [ROOT / ".ci" / "pin-actions", tmp_path]
+    environment = {**os.environ, **here, "GIT_CONFIG_VALUE_0": "https://github.com/"}
+    subprocess.run(words, check=True, env=environment)
+    first, second = git("rev-parse", "v1"), git("rev-parse", "v2^{commit}")
+    pinned = f"- uses: owner/action/deep@{second} # v2\n- uses: owner/action@{first} # v1\n  with: {{}}\n"
+    assert flow.read_text() == pinned
+    subprocess.run(words, check=True, env=environment)
+    assert flow.read_text() == pinned
+    flow.write_text("- uses: owner/action@v3\n")
+    run = subprocess.run(words, check=False, env=environment, capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (1, "owner/action has no tag v3\n")
 
 
 def test_continuous_integration_is_what_anybody_runs() -> None:

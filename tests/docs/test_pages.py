@@ -57,6 +57,16 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert in_docs in there or (page.parent / link).exists(), link
 
 
+def test_every_decision_is_listed_by_its_title() -> None:
+    folder = ROOT / "docs" / "decisions"
+    titles = {
+        path.name: path.read_text("utf-8").splitlines()[0].removeprefix("# ") for path in folder.glob("0*.md")
+    }
+    wanted = [f"- [{title}]({name})" for name, title in sorted(titles.items())]
+    listed = (folder / "README.md").read_text("utf-8").splitlines()
+    assert [line for line in listed if line.startswith("- ")] == wanted
+
+
 def test_every_command_and_every_option_has_its_heading() -> None:
     page = commands_page()
     for name, command in COMMANDS.items():
@@ -128,6 +138,6 @@ def test_the_start_page_s_commands_run(tmp_path: Path) -> None:
             assert run.wait(60) == 0, said
         finally:
             os.killpg(run.pid, signal.SIGKILL)
-    logs = "".join((tmp_path / f"{member}.log").read_text() for member in "abc")
+    logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("round", "a", "b"))
     assert "verified against" in said, said + logs
     assert "the pinned admin key" in said

@@ -1,6 +1,7 @@
 """Members of the SDK against the app: what a round asks, they make of their own records."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,8 @@ class Consortium:
     server: Server
     policy: dict[str, Any] = field(default_factory=dict)
     withhold: int = 0
+    records: Callable[..., Records] = records_of
+    records_cap: int = 100
     cohort: str = ""
 
     async def begin(self) -> "Consortium":
@@ -63,7 +66,7 @@ class Consortium:
         where = f"/v1/federations/{self.admin.public.hex()}"
         put = await self.server.client.put(f"{where}/roster", content=roster.to_bytes(), headers=OCTETS)
         assert put.status_code == 201, put.text
-        opened = await self.server.client.post(f"{where}/cohorts", json={"records_cap": 100})
+        opened = await self.server.client.post(f"{where}/cohorts", json={"records_cap": self.records_cap})
         self.cohort = opened.json()["cohort"]
         await asyncio.gather(*(self.enrol(m) for m in self.ids))
         return self
@@ -94,7 +97,8 @@ class Consortium:
 
         async def part(index: int, member: str) -> Result:
             async with self.member(member) as each:
-                return await each.contribute(round_id, records_of(index, held_out=held_out), lineage=lineage)
+                own = self.records(index, held_out=held_out)
+                return await each.contribute(round_id, own, lineage=lineage)
 
         return await asyncio.gather(*(part(index, m) for index, m in enumerate(self.ids)))
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from protocol.errors import PeerFault
-from protocol.simulator import After
+from protocol.shamir import share_secrets
+from protocol.simulator import After, SeededRandom
 from service.course import Course
 from service.journal import Event
 from service.rounds import Round
@@ -105,10 +106,16 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
 
 
-async def test_members_are_asked_anew_by_every_phase_once(
-    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("evicted", [False, True])
+async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch, *, evicted: bool
 ) -> None:
-    formed.drop = {"m-5": After.OPENING}
+    if evicted:
+        other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
+        places = {member: place for place, member in enumerate(formed.ids)}
+        formed.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+    else:
+        formed.drop = {"m-5": After.OPENING}
     round_id = await formed.open_round(server)
     round_, asked = server.coordinator.rounds[round_id], dict[str, set[int]]()
     moved = round_._moved
@@ -119,6 +126,11 @@ async def test_members_are_asked_anew_by_every_phase_once(
 
     monkeypatch.setattr(round_, "_moved", watching)
     await formed.play(server, round_id)
-    assert {name: len(versions) for name, versions in asked.items()} == dict.fromkeys(asked, 1)
-    assert list(asked) == ["collecting", "checking", "freezing", "revealing", "recovered"]
+    assert {name: len(versions) for name, versions in asked.items()} == {
+        "collecting": 1,
+        "checking": 1,
+        "freezing": 1,
+        "revealing": 1 + evicted,
+        "recovered": 1,
+    }
     assert round_.asked == round_.version

@@ -30,6 +30,7 @@ ASKED: dict[str, dict[str, Any]] = {
     "ccvr": {"parameters": {"axes": 4, "per_class": 40}, "rests_on": "ffc"},
     "reliability": {"rests_on": "rff"},
     "mean": {"lattice": "features", "ring_bits": 42},
+    "refine": {"rests_on": "ffc-bias", "parameters": {"clip": 0.5}},
 }
 
 

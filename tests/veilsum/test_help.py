@@ -28,7 +28,7 @@ PATHS = dict(commands())
 def test_the_commands_are_those_that_are_promised() -> None:
     assert {" ".join(path) for path, command in PATHS.items() if not hasattr(command, "commands")} == {
         *("db current", "db upgrade", "db downgrade"),
-        *("demo", "serve", "join", "speak", "verify", "ledger", "calibrate", "train", "report"),
+        *("demo", "serve", "pilot", "join", "speak", "verify", "ledger", "calibrate", "train", "report"),
         *("federation new", "federation roster", "federation sign", "identity new", "identity show"),
         *("cohort open", "cohort status", "cohort watch", "cohort close"),
         *("round open", "round status", "round watch", "round cancel", "round lost", "round exception"),

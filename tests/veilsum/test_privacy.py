@@ -27,6 +27,45 @@ def test_a_hopeless_round_says_what_would_help(cli: Cli) -> None:
     assert "records, ε = " in outcome.out
 
 
+def test_a_plan_of_one_sum_says_what_gradients_would_gain(cli: Cli) -> None:
+    one = cli("privacy", "plan", "--records", 20_000, *TERMS, "--epsilon", 1, "--json").values
+    asked = ("--epsilon", 1, "--statistic", "refine", "--json")
+    four = cli("privacy", "plan", "--records", 20_000, *TERMS, *asked).values
+    assert one["points_gained_by_4_rounds_of_refine"] == four["expected_points_gained_over_one_sum"] > 0
+    assert four["expected_points_lost"] == pytest.approx(
+        one["expected_points_lost"] - four["expected_points_gained_over_one_sum"]
+    )
+    assert four["mu_of_all_rounds"] == pytest.approx(one["mu"], rel=1e-6)
+    assert four["epsilon_of_each_refine_round"] < four["epsilon_of_the_ffc_round"] < 1
+    assert four["upload_bytes"] == (
+        four["upload_bytes_of_the_ffc_round"] + 4 * four["upload_bytes_of_each_refine_round"]
+    )
+    single = cli("privacy", "plan", "--records", 20_000, *TERMS, *asked, "--rounds", 1).values
+    assert {single[name] for name in ("verdict", "expected_points_lost", "points_gained_at_worst")} == {
+        "not known"
+    }
+    hopeless = cli("privacy", "plan", "--records", 3_000, *TERMS, "--epsilon", 0.5, "--json").values
+    assert hopeless["what_would_help"][-1].startswith("4 rounds of refine at the same budget")
+
+
+def test_a_plan_of_a_mean(cli: Cli) -> None:
+    asked = ("--statistic", "mean", "--epsilon", 0.5, "--json")
+    values = cli("privacy", "plan", "--records", 20_000, *TERMS, *asked).values
+    assert values["expected_points_lost"] == "not known"
+    assert 0 < values["expected_error_of_the_mean"] < 0.02
+    assert values["upload_bytes"] == -(-65 * values["ring_bits"] // 8)
+
+
+def test_questions_without_noise_and_plans_that_are_not_saved(cli: Cli) -> None:
+    refused = cli("privacy", "plan", "--records", 500, *TERMS, "--epsilon", 1, "--statistic", "folds")
+    assert refused.error.startswith("a folds round takes no noise, so there is nothing to plan: ffc, ")
+    saved = ("--statistic", "mean", "--output", "plan.json")
+    assert (
+        "--output saves one round of ffc"
+        in cli("privacy", "plan", "--records", 500, *TERMS, "--epsilon", 1, *saved).error
+    )
+
+
 def test_the_neighbours_are_a_choice(cli: Cli) -> None:
     sigmas = [
         cli("privacy", "plan", "--records", 9_999, *TERMS, "--epsilon", 1, *more, "--json").values["sigma"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -106,7 +107,14 @@ def run(
     Raises:
         ConfigError, DataError, ResumeError, DivergedError: as their makers say.
     """
-    wall, cpu = time.perf_counter(), time.process_time()
+    wall, cpu = time.perf_counter(), _processor_s()
+    made: list[RoundRecord] = []
+
+    def watch(record: RoundRecord) -> None:
+        made.append(record)
+        if progress is not None:
+            progress(record)
+
     prepared = prepare(experiment, seed, folder)
     data, partition = prepared.data, prepared.partition
     recipe = experiment.recipe(data.train, seed)
@@ -114,7 +122,7 @@ def run(
         recipe,
         Split(data.train, _sample(data.test, experiment.data.watched)),
         partition,
-        progress=progress,
+        progress=watch,
         workers=workers,
         hardware=hardware,
         snapshot=snapshot,
@@ -143,14 +151,22 @@ def run(
         calibrations=calibrations,
         personal=personal,
         cost=Cost(
-            wall_s=time.perf_counter() - wall,
-            cpu_s=time.process_time() - cpu if workers == 1 else None,
+            # Rounds that an interrupted process made count by their clocks; nobody knows its processor's.
+            wall_s=time.perf_counter()
+            - wall
+            + sum(line.seconds for line in trained.history[: -len(made) or None]),
+            cpu_s=_processor_s() - cpu if len(made) == len(trained.history) else None,
             upload_bytes=sum(tensor.numel() * tensor.element_size() for tensor in sent),
             parameters=sum(p.numel() for p in classifier.parameters() if p.requires_grad),
         ),
         environment=Environment.here(device=hardware.device),
     )
     return Finished(trained, prepared, result)
+
+
+def _processor_s() -> float:
+    """Processor seconds of this process and of those that it started and saw end."""
+    return sum(os.times()[:4])
 
 
 def _calibrations(

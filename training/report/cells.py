@@ -172,7 +172,7 @@ def cells(results: Iterable[Result]) -> list[Cell]:
         found.append(
             Cell(
                 tuple(runs[seed] for seed in sorted(runs)),
-                row_of(experiment, first.paper_row, smaller=bool(first.scale)),
+                row_of(experiment, first.paper_row, smaller=bool(first.scale or first.data.stands_in_for)),
             )
         )
     return found

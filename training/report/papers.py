@@ -64,7 +64,7 @@ def row_of(experiment: str, paper_row: str | None, *, smaller: bool = False) -> 
     Args:
         experiment: the run's; a variant's stands after a slash.
         paper_row: what the run itself names, which goes first.
-        smaller: whether the run says in what it is smaller than a paper's: then a variant without a row of its own is held
+        smaller: whether the run says in what it is another task than a paper's, smaller or on other data: then a variant without a row of its own is held
             against its experiment's. Other variants change what the paper measured, and a difference would say nothing.
     """
     rows = paper_rows()

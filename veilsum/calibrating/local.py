@@ -20,7 +20,7 @@ from veilsum.calibrating.order import DERIVED, Order, judged, records_of
 from veilsum.features import Part, checked_features, of_file, split
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _CHOSEN = {"gcv": "GCV", "given": "you"}
 
@@ -58,9 +58,10 @@ class Local:
 
     def questions(self) -> list[Question]:
         """What its rounds would ask, in order; of the last nothing is summed yet."""
-        earlier = self._earlier()
-        first = [] if earlier is None else [asked_alone(earlier.statistic, self._plain)]
-        return [*first, asked_alone(self.order.chain[-1], self._wish, earlier)]
+        summed = list(self._summed())
+        earlier = summed[-1].earlier if summed else None
+        last = self.order.chain[-1]
+        return [*(each.question for each in summed), asked_alone(last, self._wish(last), earlier)]
 
     def run(self) -> dict[str, Any]:
         """Sum, solve, judge; write the head, what stands beside it, and the report; say how it was found.
@@ -69,8 +70,7 @@ class Local:
             CalibrationError: nothing follows from these records.
             Misuse: as `judged`.
         """
-        order, earlier = self.order, self._earlier()
-        found = self._ask(order.chain[-1], self._wish, earlier)
+        order, found = self.order, self._ask(self.order.chain[-1], self._earlier())
         head = self._head(found.answer)
         values = {
             "records": found.answer.records,
@@ -99,22 +99,28 @@ class Local:
         findings = Findings.alone(order.head or "ffc", found, head, seen, derived=not linear)
         return values | findings.figures | findings.report(order.report)
 
-    @property
-    def _plain(self) -> Wish:
-        return Wish(self._dim, self._classes)
-
-    @property
-    def _wish(self) -> Wish:
-        return Wish(self._dim, self._classes, self.order.asked)
+    def _wish(self, name: str) -> Wish:
+        """With the parameters of the question that was asked for; what leads there has its own."""
+        asked = self.order.asked if name == self.order.chain[-1] else {}
+        return Wish(self._dim, self._classes, asked)
 
     def _earlier(self) -> Earlier | None:
         """What the last question rests on."""
-        if len(self.order.chain) == 1:
-            return None
-        return self._ask(self.order.chain[0], self._plain, None, ridges=False).earlier
+        earlier = None
+        for each in self._summed():
+            earlier = each.earlier
+        return earlier
 
-    def _ask(self, name: str, wish: Wish, earlier: Earlier | None, *, ridges: bool = True) -> Alone:
-        given = tuple(self.order.ridges) if ridges else ()
+    def _summed(self) -> Iterator[Alone]:
+        """The rounds before the last."""
+        earlier = None
+        for name in self.order.chain[:-1]:
+            found = self._ask(name, earlier, ridges=False)
+            earlier = found.earlier
+            yield found
+
+    def _ask(self, name: str, earlier: Earlier | None, *, ridges: bool = True) -> Alone:
+        wish, given = self._wish(name), tuple(self.order.ridges) if ridges else ()
         if given and not asked_alone(name, wish, earlier).rows:
             raise Misuse(f"a {name} head takes no --ridge: leave that out")
         return alone(name, wish, self._fitted, earlier=earlier, ridges=given, normalise=self.order.normalise)

@@ -84,7 +84,9 @@ class Order:
     def chain(self) -> tuple[str, ...]:
         """The questions of its rounds, in order."""
         leading = ("mean",) if self.head == CENTRED else ()
-        return (*leading, *chain(self.question, bias=self.bias))
+        rounds = self.parameters.get("rounds")
+        given = rounds if type(rounds) is int else None
+        return (*leading, *chain(self.question, bias=self.bias, rounds=given))
 
     @property
     def asked(self) -> dict[str, Parameter]:

@@ -12,6 +12,7 @@ from calibration.centred import CentredHead
 from calibration.head_file import Calibrated
 from calibration.questions import kind
 from client_sdk import Records
+from client_sdk.asked import terms_question
 from protocol.rest import HEAD
 from veilsum.asking import promised
 from veilsum.calibrating.explained import of_round
@@ -48,7 +49,8 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
     while True:
         result, values = run(asking, errand.folder / "result")
         statistic = result.record.statistic
-        if order.head is None or (statistic in _ends(order) and _fits(order, result)):
+        asked = terms_question(result.evidence.attempt)
+        if order.head is None or (statistic in _ends(order) and not asked.goes_on and _fits(order, result)):
             break
         note(f"Round {result.record.round}, of {statistic}, is done; {order.head} follows.")
     head = result.head(order.head) if order.head in DERIVED else result.calibrated

@@ -20,7 +20,7 @@ def calibrate(
     head: Annotated[
         str | None,
         typer.Option(
-            help="Which head: ffc, folds, loo, balanced, rff, ccvr, lda, ncm, centred …; `veilsum round questions` says what each is.",
+            help="Which head: ffc, folds, loo, balanced, rff, ccvr, refine, lda, ncm, centred …; `veilsum round questions` says what each is.",
             show_default="ffc; of a round what it asks",
         ),
     ] = None,

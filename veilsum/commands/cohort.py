@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, note, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, reported, say
 
 app = typer.Typer(
     help="The operator's side: members and their keys in force for a while.", no_args_is_help=True
@@ -58,18 +58,12 @@ def status(cohort: CohortId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
 def watch(cohort: CohortId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
     """Follow enrolment to its end; exit code 1 unless the cohort was formed."""
     with reported(as_json=json_):
-        from veilsum.names import cohort_id  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import changes, operator  # noqa: PLC0415 - as above
+        from veilsum.following import formed  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.names import cohort_id  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
 
-        followed = cohort_id(cohort)
         with operator(url, ca=ca) as client:
-            views = changes(lambda after: client.cohort(followed, after))
-            while (view := next(views)).state == "enrolling":
-                missing = ", ".join(sorted(set(view.members) - set(view.cards)))
-                note(
-                    f"enrolling: {len(view.cards)} of {len(view.members)} are here, waiting for {missing} "
-                    f"until {clock(view.deadline_s)}"
-                )
+            view = formed(client, cohort_id(cohort))
         _show(view, as_json=json_)
     if view.state != "formed":
         raise typer.Exit(1)

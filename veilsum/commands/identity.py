@@ -18,13 +18,23 @@ Folder = Annotated[Path, typer.Argument(help="The identity's folder.")]
 def new(
     folder: Folder,
     member: Annotated[str, typer.Option(help="The member's id: a-z, 0-9 and '-'.")],
+    admin_key: Annotated[
+        str | None,
+        typer.Option(help="Pin the admin's public key for `veilsum join`.", show_default="pass it there"),
+    ] = None,
     json_: AsJson = False,
 ) -> None:
     """Make an identity; give its public key to the federation's admin."""
     with reported(as_json=json_):
         from client_sdk import Identity  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.names import admin_key as checked  # noqa: PLC0415 - as above
+        from veilsum.pinning import pin  # noqa: PLC0415 - as above
 
-        _show(Identity.create(folder, member), as_json=json_)
+        key = None if admin_key is None else checked(admin_key)
+        made = Identity.create(folder, member)
+        if key is not None:
+            pin(made.folder, key)
+        _show(made, as_json=json_)
 
 
 @app.command()

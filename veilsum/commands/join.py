@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from veilsum.commands.options import (
-    AdminKey,
     ChangedRecordsMin,
     Extractors,
     Labels,
@@ -20,12 +19,21 @@ from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 def join(
     folder: Annotated[Path, typer.Argument(help="The member's identity (`veilsum identity new`).")],
-    cohort: Annotated[str, typer.Option(help="The cohort to enrol in.")],
-    admin_key: AdminKey,
     features: Annotated[
         Path, typer.Option(help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.")
     ],
-    lineage: Lineage,
+    cohort: Annotated[
+        str | None, typer.Option(help="The cohort to enrol in.", show_default="the federation's newest")
+    ] = None,
+    admin_key: Annotated[
+        str | None,
+        typer.Option(
+            envvar="VEILSUM_ADMIN_KEY",
+            help="The admin's public key; get it from the admin.",
+            show_default="the one pinned",
+        ),
+    ] = None,
+    lineage: Lineage = "main",
     labels: Labels = None,
     round_: Annotated[
         str | None, typer.Option("--round", help="A round's id.", show_default="the next one")
@@ -72,13 +80,15 @@ def join(
     Run it again after any interruption: it goes on where it stopped.
     """
     with reported(as_json=json_):
-        from veilsum.contribute import Errand, run  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.contribute import Errand, newest_cohort, run  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
 
+        pin = pinned(folder, admin_key)
         errand = Errand(
             folder=folder,
             url=url,
-            admin_key=admin_key,
-            cohort=cohort,
+            admin_key=pin,
+            cohort=cohort or newest_cohort(url, pin, ca),
             features=features,
             labels=labels,
             lineage=lineage,

@@ -1,7 +1,7 @@
 """`veilsum privacy`: what differential privacy would cost, before a round is opened."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -16,7 +16,16 @@ def plan_(
     dim: Annotated[int, typer.Option(help="Features per record.", min=1)],
     classes: Annotated[int, typer.Option(help="Classes.", min=1)],
     members: Annotated[int, typer.Option(help="Members of the cohort.", min=3)],
-    epsilon: Annotated[float, typer.Option(help="ε that one round may cost.")],
+    epsilon: Annotated[
+        float, typer.Option(help="ε that the round may cost; of refine, all rounds that lead to its head.")
+    ],
+    statistic: Annotated[
+        str,
+        typer.Option(
+            help="What is asked: ffc, ffc-bias, mean, or refine, for one round of ffc and rounds of gradients after it."
+        ),
+    ] = "ffc",
+    rounds: Annotated[int, typer.Option(help="Of gradients, with --statistic refine.", min=1, max=100)] = 4,
     delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-5,
     colluders: Annotated[
         int | None,
@@ -38,14 +47,20 @@ def plan_(
 ) -> None:
     """Say what noise a round would need, what it would cost in bytes and accuracy, and what would help."""
     with reported(as_json=json_):
-        from calibration.privacy import Neighbours, plan  # noqa: PLC0415 - `--help` stays quick
+        from calibration.privacy import Neighbours  # noqa: PLC0415 - `--help` stays quick
+        from protocol.errors import Misuse  # noqa: PLC0415 - as above
         from protocol.parameters import Quorum  # noqa: PLC0415 - as above
+        from veilsum.planning import planned  # noqa: PLC0415 - as above
 
+        if output is not None and statistic not in {"ffc", "ffc-bias"}:
+            raise Misuse("--output saves one round of ffc: open the others by what this prints")
         quorum = Quorum.derive(members, members, colluders=colluders)
-        made = plan(
+        values = planned(
+            statistic,
             records,
             dim,
             classes,
+            rounds,
             members=members,
             survivors_min=quorum.survivors_min,
             colluders=quorum.colluders,
@@ -55,25 +70,6 @@ def plan_(
             neighbours=Neighbours.REPLACE if replace else Neighbours.ADD_REMOVE,
             nonnegative=nonnegative,
         )
-        median, worst = made.expected_loss
-        mechanism = made.mechanism
-        values: dict[str, Any] = {
-            "verdict": made.verdict.value,
-            "what_would_help": list(made.advice()),
-            "expected_points_lost": median,
-            "worst_points_measured": worst,
-            "epsilon": mechanism.epsilon(delta),
-            "epsilon_by_published_bounds": mechanism.published_epsilon(delta),
-            "delta": delta,
-            "mu": mechanism.mu_round,
-            "sigma": mechanism.sigma,
-            "sigma_when_all_are_summed": made.deviation,
-            "survivors_min": quorum.survivors_min,
-            "colluders": quorum.colluders,
-            "lattice_bits": mechanism.lattice.bits,
-            "ring_bits": made.ring_bits,
-            "upload_bytes": made.upload_bytes,
-        }
         if output is not None:
             from protocol.rest import NoiseRequest  # noqa: PLC0415 - as above
             from veilsum.planned import SavedPlan  # noqa: PLC0415 - as above
@@ -82,7 +78,7 @@ def plan_(
                 records=records,
                 dim=dim,
                 classes=classes,
-                bias=bias,
+                bias=bias or statistic == "ffc-bias",
                 members=members,
                 survivors_min=quorum.survivors_min,
                 colluders=quorum.colluders,

@@ -221,14 +221,12 @@ def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
     """Follow a round to its end, or until it waits for the admin; exit code 1 unless it ended with a result."""
     with reported(as_json=json_):
         from veilsum import names  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import changes, operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import line, show  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.following import ended  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.round_view import show  # noqa: PLC0415 - `--help` stays quick
 
-        followed = names.round_id(round_id)
         with operator(url, ca=ca) as client:
-            views = changes(lambda after: client.round(followed, after))
-            while not (view := next(views)).ended and view.state != "lost":
-                note(line(view))
+            view = ended(client, names.round_id(round_id))
         show(view, as_json=json_)
     if view.state != "done":
         raise typer.Exit(1)

@@ -9,6 +9,7 @@ from training.report.papers import row_of
 LEFT_OUT: dict[str, str] = {}
 # Experiments of which the file's own choice is no row, for these reasons; their variants are.
 WITHOUT = {
+    "ccvr-spherefed": "no paper has it; it stands beside CCVR's FedAvg",
     "fedetf-feddyn": "the table has a dash for two classes a member",
     "spherefed-ablation": "each of the table's rows is a variant",
     "spherefed-personal": "the table's figures are means over members' own records, which no row holds",
@@ -36,8 +37,8 @@ def reached() -> dict[str, list[Experiment]]:
     for name, variants in shipped().items():
         for variant in (None, *variants):
             experiment = load_experiment(name, variant)
-            row = row_of(experiment.name, experiment.paper_row, smaller=bool(experiment.scale))
-            if row is not None and not experiment.scale:
+            row = row_of(experiment.name, experiment.paper_row, smaller=False)
+            if row is not None:
                 found[row.id].append(experiment)
     return found
 

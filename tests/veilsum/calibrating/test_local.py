@@ -175,6 +175,10 @@ def test_what_rounds_would_take_is_said_before_anything_is_done(cli: Cli, files:
     assert first["upload_bytes"] == 6 * first["numbers"]
     assert (second["question"], second["numbers"]) == ("loo", 197)
     assert second["members_learn"].startswith("vectors, values, ")
+    more = ("--head", "refine", "--parameter", "rounds=2", "--explain")
+    ffc, *gradients = cli.json("calibrate", *files, *more)["rounds"]
+    assert [each["question"] for each in (ffc, *gradients)] == ["ffc", "refine", "refine"]
+    assert {each["numbers"] for each in gradients} == {DIM * CLASSES + 1}
     [only] = cli.json("calibrate", *files, "--head", "lda", "--explain")["rounds"]
     assert only["members_learn"] == "lda"
     assert only["coordinator_learns"] == QUESTIONS["ffc"].learns
