@@ -1,5 +1,6 @@
 """What can be held of deployment files without Docker, Helm or Kubernetes: they parse, agree with each other, and give away no right."""
 
+import json
 import os
 import re
 import subprocess
@@ -12,6 +13,7 @@ import yaml
 from typer.main import get_command
 
 from docs.hooks import commands
+from tests.deploy.trial import page, promises
 from veilsum.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -166,6 +168,14 @@ def test_workflows_have_no_rights_but_those_they_name_and_run_what_exists(path: 
             for target in re.findall(r"make ([a-z-]+)", step.get("run", "")):
                 assert re.search(rf"^{target}:", makefile, re.MULTILINE)
             assert "${{ github.event" not in step.get("run", ""), "a title could be a command"
+
+
+def test_the_page_with_the_clock_is_what_its_figures_give() -> None:
+    figures = json.loads((ROOT / "benchmarks" / "figures" / "trial.json").read_text("utf-8"))
+    assert (ROOT / "docs" / "trial.md").read_text("utf-8") == page(figures)
+    people = [[step["who"] for step in trial["steps"]] for trial in figures["trials"]]
+    assert [len(each) for each in people] == [8, 11, 6]
+    assert all(held for trial in figures["trials"] for _, held in promises(trial)[:1])
 
 
 def test_actions_are_pinned_by_the_commits_of_their_tags(tmp_path: Path) -> None:

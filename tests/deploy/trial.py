@@ -4,7 +4,7 @@ Every command is run by a shell as it stands, in the folder that the one before 
 person has before they begin (features, a model, a database server, a bucket, a certificate) is put there first and not counted.
 
     .venv/bin/python -m tests.deploy.trial --output runs/trial.json
-    .venv/bin/python -m tests.deploy.trial --page runs/trial.json > docs/trial.md
+    .venv/bin/python -m tests.deploy.trial --page benchmarks/figures/trial.json > docs/trial.md
 """
 
 import argparse
@@ -346,7 +346,7 @@ def promises(trial: dict[str, Any]) -> list[tuple[str, bool]]:
 
 
 BEFORE = {
-    "One machine": "They have a PyTorch model in an environment `try`, features that it made, and nothing of ours.",
+    "One machine": "They have a PyTorch model, features that it made, and nothing of ours.",
     "An operator with two replicas": (
         "They have a PostgreSQL server, a bucket, certificates, `deploy/compose/nginx.conf` with their addresses in it, and the "
         "settings that both replicas share in `coordinator.env`. One replica is killed before the last member comes."

@@ -22,7 +22,7 @@ from tests.service.serving import Clock
 
 LEASE_S = 1.5
 IDLE_S = 3.0
-RANGE_ELEMENTS, BATCH = 16, 3
+RANGE_ELEMENTS, BATCH = 8, 2
 
 
 class FileClock(Clock):

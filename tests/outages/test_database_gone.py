@@ -16,6 +16,7 @@ GONE_S = 0.6
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 async def test_a_database_that_is_gone_and_back_loses_nothing(
     servers: Servers, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
@@ -39,6 +40,6 @@ async def test_a_database_that_is_gone_and_back_loses_nothing(
             return None
 
         environment = {"VEILSUM_DATABASE_URL": cable.url, "VEILSUM_RESUME_GRACE_S": "0"}
-        figures = await endure(Process(tmp_path / "data", environment), strike, within_s=180)
+        figures = await endure(Process(tmp_path / "data", environment), strike, within_s=600)
     record_property("figures", figures)
     assert '"status": 500' not in (tmp_path / "log").read_text()

@@ -241,9 +241,9 @@ async def test_two_after_one_lease(
     stores = await servers.settings(tmp_path)
     url, clock = stores["database_url"], Clock()
     values = {"operator_token": TOKEN, "resume_grace_s": 0.0, "coordinator_key": "5e" * 32, **stores}
-    members = tuple(f"m-{index}" for index in range(8))
-    party = OneHot(members, dim=8, classes=2, decryptors=members[:7])
-    party.drop = {"m-7": After.OPENING}
+    members = tuple(f"m-{index}" for index in range(5))
+    party = OneHot(members, dim=5, classes=2, decryptors=members[:4])
+    party.drop = {"m-4": After.OPENING}
     async with Replicas(tmp_path, values, stop, clock).started(2) as replicas:
         await query(url, "SELECT 1", *NOTES)
         async with httpx.AsyncClient(transport=replicas, base_url="http://coordinator") as client:
@@ -252,7 +252,7 @@ async def test_two_after_one_lease(
             round_id = await party.open_round(server)
             view = await party.play(server, round_id, within_s=600)
             assert view["state"] == "done", view
-            assert view["survivors"] == list(party.ids[:7])
+            assert view["survivors"] == list(party.ids[:4])
             stopped, blobs = replicas.stopped, blobs_of(Settings(**values, data_dir=tmp_path))
             assert bool(stopped) == bool(stop)
             deeds, kept = await written(url), results(blobs, round_id)

@@ -180,21 +180,16 @@ async def test_a_body_is_the_one_that_was_signed(server: Server, formed: Party) 
 
 async def test_an_answer_is_its_sender_s(server: Server, formed: Party) -> None:
     round_id = await formed.open_round(server)
-    await formed.play_until(server, round_id, "freezing")
-    vote = None
-    for member in formed.ids:
-        asked = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
-        if asked.status_code == 200:
-            _, (vote,) = formed.phases[member].receive(
-                parse(asked.content), formed.keys[member], server.clock()
-            )
-            break
-    assert vote is not None
-    other = next(name for name in formed.ids if name != member)
-    async with server.signing(other, formed.keys[other]) as client:
-        answer = await client.post(f"/v1/rounds/{round_id}/answers", content=vote.to_bytes(), headers=OCTETS)
+    # The first phase in which anybody answers: it waits for all, while a later one may end by the clock.
+    await formed.play_until(server, round_id, "checking")
+    asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-0")
+    _, (receipt,) = formed.phases["m-0"].receive(parse(asked.content), formed.keys["m-0"], server.clock())
+    async with server.signing("m-1", formed.keys["m-1"]) as client:
+        answer = await client.post(
+            f"/v1/rounds/{round_id}/answers", content=receipt.to_bytes(), headers=OCTETS
+        )
     assert await cause(answer) == (403, "forbidden")
-    assert f"this is {member}'s answer" in answer.json()["detail"]
+    assert "this is m-0's answer" in answer.json()["detail"]
 
 
 async def test_a_coordinator_behind_a_proxy_knows_its_public_address(tmp_path: Path) -> None:
