@@ -207,7 +207,8 @@ async def test_a_long_poll_ends_at_a_change_and_at_its_time(
     await formed.serve(server, round_id, "m-1")
     view, asked = await asyncio.gather(*waiting)
     assert view.json()["version"] == 2
-    assert (asked.status_code, asked.headers[rest.VERSION_HEADER]) == (200, "2")
+    assert asked.status_code == 200
+    assert int(asked.headers[rest.VERSION_HEADER]) >= 2  # what asks nothing new may be told of together
     for member in formed.ids:
         await formed.serve(server, round_id, member)
     await formed.serve(server, round_id, "m-0")
