@@ -50,7 +50,7 @@ def is_unmeasured(item: pytest.Item) -> bool:
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Stop tracing for the time of an unmeasured test and what it sets up; not where it is asked which test reaches a line."""
     stopped: list[Coverage] = []  # in a worker what traces tests, and what traces any process
-    by_test = item.config.getoption("cov_context", None) is not None
+    by_test = item.config.getoption("cov_context", None) == "test"
     while not by_test and is_unmeasured(item) and (tracing := Coverage.current()) is not None:
         tracing.stop()
         stopped.append(tracing)
