@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import asyncpg
 from sqlalchemy import ColumnElement, Float, Table, event, literal_column, make_url
 from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
 
@@ -47,6 +48,7 @@ class Sqlite(Database):
         # An error's text goes to the log: without the parameters, which are messages and shares.
         self._engine = create_async_engine(f"sqlite+aiosqlite:///{path}", hide_parameters=True)
         event.listen(self._engine.sync_engine, "connect", _configure)
+        event.listen(self._engine.sync_engine, "handle_error", _keep)
         self._writer = asyncio.Lock()
 
     @asynccontextmanager
@@ -95,6 +97,12 @@ def _configure(connection: Any, _record: object) -> None:
     for name, value in PRAGMAS.items():
         cursor.execute(f"PRAGMA {name}={value}")
     cursor.close()
+
+
+def _keep(context: ExceptionContext) -> None:
+    """A cancelled query is no lost connection: SQLAlchemy would leave its cursor, and the read transaction, to the collector."""
+    if isinstance(context.original_exception, asyncio.CancelledError):
+        context.is_disconnect = False
 
 
 class Postgres(Database):

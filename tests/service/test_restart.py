@@ -93,7 +93,6 @@ async def finish(server: Server, party: Party) -> None:
     assert party.heard() == set(party.ids)
 
 
-@pytest.mark.slow  # the first coordinator's database now and then stays open here, which a process that is gone does not
 async def test_a_recovered_round_is_solved_after_the_restart(
     tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -87,7 +87,6 @@ async def test_every_acknowledged_request_survives_a_crash(tmp_path: Path) -> No
                 await finish(again, then)
 
 
-@pytest.mark.slow  # the first coordinator's database now and then stays open here, which a process that is gone does not
 async def test_a_recovered_round_is_solved_after_the_restart(
     tmp_path: Path, party: HelperParty, monkeypatch: pytest.MonkeyPatch
 ) -> None:

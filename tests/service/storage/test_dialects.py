@@ -115,3 +115,26 @@ async def test_forgetting_waits_for_its_turn(tmp_path: Path, monkeypatch: pytest
         await reader.exec_driver_sql("ROLLBACK")
     await database.forget()
     await database.stop()
+
+
+async def test_a_cancelled_query_holds_no_transaction(tmp_path: Path) -> None:
+    database = Sqlite(tmp_path / "db")
+    await database.start()
+    async with database.transaction() as connection:
+        await connection.execute(insert(nonces).values(signer="x", nonce="n", expires_s=0.0))
+
+    async def query() -> None:
+        """Its first row takes a while; the others are there."""
+        async with database.reading() as connection:
+            await connection.exec_driver_sql(
+                "WITH RECURSIVE count(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM count WHERE x < 1000000)"
+                " SELECT name, (SELECT max(x) FROM count) FROM sqlite_master"
+            )
+
+    asked = asyncio.create_task(query())
+    await asyncio.sleep(0.02)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    await database.forget()
+    await database.stop()
