@@ -74,12 +74,15 @@ def mutants_of(root: Path, path: Path) -> list[Mutant]:
     tree, lines, found = ast.parse(source), source.splitlines(), []
     spared = _spared(tree)
     for place, node in enumerate(ast.walk(tree)):
-        if node in spared or not hasattr(node, "lineno"):
+        if node in spared or not isinstance(node, ast.expr | ast.stmt):
             continue
         for variant, (operator, changed) in enumerate(_changes(node)):
-            before = lines[node.lineno - 1].strip()
-            old, new = ast.get_source_segment(source, node) or "", ast.unparse(changed).splitlines()[0]
-            after = before.replace(old, new, 1) if "\n" not in old and old in before else new
+            line, after = lines[node.lineno - 1].encode(), ast.unparse(changed).splitlines()[0]
+            before = line.decode().strip()
+            if node.end_lineno == node.lineno:  # columns count bytes
+                after = (
+                    (line[: node.col_offset] + after.encode() + line[node.end_col_offset :]).decode().strip()
+                )
             if after != before:
                 name = str(path.relative_to(root))
                 found.append(Mutant(name, node.lineno, operator, before, after, place, variant))
