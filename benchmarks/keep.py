@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from training.results import ResultError, read_result, read_results, shortened, write_result
+from training.results import Result, ResultError, read_results, read_run, shortened, write_result
 
 LARGEST = 20_000  # bytes: a hundred classes over a hundred rounds take 15,000
 
@@ -24,17 +24,17 @@ def keep(source: Path, target: Path) -> tuple[int, int]:
     copied = size = 0
     for file in sorted(source.rglob("*.json")):
         try:
-            result = read_result(file)
+            result = read_run(file)
         except ResultError:
             continue  # another program's, which read_results passed over as well
         path = target / file.relative_to(source)
         if path.exists():
-            there = read_result(path)
+            there = read_run(path)
             if (there.experiment, there.seed) != (result.experiment, result.seed):
                 raise ResultError(
                     f"{path} is {there.experiment} under seed {there.seed}; choose another folder"
                 )
-        write_result(shortened(result), path, indent=None)
+        write_result(shortened(result) if isinstance(result, Result) else result, path, indent=None)
         if (now := path.stat().st_size) > LARGEST:
             path.unlink()
             raise ResultError(f"{file} takes {now:,} bytes even when short; leave its analyses out")

@@ -1,7 +1,7 @@
 """Twelve methods before and after calibration, on real images, in less than two hours of two cores.
 
 Fashion-MNIST and CIFAR-10 (as JPEG), Dir(0.1) and Dir(0.05), MOON's CNN, 10,000 training records, K = 10, 20 rounds of two
-local epochs, three seeds: 144 cells, each a result's JSON that `veilsum report` reads. A cell whose file is there is not
+local epochs, three seeds: 144 cells, each a JSON file that `veilsum report` reads: a result, or that it diverged. A cell whose file is there is not
 run again, so an interrupted grid goes on where it stopped.
 
     VEILSUM_DATA=… .venv/bin/python -m benchmarks.reproduce_small --output runs/reproduce-small
@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from training.experiments import Experiment, load_experiment, merged, run
+from training.experiments import Experiment, diverged, load_experiment, merged, run
 from training.federated import DivergedError
 from training.results import write_result
 
@@ -95,6 +95,7 @@ def work(cell: Cell, output: Path, folder: Path | None) -> tuple[Cell, str, floa
     try:
         finished = run(cell.experiment, cell.seed, folder=folder)
     except DivergedError as error:
+        write_result(diverged(cell.experiment, cell.seed, error, folder=folder), cell.file(output))
         return cell, str(error), time.process_time() - began
     write_result(finished.result, cell.file(output))
     result = finished.result
@@ -117,18 +118,17 @@ def main() -> int:
     ]
     missing = [cell for cell in wanted if not cell.file(args.output).exists()]
     print(f"{len(wanted)} cells, {len(wanted) - len(missing)} of them there already", flush=True)
-    began, failed = time.monotonic(), 0
+    began = time.monotonic()
     with ProcessPoolExecutor(args.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         futures = [pool.submit(work, cell, args.output, args.data) for cell in missing]
         for number, future in enumerate(futures, 1):
             cell, outcome, cpu_s = future.result()
-            failed += not cell.file(args.output).exists()
             left = (time.monotonic() - began) / number * (len(missing) - number)
             print(
                 f"{number}/{len(missing)} {cell.slug} seed {cell.seed}: {outcome} ({cpu_s:.0f} CPU s; {left / 60:.0f} min left)",
                 flush=True,
             )
-    return 1 if failed else 0
+    return 0
 
 
 if __name__ == "__main__":

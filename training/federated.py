@@ -34,13 +34,14 @@ class DivergedError(ArithmeticError):
 
     Attributes:
         round: in which, from 1.
+        lr: the learning rate there.
     """
 
     def __init__(self, round_: int, lr: float) -> None:
         super().__init__(
             f"the loss is not a finite number in round {round_}, at a learning rate of {lr:g}: lower it"
         )
-        self.round = round_
+        self.round, self.lr = round_, lr
 
 
 @dataclass(frozen=True)

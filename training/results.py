@@ -12,7 +12,7 @@ import os
 import platform
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,10 @@ def _finite(value: object) -> object:
 # A loss that diverged, or the similarity of outputs that are constant: no number, null in the file.
 Finite = Annotated[float | None, BeforeValidator(_finite)]
 Matrix = tuple[tuple[Finite, ...], ...]
+
+
+_RESULT: Final = "veilsum/result/1"
+_DIVERGED: Final = "veilsum/diverged/1"
 
 
 class ResultError(ValueError):
@@ -239,7 +243,7 @@ class Result(_Part):
         environment: versions and hardware.
     """
 
-    format: Literal["veilsum/result/1"] = "veilsum/result/1"
+    format: Literal["veilsum/result/1"] = _RESULT
     experiment: str
     method: str
     paper_row: str | None = None
@@ -265,6 +269,29 @@ class Result(_Part):
         return next((each.accuracy for each in self.calibrations if each.kind == kind), None)
 
 
+class Diverged(_Part):
+    """A run that left the finite numbers: it has no accuracy, and a report that left it out would flatter its method.
+
+    Attributes:
+        format: the layout of this file.
+        experiment, method, scale, seed, recipe, data, deal, environment: as `Result`'s.
+        round: in which, from 1.
+        lr: the learning rate there.
+    """
+
+    format: Literal["veilsum/diverged/1"] = _DIVERGED
+    experiment: str
+    method: str
+    scale: str = ""
+    seed: int
+    recipe: dict[str, Any]
+    data: Data
+    deal: Deal
+    round: int
+    lr: float
+    environment: Environment
+
+
 def lines(history: Iterable[RoundRecord]) -> tuple[Line, ...]:
     """A history as it goes into a result."""
     return tuple(Line(**{name: getattr(record, name) for name in Line.model_fields}) for record in history)
@@ -276,7 +303,7 @@ def per_class(accuracies: npt.NDArray[np.floating]) -> PerClass:
 
 
 def shortened(result: Result) -> Result:
-    """The same with a history of six significant digits and milliseconds: more than any table or figure shows.
+    """The same result with a history of six significant digits and milliseconds: more than any table or figure shows.
 
     Nothing else is touched, so reports of both are alike to the last digit that they print.
     """
@@ -293,7 +320,7 @@ def shortened(result: Result) -> Result:
     return result.model_copy(update={"history": history})
 
 
-def write_result(result: Result, path: Path, *, indent: int | None = 1) -> None:
+def write_result(result: Result | Diverged, path: Path, *, indent: int | None = 1) -> None:
     """Write `result`, replacing what was there only when the whole file is on disk; on one line where `indent` is None."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
@@ -320,7 +347,7 @@ def read_result(path: Path) -> Result:
 def read_results(paths: Sequence[Path]) -> list[Result]:
     """The results in files and below folders, sorted by experiment and seed.
 
-    In a folder only files of our format are read: others' JSON may lie beside them.
+    In a folder only files of our format are read: others' JSON may lie beside them. Runs that diverged are `read_diverged`'s.
 
     Raises:
         ResultError: if a file that was named holds no result, or a folder holds none at all.
@@ -329,21 +356,49 @@ def read_results(paths: Sequence[Path]) -> list[Result]:
     results = []
     for path in paths:
         if path.is_dir():
-            found = [read_result(file) for file in sorted(path.rglob("*.json")) if _is_ours(file)]
+            found = [read_result(file) for file in sorted(path.rglob("*.json")) if _format(file) == _RESULT]
             if not found:
                 raise ResultError(f"{path} holds no results; `veilsum train` writes them")
             results += found
-        else:
+        elif _format(path) != _DIVERGED:
             results.append(read_result(path))
     return sorted(results, key=lambda result: (result.experiment, result.seed))
 
 
-def _is_ours(path: Path) -> bool:
+def read_run(path: Path) -> Result | Diverged:
+    """What a run left in a file, be it that it diverged.
+
+    Raises:
+        ResultError: if the file holds something else.
+        FileNotFoundError: if there is none.
+    """
+    if _format(path) != _DIVERGED:
+        return read_result(path)
+    try:
+        return Diverged.model_validate_json(path.read_text("utf-8"))
+    except ValidationError as error:
+        raise ResultError(f"{path} holds no diverged run: {_first(error)}") from error
+
+
+def read_diverged(paths: Sequence[Path]) -> list[Diverged]:
+    """The runs that diverged, in files and below folders, sorted by experiment and seed.
+
+    Raises:
+        ResultError: if a file says that it is one and is damaged.
+    """
+    files = [file for path in paths for file in (sorted(path.rglob("*.json")) if path.is_dir() else [path])]
+    found = [
+        run for file in files if _format(file) == _DIVERGED and isinstance(run := read_run(file), Diverged)
+    ]
+    return sorted(found, key=lambda run: (run.experiment, run.seed))
+
+
+def _format(path: Path) -> str | None:
     try:
         content = json.loads(path.read_text("utf-8"))
-    except ValueError:
-        return False
-    return isinstance(content, Mapping) and content.get("format") == "veilsum/result/1"
+    except (FileNotFoundError, ValueError):
+        return None
+    return content.get("format") if isinstance(content, Mapping) else None
 
 
 def _six_digits(value: float | None) -> float | None:

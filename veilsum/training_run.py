@@ -13,8 +13,16 @@ import torch
 from torch import distributed
 
 from protocol.errors import Misuse
-from training import Classifier, Dataset, Partition, RoundRecord, extract_features, save_checkpoint
-from training.experiments import Experiment, Finished, load_experiment, merged, parse_change, run
+from training import (
+    Classifier,
+    Dataset,
+    DivergedError,
+    Partition,
+    RoundRecord,
+    extract_features,
+    save_checkpoint,
+)
+from training.experiments import Experiment, Finished, diverged, load_experiment, merged, parse_change, run
 from training.hardware import Hardware
 from training.results import Result, write_result
 from training.tracking import Tracker, trackers
@@ -93,16 +101,22 @@ def _one(
     experiment = choices.loaded
     title = f"{experiment.name} seed {seed}"
     with trackers(choices.track if is_first() else (), folder, title) as tracked:
-        finished = run(
-            experiment,
-            seed,
-            folder=choices.data,
-            snapshot=folder / "run.safetensors",
-            snapshot_every=choices.snapshot_every,
-            workers=choices.workers,
-            hardware=hardware,
-            progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
-        )
+        try:
+            finished = run(
+                experiment,
+                seed,
+                folder=choices.data,
+                snapshot=folder / "run.safetensors",
+                snapshot_every=choices.snapshot_every,
+                workers=choices.workers,
+                hardware=hardware,
+                progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
+            )
+        except DivergedError as error:
+            if is_first():
+                left = diverged(experiment, seed, error, folder=choices.data, hardware=hardware)
+                write_result(left, folder / "result.json")
+            raise
         if not is_first():
             return finished.result
         result = finished.result

@@ -17,6 +17,7 @@ from training.results import (
     Cost,
     Data,
     Deal,
+    Diverged,
     Environment,
     Line,
     Result,
@@ -24,8 +25,10 @@ from training.results import (
     Sweep,
     lines,
     per_class,
+    read_diverged,
     read_result,
     read_results,
+    read_run,
     write_result,
 )
 
@@ -142,3 +145,18 @@ def test_an_empty_folder_and_a_missing_file_are_errors(tmp_path: Path) -> None:
 def test_a_processor_has_a_name_where_the_kernel_tells_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(results, "Path", lambda _: Path("/nowhere"))
     assert Environment.here().processor
+
+
+def test_runs_that_diverged_are_read_by_themselves(tmp_path: Path) -> None:
+    one = result()
+    shared = one.model_dump(include={"experiment", "method", "seed", "recipe", "data", "deal", "environment"})
+    left = Diverged(**shared, round=16, lr=0.01)
+    write_result(one, tmp_path / "good" / "seed-0.json")
+    write_result(left, tmp_path / "bad" / "seed-0.json")
+    assert read_results([tmp_path, tmp_path / "bad" / "seed-0.json"]) == [one]
+    assert read_diverged([tmp_path]) == read_diverged([tmp_path / "bad" / "seed-0.json"]) == [left]
+    assert read_run(tmp_path / "good" / "seed-0.json") == one
+    damaged = tmp_path / "bad" / "seed-0.json"
+    damaged.write_text(damaged.read_text().replace('"round": 16', '"round": "x"'))
+    with pytest.raises(ResultError, match=r"holds no diverged run: round: "):
+        read_diverged([tmp_path])

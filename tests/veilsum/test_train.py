@@ -83,4 +83,6 @@ def test_what_cannot_be_trained(cli: Cli) -> None:
     assert cli("train", *lower, "--json").code == 0
     assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
     assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
+    assert "holds no results" in cli("report", "other").error
+    assert "all of these runs diverged" in cli("report", "other/seed-0/result.json").error
     assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")

@@ -9,13 +9,14 @@ from training.experiments.config import (
     variants,
 )
 from training.experiments.errors import ConfigError
-from training.experiments.running import Finished, Prepared, prepare, run
+from training.experiments.running import Finished, Prepared, diverged, prepare, run
 
 __all__ = [
     "ConfigError",
     "Experiment",
     "Finished",
     "Prepared",
+    "diverged",
     "load_experiment",
     "merged",
     "parse_change",

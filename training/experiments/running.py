@@ -19,11 +19,21 @@ from training.experiments.choices import chosen
 from training.experiments.config import Experiment
 from training.experiments.dealing import DEALS
 from training.experiments.errors import ConfigError
-from training.federated import Trained, train
+from training.federated import DivergedError, Trained, train
 from training.hardware import CPU, Hardware
 from training.partition import Partition
 from training.personal import OwnRecords, keep_back, personal_accuracies
-from training.results import Calibration, Cost, Data, Deal, Environment, Result, lines, per_class
+from training.results import (
+    Calibration,
+    Cost,
+    Data,
+    Deal,
+    Diverged,
+    Environment,
+    Result,
+    lines,
+    per_class,
+)
 from training.resume import RoundRecord
 from training.seeding import Stream, generator
 
@@ -134,7 +144,6 @@ def run(
     if experiment.personal is not None and prepared.kept_back is not None:
         for method, options in experiment.personal.methods.items():
             personal[method] = personal_accuracies(trained, data.train, prepared.kept_back, method, **options)
-    deal = {"name": experiment.deal} if isinstance(experiment.deal, str) else dict(experiment.deal)
     sent = classifier.shared_weights().values()
     result = Result(
         experiment=experiment.name,
@@ -143,8 +152,8 @@ def run(
         scale=experiment.scale,
         seed=seed,
         recipe=recipe.describe(),
-        data=Data.of(data, stands_in_for=experiment.data.stands_in_for, note=experiment.data.note),
-        deal=Deal.of(partition, deal.pop("name"), **deal),
+        data=_data(experiment, prepared),
+        deal=_deal(experiment, prepared),
         history=lines(trained.history),
         accuracy=accuracy(classifier, data.test),
         per_class=per_class(per_class_accuracy(classifier, data.test)),
@@ -162,6 +171,40 @@ def run(
         environment=Environment.here(device=hardware.device),
     )
     return Finished(trained, prepared, result)
+
+
+def diverged(
+    experiment: Experiment,
+    seed: int,
+    error: DivergedError,
+    *,
+    folder: Path | None = None,
+    hardware: Hardware = CPU,
+) -> Diverged:
+    """What is left of a run that `run` ended by this error, for its file; the other arguments are that run's."""
+    prepared = prepare(experiment, seed, folder)
+    return Diverged(
+        experiment=experiment.name,
+        method=experiment.method,
+        scale=experiment.scale,
+        seed=seed,
+        recipe=experiment.recipe(prepared.data.train, seed).describe(),
+        data=_data(experiment, prepared),
+        deal=_deal(experiment, prepared),
+        round=error.round,
+        lr=error.lr,
+        environment=Environment.here(device=hardware.device),
+    )
+
+
+def _data(experiment: Experiment, prepared: Prepared) -> Data:
+    choice = experiment.data
+    return Data.of(prepared.data, stands_in_for=choice.stands_in_for, note=choice.note)
+
+
+def _deal(experiment: Experiment, prepared: Prepared) -> Deal:
+    deal = {"name": experiment.deal} if isinstance(experiment.deal, str) else dict(experiment.deal)
+    return Deal.of(prepared.partition, deal.pop("name"), **deal)
 
 
 def _processor_s() -> float:

@@ -12,7 +12,7 @@ from training.report.papers import PaperRow, row_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from training.results import Result
+    from training.results import Diverged, Result
 
 HEADS = {
     "none": "trained",
@@ -148,17 +148,28 @@ class Cell:
     @property
     def where(self) -> str:
         """The data and the deal, which cells must share to be compared with one another."""
-        data, deal = self.first.data, self.first.deal
-        options = dict(deal.options)
-        told = deal.kind
-        if deal.kind == "dirichlet" and "alpha" in options:
-            told = f"Dir({options.pop('alpha'):g})"
-        if "members" in options:
-            told += f" over {options.pop('members')} members"
-        left = ", ".join(
-            f"{name} {value:g}" if not isinstance(value, str) else value for name, value in options.items()
-        )
-        return f"{data.name}, {data.train_records:,} records, {told}" + (f" ({left})" if left else "")
+        return where(self.first)
+
+    def own_records(self, method: str) -> Measured | None:
+        """The mean of members' accuracies on their own held-out records by a personal method; None where a run has it not."""
+        values = [100 * mean(run.personal[method]) for run in self.runs if method in run.personal]
+        if len(values) < len(self.runs):
+            return None
+        return Measured(mean(values), stdev(values) if len(values) > 1 else None, len(values))
+
+
+def where(run: Result | Diverged) -> str:
+    """A run's data and deal in words."""
+    options = dict(run.deal.options)
+    told = run.deal.kind
+    if told == "dirichlet" and "alpha" in options:
+        told = f"Dir({options.pop('alpha'):g})"
+    if "members" in options:
+        told += f" over {options.pop('members')} members"
+    left = ", ".join(
+        f"{name} {value:g}" if not isinstance(value, str) else value for name, value in options.items()
+    )
+    return f"{run.data.name}, {run.data.train_records:,} records, {told}" + (f" ({left})" if left else "")
 
 
 def cells(results: Iterable[Result]) -> list[Cell]:

@@ -52,6 +52,11 @@ class Group:
         return (*(head for head in HEADS if head in there), *sorted(there - set(HEADS)))
 
     @property
+    def personal(self) -> tuple[str, ...]:
+        """Every personal method that any of them has."""
+        return tuple(sorted({method for cell in self.cells for run in cell.runs for method in run.personal}))
+
+    @property
     def best(self) -> Mapping[str, Cell]:
         """By head, the cell with the highest mean."""
         return {

@@ -5,11 +5,13 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from training.report.cells import HEADS, Cell
+from training.report.cells import HEADS, Cell, where
 from training.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from training.results import Diverged
 
 _HEAD = """# Reproduction
 
@@ -19,8 +21,8 @@ for a paper's, or a run is smaller, the row says so and no difference is stated,
 """
 
 
-def markdown(found: Sequence[Cell]) -> str:
-    """The page."""
+def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
+    """The page; runs that diverged have a table of their own."""
     if not found:
         return f"{_HEAD}\nThere are no result files yet.\n"
     own = groups(found)
@@ -28,6 +30,13 @@ def markdown(found: Sequence[Cell]) -> str:
     parts = [_HEAD, *_summary(own), *_papers(compared)]
     for group in own:
         parts += _group(group)
+    if diverged:
+        parts += [
+            "## Diverged\n",
+            "Runs whose loss left the finite numbers. They are in none of the means above.\n",
+            _table(["data and deal", "method", "seed", "in round", "learning rate"], map(_left, diverged)),
+            "",
+        ]
     parts += [
         "## Partitions\n",
         "Who held what: the SHA-256 of each partition, and how many records a repair moved so that no member has too few.\n",
@@ -116,6 +125,17 @@ def _group(group: Group) -> Iterator[str]:
     ]
     if fits:
         yield f"Bold: the best of its column. In brackets: the gain. A fit took {'; '.join(fits)}.\n"
+    if group.personal:
+        yield "On members' own held-out records, the mean over members, by how each fits the model to itself:\n"
+        own = (
+            [cell.first.method, *(str(cell.own_records(each) or "–") for each in group.personal)]
+            for cell in group.cells
+        )
+        yield from (_table(["method", *group.personal], own), "")
+
+
+def _left(run: Diverged) -> list[str]:
+    return [where(run), run.method, str(run.seed), str(run.round), f"{run.lr:g}"]
 
 
 def _dealt(own: Iterable[Group]) -> Iterator[list[str]]:

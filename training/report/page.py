@@ -8,18 +8,22 @@ from itertools import groupby
 from string import Template
 from typing import TYPE_CHECKING
 
-from training.report.cells import HEADS, Cell, Measured
+from training.report.cells import HEADS, Cell, Measured, where
 from training.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
 from training.report.pictures import pictures
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from training.results import Diverged
+
 _GAP = 1.0  # points of accuracy that a difference takes to be more than a shade
 
 
-def page(found: Sequence[Cell], *, title: str = "Runs beside the papers") -> str:
-    """The whole page.
+def page(
+    found: Sequence[Cell], diverged: Sequence[Diverged] = (), *, title: str = "Runs beside the papers"
+) -> str:
+    """The whole page; runs that diverged have a table of their own.
 
     Raises:
         ValueError: if there are no cells.
@@ -38,6 +42,7 @@ def page(found: Sequence[Cell], *, title: str = "Runs beside the papers") -> str
         papers="".join(_papers(compared)) or "<p>None of these runs repeats a row of a paper's table.</p>",
         differs="".join(_differs(compared)),
         runs="".join(_runs(own)),
+        diverged=_diverged(diverged),
         identities="".join(_identities(own)),
         environment=escape(" · ".join(_environments(found))),
     )
@@ -106,13 +111,13 @@ def _figure_of(name: str, value: str, detail: str) -> str:
 
 def _papers(compared: Sequence[Cell]) -> Iterator[str]:
     by_paper = sorted(compared, key=lambda cell: (cell.row.paper if cell.row else "", cell.where))
-    for (paper, where), group in groupby(
+    for (paper, place), group in groupby(
         by_paper, key=lambda cell: (cell.row.paper if cell.row else "", cell.where)
     ):
         own = list(group)
         source = own[0].row.source if own[0].row else ""
         rows = "".join(_compared(own))
-        caption = f"{source}. Ours: {where}."
+        caption = f"{source}. Ours: {place}."
         yield (
             f"<h3>{escape(paper)}</h3>"
             + _table(
@@ -191,6 +196,14 @@ def _runs(own: Sequence[Group]) -> Iterator[str]:
         ]
         if fits:
             yield f'<p class="why">To fit, and what a member sends for it: {escape("; ".join(fits))}.</p>'
+        if group.personal:
+            yield _table(
+                f"Members' own records, {group.where}",
+                "Accuracy in percent on members' own held-out records, the mean over members, by how each fits the model to itself.",
+                ["method", *group.personal],
+                "".join(_own_records(group)),
+                numbers=tuple(range(1, len(group.personal) + 1)),
+            )
         for picture in pictures(group.cells):
             yield (
                 '<figure><div class="panel scroll" tabindex="0" role="region" aria-label="Figure">'
@@ -223,6 +236,35 @@ def _methods(group: Group) -> Iterator[str]:
             f'<td class="number">{len(cell.runs)}</td>'
             f'<td class="why">{escape("; ".join(filter(None, instead)))}</td></tr>'
         )
+
+
+def _own_records(group: Group) -> Iterator[str]:
+    for cell in group.cells:
+        values = "".join(
+            f'<td class="number">{cell.own_records(each) or "–"}</td>' for each in group.personal
+        )
+        yield f'<tr><th scope="row">{escape(cell.first.method)}</th>{values}</tr>'
+
+
+def _diverged(runs: Sequence[Diverged]) -> str:
+    if not runs:
+        return ""
+    rows = "".join(
+        f'<tr><th scope="row">{escape(run.method)}<small>{escape(where(run))}</small></th>'
+        f'<td class="number">{run.seed}</td><td class="number">{run.round}</td><td class="number">{run.lr:g}</td></tr>'
+        for run in runs
+    )
+    return (
+        "<section><h2>Diverged</h2>"
+        + _table(
+            "Diverged",
+            "Runs whose loss left the finite numbers. They are in none of the means above.",
+            ["method", "seed", "in round", "learning rate"],
+            rows,
+            numbers=(1, 2, 3),
+        )
+        + "</section>"
+    )
 
 
 def _summary(own: Sequence[Group]) -> str:

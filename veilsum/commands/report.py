@@ -27,19 +27,22 @@ def report(
     with reported(as_json=json_):
         from protocol.errors import Misuse  # noqa: PLC0415 - as below
         from training.report import cells, markdown, page  # noqa: PLC0415 - torch takes seconds
-        from training.results import ResultError, read_results  # noqa: PLC0415 - as above
+        from training.results import ResultError, read_diverged, read_results  # noqa: PLC0415 - as above
 
         try:
-            found = cells(read_results(results))
+            found, diverged = cells(read_results(results)), read_diverged(results)
         except ResultError as error:
             raise Misuse(str(error)) from error
-        text = markdown(found) if output.suffix == ".md" else page(found, title=title)
+        if not found:
+            raise Misuse("all of these runs diverged, so there is nothing to compare")
+        text = markdown(found, diverged) if output.suffix == ".md" else page(found, diverged, title=title)
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(text, "utf-8")
         say(
             {
                 "experiments": len(found),
                 "runs": sum(len(cell.runs) for cell in found),
+                **({"diverged": len(diverged)} if diverged else {}),
                 "beside a paper's row": sum(bool(cell.comparisons) for cell in found),
                 "saved": str(output),
             },

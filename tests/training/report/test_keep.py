@@ -5,7 +5,15 @@ import pytest
 from benchmarks import keep as keeping
 from benchmarks.keep import keep
 from training.report import cells, markdown
-from training.results import ResultError, read_result, read_results, shortened, write_result
+from training.results import (
+    Diverged,
+    ResultError,
+    read_diverged,
+    read_result,
+    read_results,
+    shortened,
+    write_result,
+)
 
 from .conftest import Make
 
@@ -36,6 +44,17 @@ def test_another_run_s_file_is_not_replaced_and_its_own_is(make: Make, tmp_path:
     write_result(make(seed=1), tmp_path / "runs" / "run.json")
     with pytest.raises(ResultError, match="is ccvr-fedavg under seed 0; choose another folder"):
         keep(tmp_path / "runs", tmp_path / "kept")
+
+
+def test_a_run_that_diverged_is_kept(make: Make, tmp_path: Path) -> None:
+    run = make()
+    shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
+    left = Diverged(**shared, seed=1, round=3, lr=0.1)
+    write_result(run, tmp_path / "runs" / "seed-0.json")
+    write_result(left, tmp_path / "runs" / "seed-1.json")
+    for _ in range(2):
+        assert keep(tmp_path / "runs", tmp_path / "kept")[0] == 2
+    assert read_diverged([tmp_path / "kept"]) == [left]
 
 
 def test_what_is_large_even_when_short_is_refused(

@@ -4,6 +4,7 @@ from html.parser import HTMLParser
 import pytest
 
 from training.report import cells, markdown, page
+from training.results import Diverged
 
 from .conftest import Make
 
@@ -112,3 +113,29 @@ def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> 
     assert "unequal" not in text
     assert '<td class="number best">67.00<small>+7.00</small></td>' in html
     assert html.count(f"{0:064d}") == 1
+
+
+def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
+    run = make(method="Fed|X")
+    shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
+    left = [Diverged(**shared, seed=2, round=16, lr=0.01)]
+    text, html = markdown(cells([run]), left), page(cells([run]), left)
+    checked(html)
+    assert "| CIFAR-10, 50,000 records, Dir(0.1) | Fed\\|X | 2 | 16 | 0.01 |" in text
+    assert "<h2>Diverged</h2>" in html
+    assert '<td class="number">2</td><td class="number">16</td><td class="number">0.01</td>' in html
+    assert "Diverged" not in markdown(cells([run])) + page(cells([run]))
+
+
+def test_members_own_records_are_shown_where_a_method_has_them(make: Make) -> None:
+    found = cells(
+        [
+            make(personal={"ffc": (0.5, 0.7)}),
+            make(seed=1, personal={"ffc": (0.7, 0.9)}),
+            make(experiment="own", method="SphereFed"),
+        ]
+    )
+    text, html = markdown(found), page(found)
+    checked(html)
+    assert "| FedAvg | 70.00 ± 14.14 |\n| SphereFed | – |" in text
+    assert '<tr><th scope="row">FedAvg</th><td class="number">70.00 ± 14.14</td></tr>' in html
