@@ -44,8 +44,11 @@ class Database(ABC):
     async def migrate(self, change: migrating.Change) -> None:
         """Change the tables, whole or not at all, while nobody else does."""
         async with self.transaction(MIGRATION_S) as connection:
-            await self.alone(connection, "migration")
-            await connection.run_sync(change)
+            await self._migrated(connection, change)
+
+    async def _migrated(self, connection: AsyncConnection, change: migrating.Change) -> None:
+        await self.alone(connection, "migration")
+        await connection.run_sync(change)
 
     @asynccontextmanager
     async def transaction(self, at_least_s: float = 0.0) -> AsyncIterator[AsyncConnection]:

@@ -12,10 +12,12 @@ from sqlalchemy import ColumnElement, Float, Table, event, literal_column, make_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError
-from sqlalchemy.ext.asyncio import AsyncConnection, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import NullPool
 
 from protocol.errors import Misuse
-from service.storage.database import Database
+from service.storage.database import MIGRATION_S, Database
+from service.storage.migrating import Change
 
 PRAGMAS = {
     "journal_mode": "wal",
@@ -33,7 +35,8 @@ PATIENCE_S = 10
 ANSWER_S = 30.0
 """How long for an answer: a server, or the network to it, may fall silent and leave its connections open."""
 IDLE_S = 120.0
-"""After which the server ends a transaction in which a replica does nothing: it stands still, or its machine is gone, and holds locks."""
+"""After which the server ends a transaction in which a replica does nothing: it stands still, or its machine is gone, and holds locks.
+And after which a replica gives up one command, such as the rollback that it sends when `ANSWER_S` is over."""
 
 
 class Sqlite(Database):
@@ -119,23 +122,28 @@ class Postgres(Database):
 
     def __init__(self, url: str) -> None:
         self.answer_s = ANSWER_S
-        self._engine = create_async_engine(
-            postgres_url(url),
-            hide_parameters=True,
+        self._url = postgres_url(url)
+        self._engine = self._connecting(
+            IDLE_S,
             pool_size=CONNECTIONS,
             max_overflow=0,
             pool_timeout=PATIENCE_S,
             pool_pre_ping=True,  # the server may have been restarted
-            connect_args={
-                "timeout": PATIENCE_S,
-                # Whatever the server's default: what is committed is on its disk.
-                "server_settings": {
-                    "application_name": "veilsum",
-                    "synchronous_commit": "on",
-                    "idle_in_transaction_session_timeout": f"{1000 * IDLE_S:.0f}",
-                },
-            },
         )
+
+    def _connecting(self, command_s: float, **pool: Any) -> AsyncEngine:
+        """Connections whose commands take so long at the most."""
+        connecting = {
+            "timeout": PATIENCE_S,
+            "command_timeout": command_s,
+            # Whatever the server's default: what is committed is on its disk.
+            "server_settings": {
+                "application_name": "veilsum",
+                "synchronous_commit": "on",
+                "idle_in_transaction_session_timeout": f"{1000 * IDLE_S:.0f}",
+            },
+        }
+        return create_async_engine(self._url, hide_parameters=True, connect_args=connecting, **pool)
 
     async def start(self) -> None:
         """As every database, and refuse a server that would acknowledge what it may lose."""
@@ -145,6 +153,12 @@ class Postgres(Database):
                     "the PostgreSQL server runs with fsync = off and may lose what it acknowledged: turn it on"
                 )
         await super().start()
+
+    async def migrate(self, change: Change) -> None:
+        """On a connection of its own, whose commands may take longer than others'."""
+        engine = self._connecting(MIGRATION_S, poolclass=NullPool)
+        async with asyncio.timeout(MIGRATION_S), engine.begin() as connection:
+            await self._migrated(connection, change)
 
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[AsyncConnection]:

@@ -15,7 +15,7 @@ class Cable:
     Attributes:
         url: the same database, through the cable.
         pulled: whoever connects is sent away.
-        silent: nothing arrives, and nobody is told.
+        silent: nothing arrives as long as it is set, and nobody is told.
     """
 
     def __init__(self, url: str) -> None:
@@ -24,7 +24,16 @@ class Cable:
         self._parts, self.url = parts, ""
         self._writers: set[asyncio.StreamWriter] = set()
         self.pulled = False
-        self.silent = False
+        self._speaks = asyncio.Event()
+        self._speaks.set()
+
+    @property
+    def silent(self) -> bool:
+        return not self._speaks.is_set()
+
+    @silent.setter
+    def silent(self, silent: bool) -> None:
+        (self._speaks.clear if silent else self._speaks.set)()
 
     @asynccontextmanager
     async def laid(self) -> AsyncIterator["Cable"]:
@@ -55,7 +64,7 @@ class Cable:
 
     async def _flow(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
-            if not self.silent:
-                writer.write(data)
-                await writer.drain()
+            await self._speaks.wait()  # what was sent into the silence comes after it, as TCP repeats it
+            writer.write(data)
+            await writer.drain()
         writer.close()

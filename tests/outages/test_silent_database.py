@@ -2,12 +2,10 @@
 
 import asyncio
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
 
 from service.storage import dialects
 from service.storage.dialects import Postgres
@@ -24,25 +22,31 @@ async def answered(database: Postgres, *, writing: bool) -> int:
 async def test_nobody_waits_for_ever(
     tmp_path: Path, servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialects, "ANSWER_S", 1.0)
-    monkeypatch.setattr(dialects, "PATIENCE_S", 0.5)
+    for name, seconds in (("ANSWER_S", 1.0), ("IDLE_S", 2.0), ("PATIENCE_S", 0.5)):
+        monkeypatch.setattr(dialects, name, seconds)
     async with Cable((await servers.settings(tmp_path))["database_url"]).laid() as cable:
         database = Postgres(cable.url)
         await database.start()
-        heard: list[str] = []
-        listening = asyncio.create_task(database.listen(heard.append))
-        # What was held while nothing came through is lost with its connection.
-        with suppress(DBAPIError):
-            async with database.reading() as held:
-                await held.execute(text("SELECT 1"))
-                cable.silent = True
-                asked = [answered(database, writing=writing) for writing in (False, True) * 4]
-                told = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
-                assert [type(each) for each in told] == [TimeoutError] * 8
-                with pytest.raises(OSError):  # noqa: PT011 - by its own look, or by another's word
-                    await asyncio.wait_for(listening, 30)
-                cable.silent = False
-        end = time.monotonic() + 30
+        holds = asyncio.Event()
+
+        async def hold() -> None:
+            """Whose rollback goes into the silence, too."""
+            async with database.reading() as connection:
+                await connection.execute(text("SELECT 1"))
+                holds.set()
+                await asyncio.Event().wait()
+
+        listening = asyncio.create_task(database.listen(lambda _: None))
+        holding = asyncio.create_task(hold())
+        await holds.wait()
+        cable.silent = True
+        asked = [answered(database, writing=writing) for writing in (False, True) * 4]
+        told = await asyncio.wait_for(asyncio.gather(holding, *asked, return_exceptions=True), 20)
+        assert [type(each) for each in told] == [TimeoutError] * 9
+        with pytest.raises(OSError):  # noqa: PT011 - by its own look, or by another's word
+            await asyncio.wait_for(listening, 20)
+        cable.silent = False
+        end = time.monotonic() + 20
         while time.monotonic() < end:
             told = await asyncio.gather(
                 *(answered(database, writing=writing) for writing in (False, True) * 8),
