@@ -9,13 +9,16 @@ few KB a member. Values fill the whole ring: the sum is held against the plain s
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import resource
 import sys
 import tempfile
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +196,18 @@ def table_of(rounds: list[dict[str, Any]]) -> Table:
     return table
 
 
+def run_in(where: Path | None, case: Case) -> dict[str, Any]:
+    """`run`, with a folder of its own below `where`."""
+    console = _console()
+    console.log(case.name, _stack_offset=2)
+    with tempfile.TemporaryDirectory(prefix="veilsum-scale-", dir=where) as folder:
+        return run(case, Path(folder), console)
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 140)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
@@ -203,16 +218,15 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, help="for some 8 GB; a temporary one unless given")
     given = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    rounds = []
-    for case in CASES:
-        if given.members in {None, case.members}:
-            console.log(case.name, _stack_offset=2)
-            with tempfile.TemporaryDirectory(prefix="veilsum-scale-", dir=given.folder) as folder:
-                try:
-                    rounds.append(run(case, Path(folder), console))
-                except BenchError as error:
-                    sys.exit(f"scale: {error}")
+    console = _console()
+    # A process each: what the first case gave back would hide what the second one takes.
+    spawning = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=spawning, max_tasks_per_child=1) as pool:
+        cases = [case for case in CASES if given.members in {None, case.members}]
+        try:
+            rounds = list(pool.map(partial(run_in, given.folder), cases))
+        except BenchError as error:
+            sys.exit(f"scale: {error}")
     console.print(table_of(rounds))
     written = {
         "python": platform.python_version(),
