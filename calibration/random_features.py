@@ -87,7 +87,7 @@ class RandomFeatures:
         mapped *= math.sqrt(2 / self.size)
         return mapped
 
-    def head(self, solution: Solution, axes: Floats | None = None) -> KernelHead:
+    def head(self, solution: Head, axes: Floats | None = None) -> KernelHead:
         """The head that maps features, projected by `axes` if there are any, before it applies a solution over φ.
 
         Raises:
@@ -165,7 +165,7 @@ def solve_random_features(
     Args:
         statistics: of φ, accumulated in float64 without a constant column.
         features: φ.
-        sizes: D to choose from, even; None for D, D/2 and D/4 where these are even.
+        sizes: D to choose from, even; None for D, D/2 and D/4 where these are even, on a features lattice for D alone.
         ridge: as `solve_ffc`.
 
     Raises:
@@ -185,13 +185,18 @@ def choose_random_features(
     """As `solve_random_features`: the random features it takes, and the solution over them."""
     if statistics.dim != features.size:
         raise ShapeMismatch(f"the statistics are of {statistics.dim} features, φ has {features.size}")
+    if statistics.lattice is not None:
+        sizes = sizes or [features.size]
     tried = sizes or [
         size for size in (features.size // 4, features.size // 2, features.size) if size > 0 and size % 2 == 0
     ]
     maps = [
         RandomFeatures(features.dim, size, features.bandwidth, features.context) for size in sorted(tried)
     ]
-    solutions = [solve_ffc(statistics.leading(smaller.size), ridge) for smaller in maps]
+    solutions = [
+        solve_ffc(statistics if smaller == features else statistics.leading(smaller.size), ridge)
+        for smaller in maps
+    ]
     errors = [float(solution.gcv[solution.grid == solution.ridge][0]) for solution in solutions]
     best = int(np.argmin(errors))
     return maps[best], solutions[best]

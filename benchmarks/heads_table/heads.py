@@ -14,6 +14,7 @@ from calibration.head_file import Calibrated, arrays_of
 from calibration.lattice import FeaturesLattice, SumsLattice
 from calibration.privacy import gdp_epsilon, gdp_mu, solve_adassp
 from calibration.questions import Answer, Earlier, Question, Summed, Wish, ask, question
+from calibration.random_features import KernelHead
 from client_sdk.asked import terms_question
 
 Lattice = SumsLattice | FeaturesLattice
@@ -22,6 +23,7 @@ EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 MEAN_SHARE = 0.1  # of μ², for the round of means that centred features rest on
 FINE_BITS = 62  # of int64: a finer step than float64 sums of as many records have
 AXES, SIZE = 32, 512
+NOISY_SIZE = 256  # random features under noise, which more of them spread over more numbers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,6 +131,9 @@ class Compared:
         mean = self.federation.ask("mean", epsilon=first)
         held = self.federation.ask("ffc", rests_on=mean, epsilon=second)
         yield self._under_noise("FFC, centred", held, epsilon, before=(mean.transcript,))
+        size = {"size": NOISY_SIZE}
+        held = self.federation.ask("rff", parameters=size, rests_on=mean, epsilon=second)
+        yield self._under_noise("random features", held, epsilon, before=(mean.transcript,))
 
     def _under_noise(
         self,
@@ -145,6 +150,8 @@ class Compared:
         baseline = Head(found.weights, found.bias, ())
         if isinstance(head, CentredHead):
             baseline = CentredHead(found.weights, found.bias, (), head.centre)
+        if isinstance(head, KernelHead):
+            baseline = head.map.head(baseline)
         if unit_columns:
             head, baseline = head.with_unit_columns(), baseline.with_unit_columns()
         return Row(

@@ -66,10 +66,10 @@ class NoiseTerms:
         """Δ for one record of (V, wU), or of a round of means or gradients.
 
         Raises:
-            CalibrationError: features that are never negative, but centred, which makes them so.
+            CalibrationError: features that are never negative, but centred or mapped to random ones, which makes them so.
         """
-        if self.nonnegative and layout.parameter("centre"):
-            raise CalibrationError("centred features are below 0, too: leave nonnegative out")
+        if self.nonnegative and (layout.parameter("centre") or layout.parameter("bandwidth")):
+            raise CalibrationError("centred and random features are below 0, too: leave nonnegative out")
         blocks = [block.name for block in layout.blocks]
         if blocks == ["G"]:
             return gradient_sensitivity(self.neighbours)

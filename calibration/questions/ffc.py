@@ -113,6 +113,14 @@ class NoisySums:
     deviation: float
     bias: bool
 
+    @classmethod
+    def of(cls, layout: Layout, total: Integers, summed: Summed, *, bias: bool = False) -> NoisySums:
+        """From the centred sum of a noisy round, (layout.elements,)."""
+        assert summed.mechanism is not None
+        blocks, lattice = layout.unflatten(total), summed.lattice
+        V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
+        return cls(V, U, summed.mechanism.deviation("V", summed.members), bias)
+
     @cached_property
     def solution(self) -> NoisySolution:
         """By shrinkage."""
@@ -122,6 +130,15 @@ class NoisySums:
     def records(self) -> int:
         """N as tr V̂ has it; 0 where noise made it negative."""
         return max(0, round(self.solution.records))
+
+    def answer(self, head: Head) -> Answer:
+        """The head that follows from the solution, with the spectrum beside it."""
+        found = self.solution
+        spectrum = Document(
+            {"eigenvalues": np.linalg.eigvalsh(self.V), "shrunk": found.eigenvalues},
+            {"edge": found.edge, "above": found.above},
+        )
+        return Answer(self.records, head, chosen_by="shrinkage", documents={"spectrum": spectrum})
 
 
 class FFC(Question):
@@ -236,10 +253,7 @@ class FFC(Question):
         """FFC statistics; of a noisy sum `NoisySums`, since no identity of exact ones survives noise."""
         total = total_of(gathering)
         if summed.mechanism is not None:
-            blocks, lattice = self.layout.unflatten(total), summed.lattice
-            deviation = summed.mechanism.deviation("V", summed.members)
-            V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
-            return NoisySums(V, U, deviation, self.with_bias)
+            return NoisySums.of(self.layout, total, summed, bias=self.with_bias)
         check_sums(self.blocks, summed.lattice, total, members=summed.members, bias=self.with_bias)
         return FFCStatistics.from_sums(
             self.blocks, summed.lattice, total, bias=self.with_bias, members=summed.members
@@ -254,19 +268,13 @@ class FFC(Question):
         documents = {name: PUBLISHED[name](statistics, solution) for name in wanted}
         return ridge_answer(solution, summed, self._headed(solution), documents=documents)
 
+    def _noisy_answer(self, sums: NoisySums) -> Answer:
+        return sums.answer(self._headed(Head(sums.solution.weights, sums.solution.bias, ())))
+
     def _headed(self, head: Head) -> Head:
         """With the mean that features are centred by, if they are."""
         centre = self._centre
         return head if centre is None else CentredHead(head.weights, head.bias, head.empty_classes, centre)
-
-    def _noisy_answer(self, sums: NoisySums) -> Answer:
-        found = sums.solution
-        spectrum = Document(
-            {"eigenvalues": np.linalg.eigvalsh(sums.V), "shrunk": found.eigenvalues},
-            {"edge": found.edge, "above": found.above},
-        )
-        head = self._headed(Head(found.weights, found.bias, ()))
-        return Answer(sums.records, head, chosen_by="shrinkage", documents={"spectrum": spectrum})
 
 
 def _centred(layout: Layout, wish: Wish, earlier: Earlier | None) -> Asked:

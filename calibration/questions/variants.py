@@ -13,10 +13,11 @@ from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.ffc import FFCStatistics, balanced_weights
 from calibration.folds import FoldedStatistics, fold_curve
 from calibration.head import Head
-from calibration.lattice import SumsLattice
+from calibration.lattice import FeaturesLattice, SumsLattice
 from calibration.layout import in_pieces
 from calibration.layouts import ffc_layout, fold_layout
 from calibration.loo import LeaveOneOutStatistics, RidgePath, ridge_path
+from calibration.privacy import noisy_layout
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -30,7 +31,8 @@ from calibration.questions.base import (
     Wish,
     total_of,
 )
-from calibration.questions.ffc import Vectors
+from calibration.questions.centring import Mean
+from calibration.questions.ffc import NoisySums, Vectors
 from calibration.questions.ridge import grid_of, ridge_answer, solved
 from calibration.random_features import (
     KernelHead,
@@ -309,12 +311,15 @@ class Judged:
 
 
 class RandomFeatureRidge(Question):
-    """FFC's sums of random Fourier features, drawn from the round's context (Fed3R-RF: Fanì et al. 2024)."""
+    """FFC's sums of random Fourier features, drawn from the round's context, exact or under noise (Fed3R-RF: Fanì et al. 2024)."""
 
     name: ClassVar[str] = "rff"
     title: ClassVar[str] = "kernel ridge head by random features; their number and λ by GCV"
     learns: ClassVar[str] = "Σφφᵀ, Σφ·one_hot(y)ᵀ and the records of each class, φ the random features"
-    may_rest_on: ClassVar[tuple[str, ...]] = ("ffc", "ffc-bias")
+    lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
+    may_rest_on: ClassVar[tuple[str, ...]] = ("ffc", "ffc-bias", "mean")
+    takes_noise: ClassVar[bool] = True
+    rests_on_noisy: ClassVar[bool] = True
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {
         "size": (int, 1024),
         "bandwidth": (float, None),
@@ -330,16 +335,18 @@ class RandomFeatureRidge(Question):
         if axes is not None:
             material["axes"] = axes_of(cls.name, earlier, int(axes))
         if bandwidth is None:
-            if earlier is None:
-                raise CalibrationError(
-                    "rff needs a bandwidth: pass one, or a round of ffc to rest on, whose sums tell a scale"
-                )
-            bandwidth = math.sqrt(mean_squared_distance(earlier.statistics) / 2)
+            bandwidth = float(f"{_bandwidth(earlier):.4g}")  # two sums a rounding apart tell the same
         RandomFeatures(1, size, float(bandwidth), b"")  # refuses what is none
-        layout = ffc_layout(size, wish.classes).having(
+        blocks = noisy_layout(size, wish.classes) if wish.noisy else ffc_layout(size, wish.classes)
+        layout = blocks.having(
             dim=wish.dim, classes=wish.classes, size=size, bandwidth=float(bandwidth), axes=axes
         )
         return Asked(layout, material)
+
+    @property
+    def noisy(self) -> bool:
+        """Whether the layout is one for noise, without counts."""
+        return self.blocks == noisy_layout(self._number("size"), self.classes)
 
     @property
     def rows(self) -> int:
@@ -363,14 +370,15 @@ class RandomFeatureRidge(Question):
 
     def _map(self) -> RandomFeatures:
         mapped = self.dim if self.layout.parameter("axes") is None else self._number("axes")
-        self._expect(ffc_layout(self._number("size"), self.classes))
+        if not self.noisy:
+            self._expect(ffc_layout(self._number("size"), self.classes))
         return RandomFeatures(mapped, self._number("size"), self._real("bandwidth"), self.context)
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """FFC statistics of φ."""
-        del lattice
         phi, axes = self._map(), self._axes()
-        statistics = FFCStatistics(phi.size, self.classes, track_records=False, normalise=True)
+        own = lattice if isinstance(lattice, FeaturesLattice) else None
+        statistics = FFCStatistics(phi.size, self.classes, track_records=False, normalise=True, lattice=own)
 
         def mapped(features: Array) -> Floats:
             if axes is None:
@@ -380,15 +388,39 @@ class RandomFeatureRidge(Question):
         return Mapped(Vectors(statistics, self.layout.elements), mapped)
 
     def gathered(self, gathering: Any, summed: Summed) -> Any:
-        """FFC statistics of φ."""
+        """FFC statistics of φ; of a noisy sum `NoisySums`."""
         total = total_of(gathering)
+        if summed.mechanism is not None:
+            return NoisySums.of(self.layout, total, summed)
         check_sums(self.blocks, summed.lattice, total, members=summed.members, bias=False)
         return FFCStatistics.from_sums(self.blocks, summed.lattice, total, bias=False, members=summed.members)
 
     def answer(self, statistics: Any, summed: Summed) -> Answer:
-        """The kernel head of the best D."""
+        """The kernel head of the best D; of a noisy sum that of all D, by shrinkage."""
+        if summed.mechanism is not None:
+            return self._noisy_answer(statistics)
         phi, solution = choose_random_features(statistics, self._map(), ridge=summed.ridges or None)
         return ridge_answer(solution, summed, phi.head(solution, self._axes()))
+
+    def _noisy_answer(self, sums: NoisySums) -> Answer:
+        linear = Head(sums.solution.weights, None, ())
+        return sums.answer(self._map().head(linear, self._axes()))
+
+
+def _bandwidth(earlier: Earlier | None) -> float:
+    """Half the mean distance of two records, which the sums of an exact round of ffc tell, or any round of means."""
+    if earlier is None:
+        raise CalibrationError(
+            "rff needs a bandwidth: pass one, or a round of ffc or mean to rest on, whose sums tell a scale"
+        )
+    told = earlier.statistics
+    if isinstance(told, Mean):
+        return math.sqrt(max(0.0, 1 - float(told.mean @ told.mean)))
+    if not isinstance(told, FFCStatistics):
+        raise CalibrationError(
+            "a noisy round of ffc tells no bandwidth: pass one, or rest on a round of mean"
+        )
+    return math.sqrt(mean_squared_distance(told) / 2)
 
 
 def axes_of(name: str, earlier: Earlier | None, size: int) -> Floats:

@@ -23,6 +23,7 @@ from calibration.privacy import MemberNoise, Neighbours, NoiseTerms, gdp_epsilon
 from calibration.questions import Earlier, Summed, Wish, ask, question
 from calibration.questions.alone import alone
 from calibration.questions.centring import Mean
+from calibration.random_features import KernelHead, RandomFeatures
 from protocol.keystream import Keystream
 
 RNG = np.random.default_rng(0)
@@ -136,14 +137,19 @@ def test_what_a_mean_s_noise_rests_on() -> None:
         assert made.sigma == expected / 0.5
         assert made.mu_round <= 0.5
     away = noisy_layout(5, 3).having(centre=True)
-    with pytest.raises(CalibrationError, match="centred features are below 0, too"):
+    with pytest.raises(CalibrationError, match="centred and random features are below 0, too"):
         NoiseTerms(0.5, 1.0, nonnegative=True).mechanism(away, FeaturesLattice(12), **cohort)
+    mapped = ask("rff", Wish(5, 3, {"size": 8, "bandwidth": 0.5}, noisy=True)).layout
+    with pytest.raises(CalibrationError, match="centred and random features are below 0, too"):
+        NoiseTerms(0.5, 1.0, nonnegative=True).mechanism(mapped, FeaturesLattice(12), **cohort)
 
 
-def released(name: str, data: Any, epsilon: float, seed: int, earlier: Earlier | None = None) -> Any:
+def released(
+    name: str, data: Any, epsilon: float, seed: int, earlier: Earlier | None = None, **parameters: Any
+) -> Any:
     """A noisy round of twelve members; what was pooled and what follows."""
     lattice, source = FeaturesLattice(12), Keystream(seed.to_bytes(32, "little"))
-    layout = ask(name, Wish(64, 10, {}, noisy=True), earlier)
+    layout = ask(name, Wish(64, 10, parameters, noisy=True), earlier)
     asked = question(name, layout.layout, b"", layout.material)
     terms = NoiseTerms.for_classes(10, gdp_mu(epsilon, 1e-5), 1e-5)
     mechanism = terms.mechanism(asked.layout, lattice, members=12, survivors_min=12, colluders=0)
@@ -158,6 +164,41 @@ def released(name: str, data: Any, epsilon: float, seed: int, earlier: Earlier |
     gathering.take(0, total)
     pooled = asked.gathered(gathering, summed)
     return pooled, asked.answer(pooled, summed).head
+
+
+def test_random_features_under_noise_of_their_own_mean_s_bandwidth() -> None:
+    digits = load_digits()
+    data = digits.data[:1300], digits.target[:1300]
+    mean, _ = released("mean", data, 8.0, 1)
+    pooled, head = released("rff", data, 8.0, 2, Earlier("mean", mean, None), size=64)
+    assert isinstance(head, KernelHead)
+    assert head.map.bandwidth == pytest.approx(np.sqrt(1 - mean.mean @ mean.mean), rel=1e-3)
+    assert pooled.V.shape == (64, 64)
+    assert abs(pooled.records - 1300) < 100
+    right = head.predict(digits.data[1300:], normalise=True) == digits.target[1300:]
+    assert right.mean() > 0.6
+    noisy, _ = released("ffc", data, 8.0, 3)
+    for told, reason in (
+        (Earlier("ffc", noisy, None), "a noisy round of ffc tells no bandwidth"),
+        (None, "needs a bandwidth"),
+    ):
+        with pytest.raises(CalibrationError, match=reason):
+            ask("rff", Wish(64, 10, {}, noisy=True), told)
+
+
+def test_random_features_on_the_features_lattice_are_exact() -> None:
+    wish, lattice = Wish(5, 3, {"size": 8, "bandwidth": 0.5}), FeaturesLattice(12)
+    asked = question("rff", ask("rff", wish).layout, b"context")
+    accumulator = asked.accumulator(lattice, normalise=False)
+    accumulator.update(ROWS, LABELS)
+    [vector] = accumulator.pieces(lattice, 1000)
+    gathering, summed = asked.gathering(lattice), Summed(lattice, 1)
+    gathering.take(0, vector)
+    pooled = asked.gathered(gathering, summed)
+    assert pooled.records == 90
+    assert asked.answer(pooled, summed).head is not None
+    phi = RandomFeatures(5, 8, 0.5, b"context")(ROWS)
+    np.testing.assert_allclose(pooled.V, phi.T @ phi, atol=90 * 2.0**-11)
 
 
 @pytest.mark.slow

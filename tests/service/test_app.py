@@ -16,6 +16,7 @@ from tests.service.process import Process
 from tests.service.serving import TOKEN
 
 
+@pytest.mark.slow
 async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path) -> None:
     party = Party(tuple(f"m-{index}" for index in range(4)))
     server: Any = Process(tmp_path / "data")

@@ -4,9 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from safetensors.numpy import load
 
 from calibration import CentredHead
+from calibration.random_features import KernelHead
 from client_sdk.asked import terms_mechanism
 from client_sdk.store import Store
 from client_sdk.sums import verify_sums
@@ -44,9 +46,22 @@ async def test_a_noisy_mean_centres_a_noisy_round(tmp_path: Path) -> None:
         mechanisms = [terms_mechanism(each.evidence.attempt) for each in (means[0], result)]
         assert [mu for _, mu in charges] == [each.mu_round for each in mechanisms if each is not None]
 
+        third = await consortium.open_round(
+            statistic="rff", parameters={"size": 16}, rests_on=first, noise=NOISE
+        )
+        kernel = (await consortium.contribute(third))[0]
+        assert isinstance(kernel.calibrated.head, KernelHead)
+        bandwidth = kernel.calibrated.head.map.bandwidth
+        assert bandwidth == pytest.approx(np.sqrt(1 - mean @ mean), rel=1e-3)
+        assert (kernel.predict(records.features) == records.labels).mean() > 0.6
+        verify_sums(kernel, (await server.client.get(f"/v1/rounds/{third}/result/sums")).content)
+        on_sums = {"statistic": "rff", "parameters": {"size": 16}, "rests_on": second, "noise": NOISE}
+        drowned = await consortium.try_round(**on_sums)
+        assert "rff round does not rest on features that were centred" in drowned.json()["detail"]
+
         asked = {"rests_on": first, "noise": {**NOISE, "nonnegative": True}}
         refused = await consortium.try_round(**asked)
         assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
-        assert "centred features are below 0, too" in refused.json()["detail"]
+        assert "centred and random features are below 0, too" in refused.json()["detail"]
         on_noise = await consortium.try_round(statistic="loo", rests_on=second)
         assert "is noisy: a loo round rests on an exact sum" in on_noise.json()["detail"]

@@ -49,6 +49,7 @@ def one_shot(draws: int) -> float:
     return float(np.mean(right))
 
 
+@pytest.mark.slow
 async def test_refined_digits_beat_the_one_shot_head_at_the_same_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -38,6 +38,7 @@ def one_of_a_group(folder: Path) -> None:
         distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_torchrun_s_processes_all_have_the_bits_of_one(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
