@@ -55,11 +55,15 @@ class TukeyHead(Head):
         return tukey(finite_rows(matrix), self.power)
 
 
-def tukey(features: Floats, power: float | None) -> Floats:
-    """max(features, 0)^power; None leaves features as they are, 1 is a ReLU alone (Tukey 1977, "ladder of powers")."""
+def tukey(features: Floats, power: float | None, out: Floats | None = None) -> Floats:
+    """max(features, 0)^power; None leaves features as they are, 1 is a ReLU alone (Tukey 1977, "ladder of powers").
+
+    `out`, which may be `features`, takes the result.
+    """
     if power is None:
         return features
-    raised: Floats = np.maximum(features, 0) ** power
+    raised: Floats = np.maximum(features, 0, out=out)
+    raised **= power
     return raised
 
 
@@ -114,15 +118,18 @@ def virtual_features(
     if proportional:
         drawn = np.maximum(1, np.rint(per_class * len(held) * counts[held] / counts.sum())).astype(int)
     shared = statistics.shared_covariance() if (counts == 1).any() else None
-    features = []
-    for label, size in zip(held.tolist(), drawn.tolist(), strict=True):
+    # One array, filled class by class: at 100 of each of 100 classes every copy of it is 100 MB.
+    features = np.empty((int(drawn.sum()), statistics.dim if axes is None else axes.shape[1]))
+    ends = np.cumsum(drawn)
+    for label, size, end in zip(held.tolist(), drawn.tolist(), ends.tolist(), strict=True):
         covariance = shared if shared is not None and counts[label] == 1 else statistics.covariance(label)
         values, vectors = positive_definite(covariance)
         # By the symmetric root, which is continuous in Σ where eigenvectors are not: sums a rounding apart draw alike.
         draws = (rng.standard_normal((size, statistics.dim)) @ vectors) * np.sqrt(values)
-        features.append(statistics.mean(label) + draws @ vectors.T)
-    stacked = np.vstack(features)
-    return stacked if axes is None else stacked @ axes, np.repeat(held, drawn)
+        drawn_here = draws @ vectors.T
+        drawn_here += statistics.mean(label)
+        features[end - size : end] = drawn_here if axes is None else drawn_here @ axes
+    return features, np.repeat(held, drawn)
 
 
 def solve_ccvr(
@@ -156,6 +163,7 @@ def solve_ccvr(
             f"a power of Tukey's lies above 0 and up to 1, not {power!r}; pass None for none"
         )
     features, labels = virtual_features(statistics, per_class, rng, proportional=proportional, axes=axes)
-    parameters = fit_logistic(tukey(features, power), labels, statistics.classes, penalty=penalty)
+    tukey(features, power, out=features)
+    parameters = fit_logistic(features, labels, statistics.classes, penalty=penalty)
     empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
     return TukeyHead(parameters[:-1], parameters[-1], empty, power, unit)

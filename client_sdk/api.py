@@ -127,6 +127,11 @@ class Coordinator:
         """A document beside the weights, not yet verified."""
         return (yield from self._get(rest.DOCUMENT.format(round_id=round_id, name=name))).body
 
+    def sums(self, round_id: str, limit_bytes: int) -> Flow[bytes]:
+        """The file of the sum itself, not yet verified; for readers alone."""
+        path = rest.SUMS.format(round_id=round_id)
+        return (yield from self._caller.call(Request("GET", path, limit_bytes=limit_bytes))).body
+
     def material(self, round_id: str) -> Flow[bytes]:
         """What the round's question rests on, not yet checked."""
         return (yield from self._get(rest.MATERIAL.format(round_id=round_id))).body

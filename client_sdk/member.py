@@ -2,13 +2,14 @@
 
 import os
 import re
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from client_sdk.api import Coordinator
 from client_sdk.contribution import contribute
-from client_sdk.effects import Flow
+from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
 from client_sdk.errors import Misuse
 from client_sdk.identity import Identity
@@ -92,6 +93,17 @@ class _Conversations:
         if statistics is not None:
             supply = Supply.of(statistics, lineage, self.session.store.lineage_key())
         return self._alone(contribute(self.session, round_id, supply))
+
+    def sums(self, result: Result) -> Flow[Any]:
+        from client_sdk.sums import verify_sums  # noqa: PLC0415 - readers alone need it
+
+        most = 8 * result.evidence.opening.terms.elements + (1 << 16)
+
+        def read() -> Flow[Any]:
+            content = yield from self.session.coordinator.sums(result.record.round, most)
+            return (yield from compute(partial(verify_sums, result, content)))
+
+        return self._alone(read())
 
     def speak(self, round_id: str, statistics: Statistics | None, lineage: str) -> "Flow[Acknowledgement]":
         from client_sdk.speaking import speak  # noqa: PLC0415 - the helpers' mode alone needs it
@@ -246,6 +258,23 @@ class Member(_Blocking):
         """
         return self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
 
+    def sums(self, result: Result) -> Any:
+        """The pooled statistics behind a result, for a member that the roster lists as a reader (`readers`).
+
+        They are checked against the signed record, and the head against them (`client_sdk.sums.verify_sums`).
+
+        Args:
+            result: that `contribute` returned.
+
+        Returns:
+            What the round's question pools, such as `calibration.FFCStatistics`.
+
+        Raises:
+            PeerFault: forbidden for who is no reader; result-mismatch.
+            ClientError: see `client_sdk.errors`.
+        """
+        return self._driver.run(self._conversations.sums(result))
+
     def speak(
         self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
     ) -> "Acknowledgement":
@@ -316,6 +345,10 @@ class AsyncMember:
     ) -> Result:
         """As `Member.contribute`."""
         return await self._driver.run(self._conversations.contribute(round_id, statistics, lineage))
+
+    async def sums(self, result: Result) -> Any:
+        """As `Member.sums`."""
+        return await self._driver.run(self._conversations.sums(result))
 
     async def speak(
         self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"

@@ -137,6 +137,27 @@ class Operator(Guard):
         return caller
 
 
+class ReaderOrOperator(Operator):
+    """A member whom the admin lists as a reader, in the round's roster and in the newest, or an operator."""
+
+    schemes = (_TOKEN, _SIGNATURE)
+    causes = (Cause.UNAUTHORISED, *_SIGNED, Cause.NOT_FOUND)
+
+    async def admit(self, request: Request) -> Caller:
+        """By a signature where there is one, else by a token."""
+        if SIGNATURE_INPUT not in request.headers:
+            return await super().admit(request)
+        caller = await gate_of(request).member(request, lambda: _roster(request))
+        newest = await coordinator_of(request).federations.roster(caller.federation)
+        if not all(caller.name in roster.readers for roster in (await _roster(request), newest)):
+            raise PeerFault(
+                Cause.FORBIDDEN,
+                f"{caller.name} may not read sums: have the admin sign a roster with --reader {caller.name}, before the round",
+                [caller.name],
+            )
+        return caller
+
+
 class AdminOrOperator(Operator):
     """The admin of the path's federation, or an operator, who passes on what the admin signed."""
 

@@ -16,6 +16,7 @@ from service.access.guards import (
     Machines,
     Member,
     Operator,
+    ReaderOrOperator,
     coordinator_of,
     gate_of,
 )
@@ -24,6 +25,7 @@ from service.rounds import Round
 
 ANYBODY, MACHINES, MEMBER = Anybody(), Machines(), Member()
 READ, ROUNDS, ADMIN = Operator(Scope.READ), Operator(Scope.ROUNDS), Operator(Scope.ADMIN)
+READERS = ReaderOrOperator(Scope.READ)
 ROSTERS, CLOSING = AdminOrOperator(Scope.FEDERATIONS), AdminOrOperator(Scope.ROUNDS)
 
 

@@ -20,7 +20,7 @@ from service.routes.common import (
     ANYBODY,
     CLOSING,
     MEMBER,
-    READ,
+    READERS,
     ROUNDS,
     After,
     BodyDigest,
@@ -406,15 +406,15 @@ async def disclosure(
 
 @router.get(
     rest.SUMS,
-    dependencies=READ.dependencies,
+    dependencies=READERS.dependencies,
     response_class=Response,
     responses={
         **octets_out("tensor `sum`, int64, in the terms' layout and lattice", rest.SAFETENSORS),
-        **declared(*READ.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
+        **declared(*READERS.causes, Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
 async def sums(found: TheRound) -> Response:
-    """The sum itself, as safetensors (operator)."""
+    """The sum itself, as safetensors (operator, or a member that the roster lists as a reader)."""
     return await _document(found, SUMS)
 
 

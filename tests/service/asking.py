@@ -42,6 +42,7 @@ class Consortium:
     server: Server
     policy: dict[str, Any] = field(default_factory=dict)
     withhold: int = 0
+    readers: tuple[str, ...] = ()
     records: Callable[..., Records] = records_of
     records_cap: int = 100
     cohort: str = ""
@@ -51,7 +52,8 @@ class Consortium:
         self.ids = tuple(f"m-{index}" for index in range(4))
         entries = tuple(Entry(m, Identity.create(self.folder / m, m).public) for m in self.ids)
         key = bytes.fromhex((await self.server.client.get(rest.COORDINATOR)).json()["public_key"])
-        roster = Roster.make(
+        where = f"/v1/federations/{self.admin.public.hex()}"
+        self.roster = Roster.make(
             self.admin,
             version_number=1,
             federation=self.admin.public,
@@ -60,16 +62,19 @@ class Consortium:
             decryptors=(),
             helpers=(),
             extractors=(EXTRACTOR,),
-            readers=(),
+            readers=self.readers,
             withhold=self.withhold,
         )
-        where = f"/v1/federations/{self.admin.public.hex()}"
-        put = await self.server.client.put(f"{where}/roster", content=roster.to_bytes(), headers=OCTETS)
-        assert put.status_code == 201, put.text
+        await self.publish(self.roster)
         opened = await self.server.client.post(f"{where}/cohorts", json={"records_cap": self.records_cap})
         self.cohort = opened.json()["cohort"]
         await asyncio.gather(*(self.enrol(m) for m in self.ids))
         return self
+
+    async def publish(self, roster: Roster) -> None:
+        where = f"/v1/federations/{self.admin.public.hex()}/roster"
+        put = await self.server.client.put(where, content=roster.to_bytes(), headers=OCTETS)
+        assert put.status_code == 201, put.text
 
     def member(self, member: str) -> AsyncMember:
         driver = AsyncDriver("http://coordinator", transport=httpx.ASGITransport(Checking(self.server.app)))

@@ -14,6 +14,7 @@ from service.access.guards import (
     Machines,
     Member,
     Operator,
+    ReaderOrOperator,
     guard_of,
 )
 from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
@@ -46,10 +47,10 @@ OPERATORS = {
     ("POST", rest.EXTEND),
     ("POST", rest.SCHEDULES),
     ("POST", rest.UNSCHEDULE),
-    ("GET", rest.SUMS),
     ("POST", rest.HELPER_ROUNDS),
     ("POST", rest.COMBINATIONS),
 }
+READING = {("GET", rest.SUMS)}
 PUBLIC = {
     ("GET", path)
     for path in (
@@ -103,6 +104,7 @@ def test_every_route_has_its_callers() -> None:
     assert called(Member) == MEMBERS
     assert called(AdminOrOperator) == ADMINS
     assert called(Operator) == OPERATORS
+    assert called(ReaderOrOperator) == READING
     assert called(Anybody) == PUBLIC
     assert called(Machines) == MACHINES
     everything = {
@@ -112,7 +114,7 @@ def test_every_route_has_its_callers() -> None:
         if isinstance(r, APIRoute)
         for m in r.methods or ()
     }
-    assert everything == MEMBERS | ADMINS | OPERATORS | PUBLIC | MACHINES
+    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | MACHINES
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
@@ -122,7 +124,7 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
         for name in ("federation", "cohort", "context", "round_id", "combination", "schedule")
     } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "folds"}
     async with server.anonymous() as nobody:
-        for method, path in MEMBERS | ADMINS | OPERATORS:
+        for method, path in MEMBERS | ADMINS | OPERATORS | READING:
             answer = await nobody.request(method, path.format(**ids))
             assert answer.status_code == 401, (method, path)
             assert answer.headers["www-authenticate"] == (
@@ -144,7 +146,7 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
     }
     assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
-    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS
+    assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING
     assert {key for key, need in needs.items() if not need} == PUBLIC | MACHINES
 
 
