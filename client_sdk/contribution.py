@@ -31,7 +31,7 @@ from client_sdk.supply import Supply
 from client_sdk.upload import check_same, mask, send
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.member import Closed, Enrolled, MemberPhase, Opened, Ready
+from protocol.member import Closed, Enrolled, MemberPhase, Opened
 from protocol.member.attempting import Attempting
 from protocol.messages import Certificate, Family, Lost, Message, Opening, Refusal, ReportRequest, Terms
 from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
@@ -207,6 +207,7 @@ class Attendance:
             PeerFault: indicator-mismatch where this member went on without counting; and as `counting.count`.
         """
         context = Evidence.load(self.session.store.results(self.round_id)).attempt.context
+        self.phase = self._knowing()
         if self.phase_round == self.round_id and uncounted(self.phase, context):
             assert isinstance(self.phase, Closed)
             self.phase = yield from count(self.session, self.round_id, self.phase)
@@ -313,10 +314,11 @@ class Attendance:
                 ["coordinator"],
             )
         context = opening.terms.indicator
+        self.phase = self._knowing()
         if uncounted(self.phase, context):
             assert isinstance(self.phase, Closed)
             self.phase = yield from count(session, self.phase_round, self.phase)
-        opened, _ = self._knowing().receive(opening, session.key, now_s)
+        opened, _ = self.phase.receive(opening, session.key, now_s)
         assert isinstance(opened, Opened)
         attempt = opened.attempt
         session.check_current(attempt.roster)
@@ -362,13 +364,13 @@ class Attendance:
         )
 
     def _knowing(self) -> MemberPhase:
-        """The phase with what was learned in other cohorts since."""
-        if isinstance(self.phase, Ready | Closed):
-            return self.phase.knowing(self.session.store.history())
-        return self.phase
+        """The phase with what this conversation has learned in other cohorts since it was read."""
+        history = self.session.store.history()
+        return self.phase if ready_of(self.phase).history == history else self.phase.knowing(history)
 
     def _receive(self, message: Message) -> tuple[Message, ...]:
         session = self.session
+        self.phase = self._knowing()
         following, replies = self.phase.receive(message, session.key, session.surroundings.now_s())
         if isinstance(following, Closed) and not isinstance(self.phase, Closed):
             # The evidence first: once the phase is Closed and a later round opens, nothing else holds it.

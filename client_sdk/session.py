@@ -77,8 +77,8 @@ class Session:
 
     def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
         """Store a phase, and first what it has learned since the one before it."""
-        if (learned := ready_of(phase).history) != ready_of(before).history:
-            self.store.remember(learned)
+        if (learned := ready_of(phase).history) != (since := ready_of(before).history):
+            self.store.remember(learned, since)
         self.store.hold(cohort, phase, round_id)
 
     def unhurried(self, since_s: float) -> Flow[None]:

@@ -28,8 +28,8 @@ def settle(session: Session) -> Flow[None]:
                 f"this member took part in round {round_name(context)} and is not shown how it ended: {fault.detail}",
                 ["coordinator"],
             ) from fault
-        history = history.settle(document)
-        session.store.remember(history)
+        before, history = history, history.settle(document)
+        session.store.remember(history, before)
         release(session, document)
 
 

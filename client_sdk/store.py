@@ -75,7 +75,8 @@ class Store:
             return None
         round_id, _, raw = read_sealed(path).partition(b"\n")
         try:
-            return Held(load_phase(raw), round_id.decode("ascii"))
+            # What was learned in other cohorts since is known here too: no phase may take the history back to its own.
+            return Held(load_phase(raw).knowing(self.history()), round_id.decode("ascii"))
         except (PeerFault, Misuse, ValueError) as error:
             raise StateError(f"{path} is not of this release. {LOSS}") from error
 
@@ -104,8 +105,18 @@ class Store:
         path = self._state / "history.bin"
         return History.decode_fields(Reader(read_sealed(path))) if path.exists() else History()
 
-    def remember(self, history: History) -> None:
-        """Store what was learned, before the phase that learned it: done twice it comes to the same."""
+    def remember(self, history: History, since: History) -> None:
+        """Store what was learned, before the phase that learned it: done twice it comes to the same.
+
+        Args:
+            history: with it.
+            since: what it was learned on top of.
+
+        Raises:
+            StateError: that is not what is stored: rounds that this member knows would be forgotten.
+        """
+        if self.history() not in {since, history}:
+            raise StateError("the history has grown since this step began: run the same call again")
         write_sealed(self._state / "history.bin", history.encode_fields())
 
     def mode(self) -> ModeName | None:

@@ -12,11 +12,15 @@ From Opened on, a void request is answered by a VOID vote, a request for a repor
 admin's Lost or the terms' latest end ends the attempt, whatever the phase.
 """
 
+from abc import abstractmethod
 from enum import IntEnum
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from protocol.messages.base import Message
 from protocol.phases import PartyPhase
+
+if TYPE_CHECKING:
+    from protocol.member.history import History
 
 Step: TypeAlias = "tuple[MemberPhase, tuple[Message, ...]]"
 """The next phase, to be stored durably first, and the messages to send after that."""
@@ -40,3 +44,7 @@ class MemberPhase(PartyPhase["MemberPhase"]):
 
     version: ClassVar[int] = 2
     party: ClassVar[str] = "member"
+
+    @abstractmethod
+    def knowing(self, history: "History") -> "MemberPhase":
+        """The same with what it learned in other cohorts of the federation since: the newest history that is stored."""

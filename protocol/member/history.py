@@ -93,12 +93,14 @@ class History(Struct):
             spent += () if complete else entry.lineages
         else:
             attempt.check_certificate(document)
+        settled = (*self.settled, attempt.link(attempt.past(document)))
+        # Once each: what a crash cut off between history and phase is done again.
         return replace(
             self,
-            settled=(*self.settled, attempt.link(attempt.past(document))),
+            settled=tuple(dict.fromkeys(settled)),
             unsettled=tuple(o for o in self.unsettled if o.attempt.context != attempt.context),
-            signed=signed,
-            spent=spent,
+            signed=tuple(dict.fromkeys(signed)),
+            spent=tuple(dict.fromkeys(spent)),
         )
 
     def settle(self, document: Certificate | Lost) -> "History":

@@ -35,7 +35,7 @@ class Opened(Receiving):
         if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
             raise Misuse("the upload was sealed for another attempt or member")
         # Of two cohorts that are open at once neither's ledger holds the other's sum (protocol §4.3, clauses 4 and 5).
-        history = self.history.check(self.opening)
+        history = self.history.check(self.opening, self.attempt.context)
         noisy = self.opening.terms.family == Family.NOISY
         if not noisy and upload.header.lineage in history.spent:
             raise PeerFault(

@@ -55,7 +55,12 @@ def test_sealed_bytes_that_are_no_phase_are_refused(store: Store, tmp_path: Path
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:
     assert store.history() == History()
     learned = History(head=b"h" * 32, length=2, spent=(b"l" * 8,))
-    store.remember(learned)
+    for _ in range(2):
+        store.remember(learned, History())
+        assert store.history() == learned
+    for other in (History(), History(head=b"i" * 32, length=3)):
+        with pytest.raises(StateError, match="the history has grown since this step began"):
+            store.remember(other, History())
     assert store.history() == learned
 
 

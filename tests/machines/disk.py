@@ -52,7 +52,7 @@ class Disk(Mutable):
             self.history = ready.history
             for other, held in enumerate(self.stored):
                 if other != cohort:
-                    self.stored[other] = replace(held, phase=held.phase.knowing(self.history))  # type: ignore[attr-defined]  # all have it
+                    self.stored[other] = replace(held, phase=held.phase.knowing(self.history))
 
     def restart(self, cohort: int) -> MemberPhase:
         """Load what is stored: it is the same."""

@@ -84,7 +84,7 @@ async def test_one_identity_speaks_in_one_mode(server: Server, party: HelperPart
     with pytest.raises(Misuse, match=r"call Member\.speak if that is meant"):
         await people.run("c-00", process.contribute(round_id, party.statistics("c-00"), "main"))
     store = people.process("c-01").session.store
-    store.remember(store.history())
+    store.remember(store.history(), store.history())
     with pytest.raises(PeerFault, match="mode: this member wants rounds in the mode 'members'") as caught:
         await speaking(people, "c-01", round_id)
     assert caught.value.cause is Cause.POLICY_REFUSED
