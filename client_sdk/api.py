@@ -18,7 +18,6 @@ from protocol.helpers.messages import (
     HelperSums,
     HelperUpload,
 )
-from protocol.helpers.messages import parse as parse_helpers
 from protocol.messages import (
     Cards,
     Certificate,
@@ -32,6 +31,7 @@ from protocol.messages import (
     Upload,
     parse,
 )
+from protocol.messages.parse import parse_one
 
 LONG_POLL_S = 30.0
 
@@ -196,11 +196,10 @@ class Coordinator:
 
 def closing_of(body: bytes) -> HelperCertificate | HelperLost:
     """What closes an attempt with helpers; PeerFault(unknown-message) for anything else."""
-    message = parse_helpers(body)
-    if not isinstance(message, HelperCertificate | HelperLost):
-        raise PeerFault(
-            Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} closes no attempt", ["coordinator"]
-        )
+    # Nothing else is read: other kinds may be as long as an answer, and take seconds.
+    closings: dict[int, type[Message]] = {form.kind: form for form in (HelperCertificate, HelperLost)}
+    message = parse_one(body, closings, "those that close an attempt")
+    assert isinstance(message, HelperCertificate | HelperLost)
     return message
 
 

@@ -186,23 +186,35 @@ def check_ledger(
     if twice := _mixed(opened, proposal):
         other = Family.NOISY if proposal.family == Family.EXACT else Family.EXACT
         raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {other} rounds", twice)
-    excused = [set(exception.members) for exception in exceptions]
-    exposed = [
-        group
-        for group in _small(opened, proposal, floor)
-        if not any(names.issuperset(group.members) for names in excused)
-    ]
-    if exposed:
+    if exposed := _exposed(opened, proposal, floor, exceptions):
         raise LedgerFault(min(exposed, key=lambda group: (len(group.members), group.members)), floor)
 
 
-def alone(opened: Collection[Opened], proposal: Opened, floor: int) -> set[str]:
+def alone(
+    opened: Collection[Opened],
+    proposal: Opened,
+    floor: int,
+    exceptions: Iterable[LedgerException] = (),
+) -> set[str]:
     """Members whose columns of this very sum `check_ledger` would refuse: who brings an old lineage, or comes anew.
 
     Without them the others' groups stay as they are: what is refused then, a sum without somebody would not mend.
     """
-    small = [group for group in _small(opened, proposal, floor) if proposal.context in group.rounds]
+    small = [
+        group for group in _exposed(opened, proposal, floor, exceptions) if proposal.context in group.rounds
+    ]
     return {*_mixed(opened, proposal), *(name for group in small for name in group.members)}
+
+
+def _exposed(
+    opened: Collection[Opened], proposal: Opened, floor: int, exceptions: Iterable[LedgerException]
+) -> list[Group]:
+    excused = [set(exception.members) for exception in exceptions]
+    return [
+        group
+        for group in _small(opened, proposal, floor)
+        if not any(names.issuperset(group.members) for names in excused)
+    ]
 
 
 def _mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:

@@ -1,13 +1,13 @@
 """Which survivors are proposed, and what anybody can check of them: decryptors, coordinator, auditors (protocol §4.5, §4.6)."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from protocol.attempt import Attempt, group_floor
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
-from protocol.ledger import LedgerFault, Opened, check_forks, check_ledger, opened_sets
+from protocol.ledger import LedgerFault, Opened, alone, check_forks, check_ledger, opened_sets
 from protocol.messages import NO_INDICATOR, Family, Past, Receipt, Survivor, deliveries_hash
 from protocol.shelf import Announced
 
@@ -115,19 +115,44 @@ def _as_the_ledger_allows(
         except LedgerFault as fault:
             # Only members whose columns of this very sum stand alone can be dropped from it.
             inside = staying.keys() >= set(fault.group.members) and attempt.context in fault.group.rounds
-            alone = fault.group.members if inside else ()
+            if not inside:
+                return _without_abusers(attempt, staying, opened)
+            dropped: Collection[str] = fault.group.members
         except PeerFault as fault:
-            alone = fault.parties
+            dropped = fault.parties
         else:
             break
-        if not alone:
+        if not dropped:
             break
-        staying = {member: each for member, each in staying.items() if member not in alone}
+        staying = _without(staying, dropped)
     return staying
 
 
+def _without_abusers(
+    attempt: Attempt, staying: dict[str, Survivor], opened: Sequence[Opened]
+) -> dict[str, Survivor]:
+    """An older group is named, which this sum touches by an old lineage: without all who stand alone in it, if that mends it."""
+    floor, exceptions = group_floor(attempt.manifest), attempt.opening.exceptions
+    left = _without(staying, alone(opened, _proposal(attempt, tuple(staying.values())), floor, exceptions))
+    if len(staying) - len(left) > attempt.manifest.colluders:
+        return staying  # they are not all false
+    try:
+        _check_ledger(attempt, tuple(left.values()), opened)
+    except PeerFault:
+        return staying
+    return left
+
+
+def _without(staying: dict[str, Survivor], dropped: Collection[str]) -> dict[str, Survivor]:
+    return {member: each for member, each in staying.items() if member not in dropped}
+
+
+def _proposal(attempt: Attempt, survivors: tuple[Survivor, ...]) -> Opened:
+    return Opened(attempt.context, attempt.opening.terms.family.value, survivors)
+
+
 def _check_ledger(attempt: Attempt, survivors: tuple[Survivor, ...], opened: Sequence[Opened]) -> None:
-    proposal = Opened(attempt.context, attempt.opening.terms.family.value, survivors)
+    proposal = _proposal(attempt, survivors)
     floor = group_floor(attempt.manifest)
     check_ledger(opened, proposal, floor, attempt.opening.exceptions)
     if proposal.family != Family.NOISY:

@@ -140,6 +140,7 @@ class _Replay:
     votes: dict[str, Vote] = field(default_factory=dict)
     reports: dict[str, tuple[int, Report]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
+    refused: set[str] = field(default_factory=set)
     certificate: Certificate | None = None
     evicted: set[str] = field(default_factory=set)
     revealed: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -287,6 +288,9 @@ class _Replay:
     def _refusal(self, index: int, refusal: Refusal) -> None:
         self._signed_by_decryptor(refusal)
         member, cause = refusal.member, refusal.cause
+        if member in self.refused:
+            raise PeerFault(Cause.DUPLICATE, f"a refusal by {member} stands there already")
+        self.refused.add(member)
         judged = follows(cause, member, self.attempt, self.proposal, self.whole, self.receipts)
         if judged is None:
             self.refusals.append(refusal)

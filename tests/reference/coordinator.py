@@ -147,7 +147,17 @@ class Coordinator(Party):
             inside = self.context in rounds and set(group) <= {each.member for each in survivors}
             if cause == "lineage-mixed" or inside:
                 return self._allowed(tuple(each for each in survivors if each.member not in group))
+            left = tuple(each for each in survivors if each.member not in self.lonely)
+            if 0 < len(survivors) - len(left) <= self.m.a and self._admits(left):
+                return left
         return survivors
+
+    def _admits(self, survivors: Any) -> bool:
+        try:
+            self.check_ledger(survivors, self.history)
+        except Refused:
+            return False
+        return True
 
     def certify(self, reason: str = "none") -> bytes:
         """The Certificate for the survivors or for VOID; the attempt enters the history."""

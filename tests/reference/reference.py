@@ -202,6 +202,7 @@ class Party(SimpleNamespace):
                     split.append((len(whole), sorted(whole), held))
         spared = [{*each.members} for each in self.opening.exceptions]
         small = [each for each in small if not any({*each[1]} <= names for names in spared)]
+        self.lonely = {name for _, names, held in small if last in held for name in names}
         for _, group, held in [*sorted(small, key=lambda each: each[:2])[:1], *split]:
             raise Refused("ledger-refused", tuple(group), tuple(dict.fromkeys(opened[i][0] for i in held)))
 

@@ -30,10 +30,10 @@ def lines(modules: tuple[str, ...]) -> int:
 
 
 def test_it_is_small() -> None:
-    assert sum(map(code, MEMBER)) <= 540
-    assert sum(map(code, ALL)) <= 710
+    assert sum(map(code, MEMBER)) <= 545
+    assert sum(map(code, ALL)) <= 725
     assert lines(MEMBER) <= 680
-    assert lines(ALL) <= 885
+    assert lines(ALL) <= 895
     assert all(len(line) <= 120 for name in ALL for line in (HERE / f"{name}.py").read_text("utf-8").splitlines())
 
 
