@@ -14,7 +14,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-table table bench-privacy bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers trial clean
+.PHONY: help setup demo browser walk test lint workflows format fuzz mutation model-check audit slow slow-tests kill chaos durability outages api-fuzz load scale bench bench-accuracy bench-heads bench-table table bench-privacy bench-ccvr bench-memory bench-models bench-peers keep-results bench-training reproduction reproduce-small reproduce-ccvr reproduce-hundred dist docs peers trial clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,7 +29,7 @@ setup: $(READY)  ## make the virtual environment with pinned versions
 demo: $(READY)  ## a coordinator and 12 member processes calibrate a head on real digits
 	$(BIN)/veilsum demo --output runs/demo
 
-test: $(READY)  ## the whole suite with branch coverage: 100 % of protocol, 95 % of each other package
+test: $(READY)  ## the suite, less what is slow, with branch coverage: 100 % of protocol, 95 % of each other package
 	$(BIN)/coverage erase
 	$(IN_MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-branch --cov-report= tests
 	$(BIN)/coverage report --include='protocol/*' --fail-under=100
@@ -141,6 +141,9 @@ table: $(READY)  ## docs/heads-table.md from the result files in the repository
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
+
+bench-ccvr: $(READY)  ## CCVR's 82 million numbers of ten members over HTTP: memory and processor of each process (14 GB of memory)
+	$(BIN)/python -m benchmarks.ccvr_round --output runs/bench-ccvr.json
 
 bench-memory: $(READY)  ## the coordinator's memory over rounds of 20 and of 60 members that send 10 MB each
 	$(BIN)/python -m benchmarks.coordinator_memory --output runs/coordinator_memory.json

@@ -293,7 +293,7 @@ def main() -> None:
     parser.add_argument(
         "--large",
         action="store_true",
-        help="ours and the floor at 1,000 members, 32 bits alone: half an hour",
+        help="ours and the floor at 1,000 members, 32 bits alone: a quarter of an hour",
     )
     parser.add_argument("--full", action="store_true", help="Flower's complete graph of 100 too: minutes")
     given = parser.parse_args()

@@ -151,6 +151,12 @@ def test_publishing(remote: Cli) -> None:
     remote("federation", "roster", "r.json", "--member", f"c={KEYS[3]}", "--url", "http://127.0.0.1:9")
     assert draft()["coordinator"] == coordinator  # known already: nobody is asked
     assert remote(*publish).code == 0  # a newer roster carries the admin's signature: no token
+    remote("federation", "roster", "r.json", "--member", f"d={KEYS[4]}")
+    remote("federation", "sign", "r.json", "--folder", "admin", "--output", "handed-over.bin")
+    said = remote.operate("federation", "publish", "handed-over.bin")
+    assert (said["version"], said["members"]) == (3, len(draft()["members"]))
+    assert "is no signed roster" in remote(*remote.at("federation", "publish", "r.json")).error
+    assert remote(*remote.at("federation", "publish", "nowhere.bin")).code == 1
     remote("federation", "roster", "r.json", "--coordinator", KEYS[9])
     assert "names another coordinator's key" in remote(*publish, "--token", TOKEN).error
 

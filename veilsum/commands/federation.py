@@ -132,7 +132,9 @@ def sign(
             with operator(url, token, ca, admin=admin) as client:
                 client.publish(signed)
         else:
-            note("Not published: run again with --publish, or hand the file to the operator.")
+            note(
+                "Not published: run again with --publish, or hand the file to the operator, for `veilsum federation publish`."
+            )
         say(
             {
                 "roster": str(target),
@@ -146,4 +148,36 @@ def sign(
             },
             as_json=json_,
             title="Roster, signed",
+        )
+
+
+@app.command()
+def publish(
+    roster: Annotated[Path, typer.Argument(help="The roster as its admin signed it, a .bin file.")],
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Store a signed roster at the coordinator: for an operator whom the admin handed the file."""
+    with reported(as_json=json_):
+        from protocol.errors import Misuse, PeerFault  # noqa: PLC0415 - `--help` stays quick
+        from protocol.messages import Roster  # noqa: PLC0415 - as above
+        from veilsum.remote import operator  # noqa: PLC0415 - as above
+
+        try:
+            signed = Roster.from_bytes(roster.read_bytes())
+        except PeerFault as fault:
+            raise Misuse(f"{roster} is no signed roster: {fault.detail}") from fault
+        with operator(url, token, ca) as client:
+            client.publish(signed)
+        say(
+            {
+                "federation": signed.federation.hex(),
+                "version": signed.version_number,
+                "members": len(signed.members),
+                "hash": signed.hash.hex(),
+            },
+            as_json=json_,
+            title="Roster, published",
         )
