@@ -3,6 +3,9 @@
 import hashlib
 import json
 import math
+import mmap
+import os
+import tempfile
 from collections.abc import Iterable
 from typing import Any
 
@@ -49,6 +52,7 @@ def compute(
     for start, piece in pieces:
         gathering.take(start, piece)
         sums.take(start, piece)
+    sums.rest()
     answer = solve(asked, gathering, summed)
     noise = noise_view(terms, attempt.manifest)
     weights, published = files_of(answer, terms, noise)
@@ -138,22 +142,51 @@ def solution_view(answer: Answer) -> SolutionView:
     )
 
 
+SPOOLED_BYTES = 1 << 26
+"""From here on a sum waits on disk while it is solved: its statistics are as large again."""
+
+
 class SumsFile:
-    """The sum as a safetensors file with one tensor, `sum`, in one array: nothing of it is ever copied."""
+    """The sum as a safetensors file with one tensor, `sum`, in one array: nothing of it is ever copied.
+
+    A large one is mapped from a file without a name, whose pages need not stay in memory.
+
+    Raises:
+        OSError: no room on the disk for temporary files.
+    """
 
     def __init__(self, elements: int) -> None:
         tensor = {"dtype": "I64", "shape": [elements], "data_offsets": [0, 8 * elements]}
         header = json.dumps({"sum": tensor}, separators=(",", ":")).encode()
         header += b" " * (-len(header) % 8)
-        self._file = bytearray(8 + len(header) + 8 * elements)
+        size = 8 + len(header) + 8 * elements
+        self._file: bytearray | mmap.mmap = bytearray(size) if size < SPOOLED_BYTES else _spooled(size)
         self._file[: 8 + len(header)] = len(header).to_bytes(8, "little") + header
         self.total = np.frombuffer(self._file, "<i8", offset=8 + len(header))
+        self._taken = 0
 
     def take(self, start: int, piece: npt.NDArray[np.int64]) -> None:
         """Elements of the sum from `start` on."""
         self.total[start : start + len(piece)] = piece
+        self._taken += piece.nbytes
+        if self._taken >= SPOOLED_BYTES:
+            self.rest()
+
+    def rest(self) -> None:
+        """Leave it to the disk until it is read again."""
+        self._taken = 0
+        if isinstance(self._file, mmap.mmap):
+            self._file.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was written stays
 
     @property
     def content(self) -> bytes:
         """The file."""
         return self._file  # type: ignore[return-value]  # written and hashed as bytes are, and never copied
+
+
+def _spooled(size: int) -> mmap.mmap:
+    with tempfile.TemporaryFile(prefix="veilsum-sum-") as file:
+        os.posix_fallocate(
+            file.fileno(), 0, size
+        )  # a full disk is an error here, and not a signal at some later write
+        return mmap.mmap(file.fileno(), size)

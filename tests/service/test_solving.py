@@ -1,0 +1,32 @@
+"""The sum's file, in memory or on disk."""
+
+import mmap
+
+import numpy as np
+import pytest
+from safetensors.numpy import load
+
+from service import solving
+from service.solving import SumsFile
+
+
+@pytest.mark.parametrize("spooled", [1 << 30, 1 << 12])
+def test_a_sum_is_its_pieces_wherever_it_waits(spooled: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(solving, "SPOOLED_BYTES", spooled)
+    whole = np.random.default_rng(0).integers(-(2**60), 2**60, 5_000)
+    file = SumsFile(len(whole))
+    for start in reversed(range(0, len(whole), 700)):
+        file.take(start, whole[start : start + 700])
+    file.rest()
+    np.testing.assert_array_equal(load(bytes(file.content))["sum"], whole)
+    np.testing.assert_array_equal(file.total, whole)
+    assert isinstance(file.content, mmap.mmap) == (spooled == 1 << 12)
+
+
+def test_where_the_disk_has_no_room_for_it_an_error_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        SumsFile(solving.SPOOLED_BYTES)
