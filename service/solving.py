@@ -72,7 +72,7 @@ def compute(
         records=answer.records,
         noise=noise or "none",
         weights_sha256=None if weights is None else hashlib.sha256(weights).hexdigest(),
-        sums_sha256=hashlib.sha256(sums.content).hexdigest(),
+        sums_sha256=sums.sha256(),
         documents=views_of(published),
         # nothing is noted any more once the seeds are rebuilt
         transcript=round_.noted.head.hex() if round_.noted else None,
@@ -177,6 +177,14 @@ class SumsFile:
         self._taken = 0
         if isinstance(self._file, mmap.mmap):
             self._file.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was written stays
+
+    def sha256(self) -> str:
+        """Of the file, in hexadecimal, a part of it in memory at a time."""
+        digest, whole = hashlib.sha256(), memoryview(self._file)
+        for start in range(0, len(whole), SPOOLED_BYTES):
+            digest.update(whole[start : start + SPOOLED_BYTES])
+            self.rest()
+        return digest.hexdigest()
 
     @property
     def content(self) -> bytes:

@@ -1,6 +1,7 @@
 """The sum's file, in memory or on disk."""
 
 import mmap
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ def test_a_sum_is_its_pieces_wherever_it_waits(spooled: int, monkeypatch: pytest
     file.rest()
     np.testing.assert_array_equal(load(bytes(file.content))["sum"], whole)
     np.testing.assert_array_equal(file.total, whole)
+    assert file.sha256() == sha256(file.content).hexdigest()
     assert isinstance(file.content, mmap.mmap) == (spooled == 1 << 12)
 
 
