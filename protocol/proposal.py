@@ -122,8 +122,6 @@ def _as_the_ledger_allows(
             dropped = fault.parties
         else:
             break
-        if not dropped:
-            break
         staying = _without(staying, dropped)
     return staying
 

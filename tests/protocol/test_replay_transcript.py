@@ -106,6 +106,28 @@ def test_a_proposal_that_some_refuse_ends_void_and_is_kept() -> None:
     assert any(isinstance(message, Refusal) for message in federation.transcript.messages())
 
 
+def test_a_second_refusal_by_one_member_is_the_coordinators_fault() -> None:
+    """Each is judged anew: without end they would take whoever replays them as long."""
+    federation = Federation(5)
+    federation.tamper = lambda sender, message: (
+        replace(message, headers=message.headers[2:])
+        if isinstance(message, Freeze) and sender in {"coordinator>member-0", "coordinator>member-1"}
+        else message
+    )
+    federation.run_round()
+
+    def repeat(entries: Entries) -> None:
+        index = find(entries, Refusal, "member-1")
+        refusal = parse(entries[index])
+        assert isinstance(refusal, Refusal)
+        other = again(refusal, federation.keys["member-1"], cause="policy-refused", group=(), rounds=())
+        entries.insert(index + 1, other.to_bytes())
+
+    found = doctored(federation, repeat)
+    assert (COORDINATOR, "duplicate") in named(found)
+    assert {parties for parties, cause in named(found) if cause != "survivors-too-few"} == {COORDINATOR}
+
+
 def test_who_is_counted() -> None:
     federation = played(6, drop={2: After.ANNOUNCEMENT})
     found = verdict(federation)

@@ -29,7 +29,14 @@ def test_the_commands_are_those_that_are_promised() -> None:
     assert {" ".join(path) for path, command in PATHS.items() if not hasattr(command, "commands")} == {
         *("db current", "db upgrade", "db downgrade"),
         *("demo", "serve", "pilot", "join", "speak", "verify", "ledger", "calibrate", "train", "report"),
-        *("federation new", "federation roster", "federation sign", "identity new", "identity show"),
+        *(
+            "federation new",
+            "federation roster",
+            "federation sign",
+            "federation publish",
+            "identity new",
+            "identity show",
+        ),
         *("cohort open", "cohort status", "cohort watch", "cohort close"),
         *("round open", "round status", "round watch", "round cancel", "round lost", "round exception"),
         *("round schedules list", "round schedules cancel"),
