@@ -88,7 +88,8 @@ def test_an_honest_void_and_its_retry_are_kept() -> None:
     assert len(verdict(federation).attempt.opening.links) == 1
 
 
-def test_a_proposal_that_some_refuse_ends_void_and_is_kept() -> None:
+def refused_by_two() -> Federation:
+    """Two decryptors are shown another proposal than the one that is noted."""
     federation = Federation(5)
     federation.tamper = lambda sender, message: (
         replace(message, headers=message.headers[2:])
@@ -96,6 +97,11 @@ def test_a_proposal_that_some_refuse_ends_void_and_is_kept() -> None:
         else message
     )
     federation.run_round()
+    return federation
+
+
+def test_a_proposal_that_some_refuse_ends_void_and_is_kept() -> None:
+    federation = refused_by_two()
     found = verdict(federation)
     assert found.kept
     # Nobody can tell that it was the network: they refused for what the proposal noted does not show.
@@ -108,13 +114,7 @@ def test_a_proposal_that_some_refuse_ends_void_and_is_kept() -> None:
 
 def test_a_second_refusal_by_one_member_is_the_coordinators_fault() -> None:
     """Each is judged anew: without end they would take whoever replays them as long."""
-    federation = Federation(5)
-    federation.tamper = lambda sender, message: (
-        replace(message, headers=message.headers[2:])
-        if isinstance(message, Freeze) and sender in {"coordinator>member-0", "coordinator>member-1"}
-        else message
-    )
-    federation.run_round()
+    federation = refused_by_two()
 
     def repeat(entries: Entries) -> None:
         index = find(entries, Refusal, "member-1")
