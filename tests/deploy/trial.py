@@ -360,12 +360,13 @@ BEFORE = {
 
 def page(figures: dict[str, Any]) -> str:
     """The page of a run's figures."""
+    machine = "on two cores that others kept busy" if figures["load"] > 2 else "on two cores and nothing else"
     lines = [
         "# Tried with a clock",
         "",
         "From an empty folder to a head in a model, as a new user goes: each command below was run by a shell as it stands, and what",
-        f"it printed was looked at. `make trial` does it again. These times are of {figures['date']}, on two cores that others",
-        f"kept busy (load {figures['load']:.1f}); a time is how long until the next command could be typed, and includes waiting",
+        f"it printed was looked at. `make trial` does it again. These times are of {figures['date']}, {machine}",
+        f"(load {figures['load']:.1f}); a time is how long until the next command could be typed, and includes waiting",
         "for the others. `pip install` fetched from an index nearby.",
     ]
     for trial in figures["trials"]:
