@@ -132,8 +132,8 @@ def _without_abusers(
     """An older group is named, which this sum touches by an old lineage: without all who stand alone in it, if that mends it."""
     floor, exceptions = group_floor(attempt.manifest), attempt.opening.exceptions
     left = _without(staying, alone(opened, _proposal(attempt, tuple(staying.values())), floor, exceptions))
-    if len(staying) - len(left) > attempt.manifest.colluders:
-        return staying  # they are not all false
+    if not 0 < len(staying) - len(left) <= attempt.manifest.colluders:
+        return staying  # there are none, or more than can be false
     try:
         _check_ledger(attempt, tuple(left.values()), opened)
     except PeerFault:

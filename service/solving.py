@@ -194,7 +194,6 @@ class SumsFile:
 
 def _spooled(size: int) -> mmap.mmap:
     with tempfile.TemporaryFile(prefix="veilsum-sum-") as file:
-        os.posix_fallocate(
-            file.fileno(), 0, size
-        )  # a full disk is an error here, and not a signal at some later write
+        # A full disk is an error here, and not a signal at some later write.
+        os.posix_fallocate(file.fileno(), 0, size)
         return mmap.mmap(file.fileno(), size)
