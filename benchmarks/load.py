@@ -21,17 +21,17 @@ from typing import Any
 
 from benchmarks.serving import Served, coordinator
 from service.storage.blobs import FileBlobs
+from veilsum.loading import RING_BITS
 
-CHUNK_BYTES = (1 << 17) * 6
 EVERY_S = 0.5
 PROMISED_MEMBERS, PROMISED_MB, INGEST = 100, 40.0, 0.35
 
 
-def local(folder: Path, total: int) -> float:
+def local(folder: Path, total: int, chunk_bytes: int) -> float:
     """Seconds that one process takes to write and sync so many bytes, a chunk at a time, as the coordinator's own folder does."""
-    blobs, chunk = FileBlobs(folder), secrets.token_bytes(CHUNK_BYTES)
+    blobs, chunk = FileBlobs(folder), secrets.token_bytes(chunk_bytes)
     begun = time.perf_counter()
-    for number, at in enumerate(range(0, total, CHUNK_BYTES)):
+    for number, at in enumerate(range(0, total, chunk_bytes)):
         blobs.put(f"local/{number}", chunk[: total - at])
     return time.perf_counter() - begun
 
@@ -45,7 +45,7 @@ def watched(served: Served, stop: threading.Event) -> list[tuple[float, int]]:
 
 
 def measured(
-    folder: Path, members: int, upload_mb: float, processes: int, calls_per_s: int
+    folder: Path, members: int, upload_mb: float, processes: int, calls_per_s: int, chunk_elements: int
 ) -> dict[str, Any]:
     stop, memory = threading.Event(), list[tuple[float, int]]()
     with coordinator(folder) as served:
@@ -54,6 +54,7 @@ def measured(
         command = [sys.executable, "-m", "veilsum", "bench", "service", "--url", served.url, "--json"]
         command += ["--members", str(members), "--upload-mb", str(upload_mb)]
         command += ["--processes", str(processes), "--calls-per-s", str(calls_per_s)]
+        command += ["--chunk-elements", str(chunk_elements)]
         cpu_s = served.cpu_s
         run = subprocess.run(
             command, env={**os.environ, **served.settings}, stdout=subprocess.PIPE, text=True, check=False
@@ -64,11 +65,12 @@ def measured(
     if run.returncode:
         raise SystemExit(run.stdout + (folder / "log").read_text()[-2000:])
     facts: dict[str, Any] = json.loads(run.stdout)
-    seconds = local(folder / "local", facts["bytes"])
+    seconds = local(folder / "local", facts["bytes"], chunk_elements * RING_BITS // 8)
     resident = [size for _, size in memory]
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         **facts,
+        "chunk_elements": chunk_elements,
         "coordinator_cpu_seconds": round(cpu_s, 1),
         "resident_mb_at_start": round(resident[0] / 1e6, 1),
         "resident_mb_at_most": round(max(resident) / 1e6, 1),
@@ -95,11 +97,12 @@ def main() -> None:
     parser.add_argument("--upload-mb", type=float, default=0.5)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--calls-per-s", type=int, default=100)
+    parser.add_argument("--chunk-elements", type=int, default=1 << 17)
     parser.add_argument("--output", type=Path)
     chosen = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        values = (chosen.members, chosen.upload_mb, chosen.processes, chosen.calls_per_s)
-        found = measured(Path(folder), *values)
+        many = (chosen.members, chosen.upload_mb, chosen.processes)
+        found = measured(Path(folder), *many, chosen.calls_per_s, chosen.chunk_elements)
     text = json.dumps(found, indent=2)
     print(text)
     if chosen.output:

@@ -46,6 +46,7 @@ def coordinator(folder: Path, **settings: str) -> Iterator[Served]:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     values = {"VEILSUM_DATA_DIR": str(folder / "data"), "VEILSUM_OPERATOR_TOKEN": TOKEN, **settings}
+    values["MALLOC_ARENA_MAX"] = "2"  # as the files in `deploy` have it
     command = [sys.executable, "-m", "veilsum", "serve", "--port", str(port), "--json"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **values}, stdout=log, stderr=log)

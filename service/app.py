@@ -10,7 +10,7 @@ from fastapi import FastAPI
 from starlette.types import Receive, Scope, Send
 
 from service import keys, problems
-from service.access.bodies import Bodies, Pace
+from service.access.bodies import Bodies, Pace, Room
 from service.access.gate import Gate
 from service.access.issuer import Issuer
 from service.access.limits import Allowance, Limits
@@ -96,6 +96,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
                 Allowance(chosen.caller_requests_per_s, chosen.caller_burst, chosen.caller_at_once),
                 Allowance(chosen.address_requests_per_s, chosen.address_burst, chosen.address_at_once),
             )
+            app.state.room = Room(chosen.body_room_bytes)
             app.state.pace = Pace(chosen.body_grace_s, chosen.body_bytes_per_s)
             app.state.readiness = Readiness(checks_of(coordinator))
             if chosen.unmasked_benchmark:

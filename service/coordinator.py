@@ -265,7 +265,7 @@ class Coordinator:
                 if not missing:
                     yield Chore(round_.id, 0.0, partial(self._solve, round_))
             elif uploaded := round_.uploads_to_add():
-                for part in round_.summing.parts:
+                for part in round_.summing.behind(len(uploaded)):
                     work = partial(round_.summing.add, part, uploaded)
                     yield Chore(f"{round_.id}/{part}", 0.0, work)
         yield from self.schedules.chores()

@@ -62,6 +62,7 @@ class Settings(BaseSettings):
         address_at_once: as `caller_at_once`.
         body_grace_s: how long a request's body may take beside what `body_bytes_per_s` gives it.
         body_bytes_per_s: least rate at which a body must come, on average.
+        body_room_bytes: how much of bodies of more than 64 KiB is in memory at once, in one process; the others wait.
         connections: how many `veilsum serve` keeps open; whoever comes beyond that is sent away.
         unmasked_benchmark: take statistics in the clear at routes of their own, to measure what masking costs; never with real data.
     """
@@ -90,5 +91,6 @@ class Settings(BaseSettings):
     address_at_once: Annotated[int, Field(ge=1)] = 1024
     body_grace_s: Annotated[float, Field(gt=0)] = 20.0
     body_bytes_per_s: Annotated[float, Field(gt=0)] = 8192.0
+    body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20
     connections: Annotated[int, Field(ge=1)] = 4096
     unmasked_benchmark: bool = False

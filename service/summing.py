@@ -8,8 +8,10 @@ stopped, and one that comes late changes nothing. Memory is one range and one ch
 import asyncio
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -27,10 +29,13 @@ from service.storage.tables import rounds, sums
 
 Pieces = Iterator[tuple[int, npt.NDArray[np.int64]]]
 T = TypeVar("T", bound=np.generic)
+Of = TypeVar("Of")
 RANGE_ELEMENTS = 1 << 18
 """Of one range, unless one chunk alone is longer."""
 BATCH = 16
 """Uploads that are waited for before a range is read and written for them."""
+_THREADS = ThreadPoolExecutor(2, "summing")
+"""Few, and not those that requests wait for: a long sum has many ranges."""
 
 
 @dataclass(frozen=True)
@@ -72,6 +77,10 @@ class Summing:
         """How many more whole uploads make it worth to add them, as far as is known here."""
         return min(self._added.get(part, 0) for part in self.parts) + BATCH - uploads
 
+    def behind(self, uploads: int) -> list[int]:
+        """Ranges to which it is worth to add, where there are so many whole uploads."""
+        return [part for part in self.parts if self._added.get(part, 0) + BATCH <= uploads]
+
     async def add(self, part: int, uploaded: Sequence[str]) -> None:
         """Add the chunks of those whose upload is whole and that are not in yet."""
         kept = await self._kept(part)
@@ -80,7 +89,7 @@ class Summing:
         new = sorted(set(uploaded) - set(kept.members))
         if len(new) < BATCH:
             return
-        total = await asyncio.to_thread(self._masked, part, kept, (*kept.members, *new))
+        total = await _in_thread(partial(self._masked, part, kept, (*kept.members, *new)))
         await self._replace(part, kept, Kept(members=(*kept.members, *new)), total)
 
     async def unmask(self, part: int, summands: Summands) -> None:
@@ -91,7 +100,7 @@ class Summing:
         """
         kept = await self._kept(part)
         if kept is not None and not kept.done:
-            total = await asyncio.to_thread(self._unmasked, part, kept, summands)
+            total = await _in_thread(partial(self._unmasked, part, kept, summands))
             await self._replace(part, kept, Kept(members=summands.members, done=True), total)
 
     async def pieces(self) -> Pieces | None:
@@ -190,10 +199,10 @@ class Summing:
         """Keep the next blob of a range in place of the one that was read; not where somebody else has, or the round has ended."""
         after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
         little = total.astype(total.dtype.newbyteorder("<"), copy=False)
-        await asyncio.to_thread(self._blobs.put, self._name(after.blob), little.tobytes())
+        await _in_thread(lambda: self._blobs.put(self._name(after.blob), little.tobytes()))
         replaced = await self._exchange(part, before, after)
         if obsolete := before.blob if replaced else after.blob:
-            await asyncio.to_thread(self._blobs.delete, self._name(obsolete))
+            await _in_thread(partial(self._blobs.delete, self._name(obsolete)))
         if replaced:
             self._note(part, after)
 
@@ -215,3 +224,7 @@ class Summing:
                 .values(values)
             )
             return bool(changed.rowcount)
+
+
+async def _in_thread(work: Callable[[], Of]) -> Of:
+    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

@@ -55,6 +55,7 @@ class Load:
         upload_bytes: of each member's vector; rounded up to what a whole number of features takes.
         processes: that the members share.
         calls_per_s: signed control calls.
+        chunk_elements: of each chunk.
         alone_s: seconds of control calls before the uploads.
 
     Raises:
@@ -69,6 +70,7 @@ class Load:
     upload_bytes: int
     processes: int
     calls_per_s: int
+    chunk_elements: int = 1 << 17
     alone_s: float = 5.0
 
     def __post_init__(self) -> None:
@@ -193,7 +195,12 @@ def _cohort(operator: Operator, admin: SigningKey, ids: Sequence[str], keys: Seq
 
 def _request(load: Load) -> RoundRequest:
     return RoundRequest(
-        dim=load.dim, classes=CLASSES, extractor=EXTRACTOR.hex(), ring_bits=RING_BITS, ridges=(1.0,)
+        dim=load.dim,
+        classes=CLASSES,
+        extractor=EXTRACTOR.hex(),
+        ring_bits=RING_BITS,
+        chunk_elements=load.chunk_elements,
+        ridges=(1.0,),
     )
 
 

@@ -11,7 +11,7 @@ COPY --from=build /opt/veilsum /opt/veilsum
 RUN useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin veilsum \
  && install --directory --owner=10001 --group=10001 --mode=0700 /data
 USER 10001:10001
-ENV PATH=/opt/veilsum/bin:$PATH VEILSUM_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/opt/veilsum/bin:$PATH VEILSUM_DATA_DIR=/data PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1 MALLOC_ARENA_MAX=2
 VOLUME /data
 EXPOSE 8000
 STOPSIGNAL SIGTERM

@@ -1,6 +1,7 @@
-"""A body comes at a least rate, or its request ends; whatever a request holds is given back when it ends."""
+"""A body comes when there is room for it and at a least rate, or its request ends; whatever a request holds is given back when it ends."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import ExitStack
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -8,7 +9,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.request_signature import WITH_BODY
+from service.access.limits import TooMany
 
+_AGAIN_S = 5
+"""After which whoever found no room is to ask again."""
 ENDING = "veilsum.ending"
 """In a request's scope: what is closed once it is answered, streams and all."""
 
@@ -67,6 +71,64 @@ class Pace:
             return message
 
         return received
+
+
+class Room:
+    """How much of bodies is in memory at once: one for which there is no room is not read yet, first come, first served.
+
+    So many uploads at once neither fill the memory nor keep small calls waiting behind them: what is not read waits with its sender.
+    A body that is announced and does not come keeps nobody out for long: it has a part of the room for a moment, and all that it needs,
+    come what may, once it is whole.
+
+    Args:
+        size: bytes.
+        wait_s: longest time that a body waits for room.
+    """
+
+    SMALL = 1 << 16
+    """Bodies up to so many bytes need no room: a server has read as much before anybody looks."""
+    MOMENT_S, PARTS = 0.1, 8
+
+    def __init__(self, size: int, wait_s: float = 20.0) -> None:
+        self._size, self._wait_s = size, wait_s
+        self._taken, self._given_back = 0, asyncio.Event()
+        self._turn = asyncio.Lock()  # it is fair
+
+    async def enter(self, size: int, ending: ExitStack) -> Callable[[], None]:
+        """Wait for room for a body of `size` bytes, and keep it until `ending` closes; TooMany where none comes in time.
+
+        Returns:
+            What to call once the body is whole.
+        """
+        if size <= self.SMALL:
+            return lambda: None
+        expected = min(size, self._size // self.PARTS)
+        try:
+            async with asyncio.timeout(self._wait_s), self._turn:
+                while self._taken + expected > self._size:
+                    self._given_back.clear()
+                    await self._given_back.wait()
+        except TimeoutError:
+            raise TooMany("so many uploads come in that this one found no room", _AGAIN_S) from None
+        place = ending.enter_context(ExitStack())
+        self._take(expected, place)
+        moment = asyncio.get_running_loop().call_later(self.MOMENT_S, place.close)
+        ending.callback(moment.cancel)
+
+        def whole() -> None:
+            moment.cancel()
+            place.close()
+            self._take(size, place)
+
+        return whole
+
+    def _take(self, size: int, place: ExitStack) -> None:
+        self._taken += size
+        place.callback(self._give_back, size)
+
+    def _give_back(self, size: int) -> None:
+        self._taken -= size
+        self._given_back.set()
 
 
 def _incomplete(detail: str) -> PeerFault:

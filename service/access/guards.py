@@ -185,12 +185,14 @@ class GuardedRoute(APIRoute):
             # Whatever changes something is in the log before anybody is told what came of it.
             request.state.made = list[str]()
             try:
+                whole = await request.app.state.room.enter(_length(request), request.scope[ENDING])
                 if caller.kind in {Kind.MEMBER, Kind.ADMIN}:
                     request.state.digest = await check_digest(request)
                 else:
                     await (
                         request.body()
                     )  # here, where a body that does not come is told from one that can't be parsed
+                whole()
                 response = await inner(request)
             except BaseException as error:
                 await _record(request, self.path, _outcome(error))
@@ -199,6 +201,12 @@ class GuardedRoute(APIRoute):
             return response
 
         return handle
+
+
+def _length(request: Request) -> int:
+    """Of the body, in bytes; 0 where it is not said, as no signed one may (`check_digest`)."""
+    length = request.headers.get("content-length", "")
+    return int(length) if length.isdecimal() else 0
 
 
 def guard_of(route: APIRoute) -> Guard:

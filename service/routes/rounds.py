@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from fastapi import APIRouter, Response
+from fastapi import APIRouter, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import EventSourceResponse, ServerSentEvent
 
@@ -31,12 +31,12 @@ from service.routes.common import (
     MemberPath,
     NamePath,
     Octets,
-    SignedHeaders,
     TheCaller,
     TheRound,
     Wait,
     octets_in,
     octets_out,
+    signed_headers,
 )
 from service.telemetry.metrics import UPLOAD_BYTES
 
@@ -202,15 +202,15 @@ async def put_chunk(
     body: Octets,
     here: Here,
     digest: BodyDigest,
-    signed: SignedHeaders,
     made: Made,
+    request: Request,
 ) -> rest.UploadView:
     """Send a chunk that was announced, in any order; the same again changes nothing."""
     try:
         await found.store_chunk(member, index, digest, body, here.now())
     except PeerFault as fault:
         if fault.cause is Cause.CONFLICT:
-            made.append(signed)
+            made.append(signed_headers(request))
         raise
     UPLOAD_BYTES.inc(len(body))
     return found.upload_view(member)

@@ -15,7 +15,7 @@ from service.routes.common import ADMIN, Made, TheCaller
 router = APIRouter(tags=["tokens"], route_class=GuardedRoute)
 
 
-def _tokens(request: Request) -> Tokens:
+async def _tokens(request: Request) -> Tokens:
     tokens: Tokens = request.app.state.tokens
     return tokens
 

@@ -59,6 +59,8 @@ class FileBlobs:
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._unfinished = folder, set[Path]()
+        self._durable = set[Path]()
+        """Folders whose own names, and all above, are on the disk."""
         make_folder(folder)
 
     def put(self, name: str, data: bytes) -> None:
@@ -66,11 +68,13 @@ class FileBlobs:
         path = self.path(name)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_durably(path, data)
-        # Every time: whoever made one of these folders at the same moment may not have come to its fsync.
-        for folder in path.parent.parents:
-            fsync_folder(folder)
-            if folder == self._folder:
-                break
+        # Whoever made one of these folders at the same moment may not have come to its fsync.
+        if path.parent not in self._durable:
+            for folder in path.parent.parents:
+                fsync_folder(folder)
+                if folder == self._folder:
+                    break
+            self._durable.add(path.parent)
 
     def get(self, name: str) -> bytes:
         """The blob's bytes; FileNotFoundError if it was never stored."""
@@ -82,9 +86,10 @@ class FileBlobs:
         return path.stat().st_size, _pieces(path.open("rb"))
 
     def delete(self, name: str) -> None:
-        """Remove a blob, or every blob under a folder; nothing happens if there is none."""
+        """Remove a blob, or every blob under a folder, into which nobody puts any at the same time; nothing happens if there is none."""
         path = self.path(name)
         if path.is_dir():
+            self._durable.difference_update([f for f in tuple(self._durable) if path in {f, *f.parents}])
             shutil.rmtree(path)
         elif path.exists():
             path.unlink(missing_ok=True)

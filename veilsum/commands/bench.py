@@ -28,6 +28,9 @@ def service(
     calls_per_s: Annotated[
         int, typer.Option(help="Signed control calls a second, beside the uploads and alone.", min=1)
     ] = 200,
+    chunk_elements: Annotated[
+        int, typer.Option(help="Of each chunk, a multiple of 8; of 6 bytes each.", min=8, max=1 << 22)
+    ] = 1 << 17,
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
@@ -41,7 +44,15 @@ def service(
         from veilsum.remote import certificate, trust  # noqa: PLC0415 - as above
 
         load = Load(
-            url, token, trust(ca), certificate(), members, round(upload_mb * 1e6), processes, calls_per_s
+            url,
+            token,
+            trust(ca),
+            certificate(),
+            members,
+            round(upload_mb * 1e6),
+            processes,
+            calls_per_s,
+            chunk_elements,
         )
         with tempfile.TemporaryDirectory(prefix="veilsum-bench-") as folder:
             facts = run(load, Path(folder), note)

@@ -6,7 +6,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import httpx
@@ -143,7 +143,7 @@ async def test_a_body_that_does_not_come_ends_its_request(
         async with asyncio.timeout(20):
             while '"status": 408' not in log or server.app.state.limits._under_way:
                 await asyncio.sleep(0.01)
-                log += capsys.readouterr().out
+                log += "".join(capsys.readouterr())  # where logs go depends on who has configured them last
         assert '"cause": "body-incomplete"' in log
         assert "request failed" not in log
         if said or how == "stops":  # who goes on sending may miss the answer
@@ -192,3 +192,25 @@ async def test_an_answer_that_nobody_takes_is_dropped(tmp_path: Path) -> None:
         with pytest.raises(ConnectionError):
             await asyncio.wait_for(asking_on(writer), 20)
         writer.close()
+
+
+class Seen(Connection):
+    """Whose sockets are remembered."""
+
+    opened: ClassVar[list[socket.socket]] = []
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.opened.append(transport.get_extra_info("socket"))
+
+
+async def test_answers_are_not_held_back_for_more(tmp_path: Path) -> None:
+    """Nagle's algorithm and a client's delayed acknowledgement make 40 ms of each call."""
+    async with (
+        running(tmp_path) as server,
+        served(server, http=Seen) as url,
+        httpx.AsyncClient(base_url=url) as client,
+    ):
+        assert (await client.get(PATH)).status_code == 200
+        (connection,) = Seen.opened
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -1,0 +1,143 @@
+"""Large bodies wait for room: so much of them is in memory at once, and nobody keeps others out by announcing one."""
+
+import asyncio
+from contextlib import ExitStack
+from pathlib import Path
+
+import httpx
+import pytest
+
+from service.access.bodies import Room
+from service.access.limits import TooMany
+from tests.service.driver import Party
+from tests.service.serving import TOKEN, running, served
+
+MIB = 1 << 20
+MOMENT_S = 0.05
+
+
+@pytest.fixture(autouse=True)
+def _brief(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Room, "MOMENT_S", MOMENT_S)
+
+
+async def uploaded(room: Room, size: int, done: list[int], until: asyncio.Event) -> None:
+    """A body that comes at once, and whose request lasts."""
+    with ExitStack() as ending:
+        whole = await room.enter(size, ending)
+        whole()
+        done.append(size)
+        await until.wait()
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_so_much_of_bodies_is_there_at_once_and_the_first_to_come_is_the_first_to_go() -> None:
+    room, until, done = Room(8 * MIB), asyncio.Event(), list[int]()
+    sizes = [3 * MIB + index for index in range(9)]
+    async with asyncio.TaskGroup() as group:
+        for size in sizes:
+            group.create_task(uploaded(room, size, done, until))
+        await settled()
+        assert done == sizes[:3]  # the third had room for the part that it was expected to take
+        await asyncio.sleep(2 * MOMENT_S)
+        assert done == sizes[:3]  # those are there, however long they take
+        until.set()
+    assert done == sizes
+    assert room._taken == 0
+
+
+async def test_small_bodies_wait_for_nobody() -> None:
+    room, until = Room(MIB), asyncio.Event()
+    with ExitStack() as ending:
+        (await room.enter(5 * MIB, ending))()
+        waiting = asyncio.create_task(uploaded(room, 2 * MIB, [], until))
+        await settled()
+        with ExitStack() as small:
+            (await room.enter(Room.SMALL, small))()
+        assert not waiting.done()
+    until.set()
+    await waiting
+    assert room._taken == 0
+
+
+async def test_bodies_that_are_announced_and_do_not_come_keep_others_out_for_a_moment() -> None:
+    room, until, done = Room(8 * MIB), asyncio.Event(), list[int]()
+    with ExitStack() as silent:
+        for _ in range(Room.PARTS):
+            await room.enter(1 << 40, silent)
+        waiting = asyncio.create_task(uploaded(room, MIB, done, until))
+        await settled()
+        assert not done
+        until.set()
+        async with asyncio.timeout(20 * MOMENT_S):
+            await waiting
+    assert room._taken == 0
+
+
+async def test_a_body_that_came_slowly_counts_once_it_is_there() -> None:
+    room = Room(8 * MIB)
+    with ExitStack() as ending:
+        whole = await room.enter(6 * MIB, ending)
+        assert room._taken == MIB
+        await asyncio.sleep(2 * MOMENT_S)
+        assert room._taken == 0
+        whole()
+        assert room._taken == 6 * MIB
+        await asyncio.sleep(2 * MOMENT_S)
+        assert room._taken == 6 * MIB
+    assert room._taken == 0
+
+
+async def test_whoever_finds_no_room_in_time_is_told_when_to_come_again() -> None:
+    room = Room(MIB, wait_s=MOMENT_S)
+    with ExitStack() as ending:
+        (await room.enter(MIB, ending))()
+        with ExitStack() as other, pytest.raises(TooMany, match="found no room: wait 5 s") as refused:
+            await room.enter(MIB, other)
+        assert refused.value.after_s == 5
+    assert room._taken == 0
+
+
+async def test_who_gives_up_waiting_stands_in_nobody_s_way() -> None:
+    room, until, done = Room(MIB), asyncio.Event(), list[int]()
+    with ExitStack() as ending:
+        (await room.enter(MIB, ending))()
+        first, second = (asyncio.create_task(uploaded(room, MIB + index, done, until)) for index in range(2))
+        await settled()
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+    until.set()
+    await second
+    assert done == [MIB + 1]
+
+
+async def test_a_round_goes_well_where_there_is_hardly_any_room(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Room, "SMALL", 0)
+    async with running(tmp_path, body_room_bytes=1) as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        assert (await party.play(server, round_id))["state"] == "done"
+        assert server.app.state.room._taken == 0
+
+
+async def test_a_body_that_finds_no_room_is_asked_to_come_again(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path) as server, served(server) as url:
+        await party.begin(server)
+        room, path = Room(MIB, wait_s=MOMENT_S), f"/v1/federations/{'00' * 32}/cohorts"
+        monkeypatch.setattr(server.app.state, "room", room)
+        with ExitStack() as ending:
+            (await room.enter(MIB, ending))()
+            async with httpx.AsyncClient(
+                base_url=url, headers={"authorization": f"Bearer {TOKEN}"}
+            ) as client:
+                answer = await client.post(path, content=b"x" * 2 * Room.SMALL)
+        assert (answer.status_code, answer.json()["cause"]) == (429, "too-many-requests")
+        assert answer.headers["retry-after"] == "5"
