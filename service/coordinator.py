@@ -261,13 +261,14 @@ class Coordinator:
             if (recovered := round_.recovered) is not None:
                 missing = set(round_.summing.parts) - round_.summing.unmasked
                 for part in missing:
-                    yield Chore(f"{round_.id}/{part}", 0.0, partial(self._unmask, round_, part, recovered))
+                    work = partial(self._unmask, round_, part, recovered)
+                    yield Chore(f"{round_.id}/{part}", 0.0, work, heavy=True)
                 if not missing:
                     yield Chore(round_.id, 0.0, partial(self._solve, round_))
             elif uploaded := round_.uploads_to_add():
                 for part in round_.summing.behind(len(uploaded)):
                     work = partial(round_.summing.add, part, uploaded)
-                    yield Chore(f"{round_.id}/{part}", 0.0, work)
+                    yield Chore(f"{round_.id}/{part}", 0.0, work, heavy=True)
         yield from self.schedules.chores()
         yield Chore("sweep", self._swept_s + SWEEP_S, self._sweep)
 

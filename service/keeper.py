@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import structlog
@@ -17,17 +18,25 @@ LOOK_S = 15.0
 """Longest pause between two looks at the clock: it may be set, and a machine may sleep."""
 ELSEWHERE_S = 1.0
 """Before another look at what another process is doing."""
+HEAVY_AT_ONCE = 2
+"""Of a process: its threads are few, and requests wait for them."""
 PAUSE_S, PAUSE_MAX_S = 0.5, 60.0
 """After a first failure, doubled at every further one, up to the second."""
 
 
 @dataclass(frozen=True)
 class Chore:
-    """Something to do for one cohort or round, whose id is the key; one at a time for each key."""
+    """Something to do for one cohort or round, whose id is the key; one at a time for each key.
+
+    Attributes:
+        due_s: Unix time in seconds.
+        heavy: it keeps a thread busy, and there are many of its kind: `HEAVY_AT_ONCE` are done at once, and wait for their lease no sooner.
+    """
 
     key: str
     due_s: float
     work: Callable[[], Awaitable[None]]
+    heavy: bool = False
 
 
 class Keeper:
@@ -48,7 +57,7 @@ class Keeper:
         leases: Leases | None = None,
     ) -> None:
         self._chores, self._now, self._pause_s, self._leases = chores, now, pause_s, leases
-        self._wakeup = asyncio.Event()
+        self._wakeup, self._heavy = asyncio.Event(), asyncio.Semaphore(HEAVY_AT_ONCE)
         self._running: dict[str, asyncio.Task[None]] = {}
         self._failures: dict[str, tuple[int, float]] = {}
 
@@ -86,15 +95,14 @@ class Keeper:
 
     async def _do(self, chore: Chore) -> None:
         try:
-            if self._leases is None:
+            async with (
+                self._heavy if chore.heavy else nullcontext(),
+                self._leases.held(chore.key) if self._leases else nullcontext(True) as mine,
+            ):
+                if not mine:
+                    self._failures[chore.key] = 0, time.monotonic() + ELSEWHERE_S
+                    return
                 await chore.work()
-            else:
-                async with self._leases.held(chore.key) as mine:
-                    if mine:
-                        await chore.work()
-                    else:
-                        self._failures[chore.key] = 0, time.monotonic() + ELSEWHERE_S
-                        return
         except Exception as error:  # noqa: BLE001 - one round's bug must not stop the others' deadlines
             self._failed(chore, error)
         else:

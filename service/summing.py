@@ -8,10 +8,8 @@ stopped, and one that comes late changes nothing. Memory is one range and one ch
 import asyncio
 import json
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -29,13 +27,10 @@ from service.storage.tables import rounds, sums
 
 Pieces = Iterator[tuple[int, npt.NDArray[np.int64]]]
 T = TypeVar("T", bound=np.generic)
-Of = TypeVar("Of")
 RANGE_ELEMENTS = 1 << 18
 """Of one range, unless one chunk alone is longer."""
 BATCH = 16
 """Uploads that are waited for before a range is read and written for them."""
-_THREADS = ThreadPoolExecutor(2, "summing")
-"""Few, and not those that requests wait for: a long sum has many ranges."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +84,7 @@ class Summing:
         new = sorted(set(uploaded) - set(kept.members))
         if len(new) < BATCH:
             return
-        total = await _in_thread(partial(self._masked, part, kept, (*kept.members, *new)))
+        total = await asyncio.to_thread(self._masked, part, kept, (*kept.members, *new))
         await self._replace(part, kept, Kept(members=(*kept.members, *new)), total)
 
     async def unmask(self, part: int, summands: Summands) -> None:
@@ -100,7 +95,7 @@ class Summing:
         """
         kept = await self._kept(part)
         if kept is not None and not kept.done:
-            total = await _in_thread(partial(self._unmasked, part, kept, summands))
+            total = await asyncio.to_thread(self._unmasked, part, kept, summands)
             await self._replace(part, kept, Kept(members=summands.members, done=True), total)
 
     async def pieces(self) -> Pieces | None:
@@ -199,10 +194,10 @@ class Summing:
         """Keep the next blob of a range in place of the one that was read; not where somebody else has, or the round has ended."""
         after = replace(after, blob=f"{part}-{secrets.token_hex(8)}")
         little = total.astype(total.dtype.newbyteorder("<"), copy=False)
-        await _in_thread(lambda: self._blobs.put(self._name(after.blob), little.tobytes()))
+        await asyncio.to_thread(self._blobs.put, self._name(after.blob), little.tobytes())
         replaced = await self._exchange(part, before, after)
         if obsolete := before.blob if replaced else after.blob:
-            await _in_thread(partial(self._blobs.delete, self._name(obsolete)))
+            await asyncio.to_thread(self._blobs.delete, self._name(obsolete))
         if replaced:
             self._note(part, after)
 
@@ -224,7 +219,3 @@ class Summing:
                 .values(values)
             )
             return bool(changed.rowcount)
-
-
-async def _in_thread(work: Callable[[], Of]) -> Of:
-    return await asyncio.get_running_loop().run_in_executor(_THREADS, work)

@@ -95,7 +95,7 @@ def serve(values: dict[str, Any], environment: dict[str, str], port: int, folder
         os.dup2(log, descriptor)
     os.environ.update(environment)
     points = Points(folder, stop)
-    points.around(Journal, "append", lambda _, event: f"append {event.kind}")
+    points.around(Journal, "append", lambda _, events: f"append {events[-1].kind}")
     points.around(Summing, "_exchange", lambda *values: f"keep {'sum' if values[3].done else 'masked'}")
     points.around_put()
     for module, name, value in (

@@ -120,3 +120,28 @@ async def test_its_end_ends_what_it_has_begun() -> None:
     async with kept(lambda: [chore("a", forever)]):
         await asyncio.sleep(0.02)
     assert ended.is_set()
+
+
+async def test_heavy_chores_are_few_at_once_and_keep_no_light_one_waiting() -> None:
+    begun: list[str] = []
+    go = asyncio.Event()
+
+    def busy(key: str) -> Callable[[], Awaitable[None]]:
+        async def work() -> None:
+            begun.append(key)
+            await go.wait()
+
+        return work
+
+    found = [Chore(f"heavy {n}", 0.0, busy(f"heavy {n}"), heavy=True) for n in range(5)]
+    light = chore("light", busy("light"))
+
+    def chores() -> list[Chore]:
+        return [each for each in (*found, light) if each.key not in begun]
+
+    async with kept(chores):
+        await until(lambda: "light" in begun)
+        assert begun == ["heavy 0", "heavy 1", "light"]
+        go.set()
+        await until(lambda: len(begun) == 6)
+    assert sorted(begun[3:]) == ["heavy 2", "heavy 3", "heavy 4"]
