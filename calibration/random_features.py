@@ -37,12 +37,12 @@ class RandomFeatures:
     Args:
         dim: l, features per record.
         size: D, random features per record, even.
-        bandwidth: σ of the kernel.
+        bandwidth: σ of the kernel, from 1e-3 to 1e3, so that no record's angles overflow.
         context: bytes that belong to the round; Ω follows from them by SHAKE-256 and Box and Muller's transform, not from a
             library's generator, whose streams may change with its version.
 
     Raises:
-        CalibrationError: an odd size, or a number that is not above 0.
+        CalibrationError: an odd size, or a number outside its domain.
     """
 
     dim: int
@@ -51,10 +51,10 @@ class RandomFeatures:
     context: bytes
 
     def __post_init__(self) -> None:
-        if self.dim < 1 or self.size < 2 or self.size % 2 or not 0 < self.bandwidth < math.inf:
+        if self.dim < 1 or self.size < 2 or self.size % 2 or not 1e-3 <= self.bandwidth <= 1e3:
             raise CalibrationError(
-                f"random features need dim ≥ 1, an even size ≥ 2 and a bandwidth above 0, not {self.dim}, "
-                f"{self.size} and {self.bandwidth!r}"
+                f"random features need dim ≥ 1, an even size ≥ 2 and a bandwidth from 1e-3 to 1e3, not "
+                f"{self.dim}, {self.size} and {self.bandwidth!r}"
             )
         object.__setattr__(
             self, "_directions", _normals(self.context, self.size // 2, self.dim) / self.bandwidth

@@ -48,7 +48,7 @@ class Lineage:
     Attributes:
         name: the member's own; nobody else sees it.
         tag: lin_u, 8 bytes.
-        family: exact or noisy, for life; indicator before it is one of them.
+        family: exact or noisy, for life; indicator where it was only counted, and from then on never noisy.
         helpers: the public keys of the four who took the masks off its exact sums; empty where members did.
         versions: oldest first.
         charges: what its noisy rounds have cost: context and μ of each attempt that it was uploaded to and that did not end VOID.
@@ -111,10 +111,11 @@ class Lineages:
     ) -> None:
         """Refuse records that do not go with their name, in this order.
 
-        1. a lineage is exact or noisy for life; 2. an exact one stays with the helpers that it began with: other four share
-        no honest one with them for sure, who would refuse what its sums tell together (helpers H9); 3. a record belongs to
-        one lineage; 4. a version differs from each one that was used before in at least `policy.changed_records_min`
-        records, or in none; 5. a noisy round leaves the lineage's privacy budget at `policy.mu_budget` or below.
+        1. a lineage is exact or noisy for life, and a count of members goes with exact sums alone; 2. an exact one stays
+        with the helpers that it began with: other four share no honest one with them for sure, who would refuse what its
+        sums tell together (helpers H9); 3. a record belongs to one lineage; 4. a version differs from each one that was
+        used before in at least `policy.changed_records_min` records, or in none; 5. a noisy round leaves the lineage's
+        privacy budget at `policy.mu_budget` or below.
 
         Args:
             offer: the records and their name.
@@ -132,10 +133,10 @@ class Lineages:
             if lineage.tag != offer.lineage:
                 self._check_apart(offer, lineage)
                 continue
-            if Family.INDICATOR not in {family, lineage.family} and lineage.family != family:
+            if lineage.family != family and Family.NOISY in {family, lineage.family}:
                 raise LineageError(
-                    f"lineage {offer.name!r} was used in {lineage.family} rounds, and this one is {family}: a lineage is one "
-                    "of them for life, and so are its records"
+                    f"lineage {offer.name!r} was used in {lineage.family} rounds, and this one is {family}: a lineage is "
+                    "noisy for life or never, and so are its records"
                 )
             if family == Family.EXACT and lineage.helpers not in {b"", helpers}:
                 raise LineageError(

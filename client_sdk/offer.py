@@ -24,7 +24,7 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperManifest
-from protocol.messages import Family
+from protocol.messages import NO_INDICATOR, Family
 from protocol.ring import HeadroomError
 from protocol.tags import Tag, info
 
@@ -151,7 +151,7 @@ def check_consistent(attempt: Attempt | HelperAttempt) -> None:
     """Refuse terms that contradict themselves, in this order (terms-refused).
 
     1. the lattice exists; 2. it is an indicator's exactly if the statistic is; 3. the question and its noise are known
-    (`check_question`); 4. no sum that the terms admit wraps around.
+    (`check_question`); 4. no exact count stands beside noise; 5. no sum that the terms admit wraps around.
     That the members' caps sum to N_max at most, `protocol.member.Ready` or `HelperAttempt.check` has checked.
     """
     members = attempt.clients if isinstance(attempt, HelperAttempt) else attempt.members
@@ -160,6 +160,8 @@ def check_consistent(attempt: Attempt | HelperAttempt) -> None:
     if isinstance(lattice, IndicatorLattice) != (terms.family == Family.INDICATOR):
         raise contradiction(f"a round of {terms.statistic} statistics on the {lattice.name} lattice")
     check_question(attempt)
+    if terms.noise and terms.indicator != NO_INDICATOR:
+        raise contradiction("noise in a round that rests on exact counts of the classes' holders")
     mechanism = terms_mechanism(attempt)
     tail = 0 if mechanism is None else mechanism.noise_tail
     try:

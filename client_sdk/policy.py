@@ -36,7 +36,8 @@ class Policy:
         statistics: names of statistics this member sums; "indicator" tells all members how many of them hold each class, and
             comes first where rare classes are withheld.
             Not by default: CCVR's, which show each class's second moments by themselves.
-        sigma_min: least deviation of the noise on a sum, in units of features of length 1; above 0, exact sums are refused.
+        sigma_min: least deviation of the noise on a sum, on whichever element has least, in units of features of length 1;
+            above 0, exact sums are refused.
         mu_max: most μ (Gaussian differential privacy) that one round may take; None for any, and for exact sums.
         mu_budget: most μ that all noisy rounds over one lineage may take together, √Σμ².
         delta: δ at which ε is shown.
@@ -183,7 +184,8 @@ class Policy:
     def check_noise(self, attempt: Attempt | HelperAttempt) -> None:
         """Refuse a sum that says more of a record than this member allows, in this order (policy-refused).
 
-        1. σ ≥ sigma_min; 2. μ ≤ mu_max. An exact sum has neither; a count of members is none of records.
+        1. the least deviation on any element ≥ sigma_min; 2. μ ≤ mu_max. An exact sum has neither, nor has a count of the
+        classes' holders.
         """
         if attempt.opening.terms.family == Family.INDICATOR:
             exact = self.sigma_min > 0 or self.mu_max is not None
@@ -191,7 +193,7 @@ class Policy:
                 raise refused("noise", "noisy sums only", "exact counts of the classes' holders")
             return
         mechanism = terms_mechanism(attempt)
-        sigma = 0.0 if mechanism is None else mechanism.sigma
+        sigma = 0.0 if mechanism is None else mechanism.deviation_min
         if sigma < self.sigma_min:
             raise refused("sigma_min", f"a deviation of at least {self.sigma_min:g}", f"{sigma:g}")
         if self.mu_max is not None and (mechanism is None or mechanism.mu_round > self.mu_max):

@@ -117,6 +117,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         max_body_size=MAX_JSON_BYTES,
         docs_url=None,  # both load scripts from elsewhere
         redoc_url=None,
+        openapi_url=None,  # FastAPI's own has no limits
         redirect_slashes=False,
         telemetry=tracing(),
     )

@@ -6,7 +6,7 @@ record from counting twice.
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -93,10 +93,10 @@ def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
     return CombinedRecord.model_validate_json(_stored(name, _RECORD, blobs))
 
 
-def stored_weights(name: str, blobs: Blobs) -> bytes:
-    """The weights file; PeerFault(not-found)."""
+def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
+    """The weights file's length and its bytes, piece by piece; PeerFault(not-found)."""
     _stored(name, _RECORD, blobs)
-    return _stored(name, WEIGHTS, blobs)
+    return blobs.read(f"combined/{name}/{WEIGHTS}")
 
 
 def _stored(name: str, part: str, blobs: Blobs) -> bytes:

@@ -48,7 +48,7 @@ class Federations:
             )
             body = newest.scalar_one_or_none()
             if body is None and not operator:
-                raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
+                raise _unknown()
             if body == roster.to_bytes():
                 return False
             if body is not None:
@@ -59,6 +59,13 @@ class Federations:
                 )
             )
         return True
+
+    async def check_known(self, federation: str) -> None:
+        """PeerFault(unauthorised) for one that no operator has made: its key is anybody's."""
+        query = select(rosters.c.version).where(rosters.c.federation == federation).limit(1)
+        async with self._database.reading() as connection:
+            if (await connection.execute(query)).first() is None:
+                raise _unknown()
 
     async def roster(self, federation: str, version: int | None = None) -> Roster:
         """The newest roster, or one version of it; PeerFault(not-found)."""
@@ -117,6 +124,10 @@ class Federations:
             tuple(Link.decode_fields(Reader(row.body)) for row in stored),
             tuple(Past.decode_fields(Reader(row.past)) for row in stored),
         )
+
+
+def _unknown() -> PeerFault:
+    return PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
 
 def _refuse_rollback(known: Roster, offered: Roster) -> None:

@@ -170,12 +170,16 @@ class Round(Course):
             raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
 
     def transcript(self) -> bytes:
-        """The signed transcript's file; PeerFault: wrong-phase before the round has ended, not-found where none is kept."""
+        """The signed transcript's file; PeerFault as `read_transcript`."""
+        return b"".join(self.read_transcript()[1])
+
+    def read_transcript(self) -> tuple[int, Iterator[bytes]]:
+        """Its length and its bytes, piece by piece; PeerFault: wrong-phase before the round has ended, not-found where none is kept."""
         if self.final is None:
             raise wrong_phase(f"the round is {self.view().state}: its transcript is signed when it ends")
         if self.final.transcript is None:
             raise not_found("transcript: rounds with mask helpers keep none")
-        return self._blobs.get(f"transcripts/{self.id}")
+        return self._blobs.read(f"transcripts/{self.id}")
 
     # What goes on by itself
 

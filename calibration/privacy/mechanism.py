@@ -135,6 +135,14 @@ class Mechanism:
         return math.sqrt(survivors * share.variances[-1]) / self.lattice.unit(_DEGREES[block])
 
     @property
+    def deviation_min(self) -> float:
+        """The least deviation of the noise on any element when n_min − a shares are summed, in statistics of unit features."""
+        return min(
+            math.sqrt(self.honest * min(share.variances)) / self.lattice.unit(_DEGREES[share.block])
+            for share in self.shares
+        )
+
+    @property
     def mu_round(self) -> float:
         """μ of the shares as they are, rounded up to integers: μ at most.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from calibration.layout import Layout
 
 _MECHANISM = "discrete-gaussian"
-_MU_MAX = 100.0
+_MU_MIN, _MU_MAX = 1e-6, 100.0
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,14 @@ class NoiseTerms:
     nonnegative: bool = False
 
     def __post_init__(self) -> None:
-        for name, most in (("mu", _MU_MAX), ("weight", 1e3), ("delta", 0.5)):
+        for name, least, most in (("mu", _MU_MIN, _MU_MAX), ("weight", 1e-3, 1e3)):
             value = getattr(self, name)
-            if type(value) is not float or not 0 < value <= most:
+            if type(value) is not float or not least <= value <= most:
                 raise CalibrationError(
-                    f"{name} of a round's noise lies above 0 and up to {most:g}, not {value!r}"
+                    f"{name} of a round's noise lies between {least:g} and {most:g}, not {value!r}"
                 )
+        if type(self.delta) is not float or not 0 < self.delta <= 0.5:
+            raise CalibrationError(f"delta of a round's noise lies above 0 and up to 0.5, not {self.delta!r}")
 
     @classmethod
     def for_classes(cls, classes: int, mu: float, delta: float, **settings: Any) -> NoiseTerms:
@@ -68,7 +70,8 @@ class NoiseTerms:
         Raises:
             CalibrationError: features that are never negative, but centred or mapped to random ones, which makes them so.
         """
-        if self.nonnegative and (layout.parameter("centre") or layout.parameter("bandwidth")):
+        mapped = any(layout.parameter(name) is not None for name in ("centre", "bandwidth"))
+        if self.nonnegative and mapped:
             raise CalibrationError("centred and random features are below 0, too: leave nonnegative out")
         blocks = [block.name for block in layout.blocks]
         if blocks == ["G"]:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 RoundLattice = SumsLattice | FeaturesLattice
 Arrays = dict[str, "NDArray[Any]"]
 
+_ORTHONORMAL = 1e-6
+
 RESTS_ON, MATERIAL = "rests_on", "material"
 """Parameters that the service adds: the context of the round before, and the digest of what was published of it."""
 
@@ -386,6 +388,17 @@ class Question(ABC):
         if array.dtype == np.float64 and not np.isfinite(array).all():
             raise LayoutMismatch(f"the material's {name} is not finite")
         return array
+
+    def _axes(self) -> Floats | None:
+        """Material to project features by, None for none; LayoutMismatch where its rows are not orthonormal."""
+        if self.layout.parameter("axes") is None:
+            return None
+        axes = self._array("axes", self._number("axes"), self.dim)
+        if axes.dtype != np.float64 or not np.abs(axes @ axes.T - np.eye(len(axes))).max() <= _ORTHONORMAL:
+            raise LayoutMismatch(
+                f"the material's axes are not orthonormal rows, which a {self.name} round needs"
+            )
+        return axes
 
     def _expect(self, layout: Layout) -> None:
         """LayoutMismatch unless the blocks are these."""

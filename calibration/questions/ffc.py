@@ -199,6 +199,11 @@ class FFC(Question):
         return self._dimensions()[1]
 
     def _dimensions(self) -> tuple[int, int]:
+        centre = self.layout.parameter("centre")
+        if not (centre is None or centre is True):
+            raise LayoutMismatch(
+                f"centre is {centre!r} in the terms of a {self.name} round: true, or left out"
+            )
         if self.noisy:
             rows, classes = self.layout.blocks[1].shape[0], self.layout.blocks[1].shape[-1]
             self._expect(noisy_layout(rows - self.with_bias, classes, bias=self.with_bias))

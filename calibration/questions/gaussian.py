@@ -59,11 +59,6 @@ class CCVR(Question):
         layout = ccvr_layout(wish.dim if axes is None else int(axes), wish.classes)
         return Asked(layout.having(dim=wish.dim, classes=wish.classes, **given), material)
 
-    def _axes(self) -> Floats | None:
-        if self.layout.parameter("axes") is None:
-            return None
-        return self._array("axes", self._number("axes"), self.dim)
-
     @property
     def _unit(self) -> bool:
         return bool(self.layout.parameter("unit"))

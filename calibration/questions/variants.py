@@ -363,11 +363,6 @@ class RandomFeatureRidge(Question):
             raise LayoutMismatch("the head does not apply the random features of this round")
         self._check_size(head)
 
-    def _axes(self) -> Floats | None:
-        if self.layout.parameter("axes") is None:
-            return None
-        return self._array("axes", self._number("axes"), self.dim)
-
     def _map(self) -> RandomFeatures:
         mapped = self.dim if self.layout.parameter("axes") is None else self._number("axes")
         if not self.noisy:

@@ -133,7 +133,7 @@ class Gate:
 
 async def check_digest(request: Request) -> bytes:
     """The SHA-256 of a signed request's body, once it is read; PeerFault: digest-mismatch, malformed-request without a length."""
-    if "content-length" not in request.headers:
+    if "content-length" not in request.headers or "transfer-encoding" in request.headers:
         raise PeerFault(Cause.MALFORMED_REQUEST, "a signed body has its content-length: send it in one piece")
     named, body = digest_of(_field(request, CONTENT_DIGEST)), await request.body()
     digest = await asyncio.to_thread(lambda: hashlib.sha256(body).digest())

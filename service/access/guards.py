@@ -3,6 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from typing import Any, ClassVar, cast
 
 from fastapi import Depends, Request, Response
@@ -185,15 +186,17 @@ class GuardedRoute(APIRoute):
             # Whatever changes something is in the log before anybody is told what came of it.
             request.state.made = list[str]()
             try:
-                whole = await request.app.state.room.enter(_length(request), request.scope[ENDING])
-                if caller.kind in {Kind.MEMBER, Kind.ADMIN}:
-                    request.state.digest = await check_digest(request)
-                else:
-                    await (
-                        request.body()
-                    )  # here, where a body that does not come is told from one that can't be parsed
-                whole()
-                response = await inner(request)
+                # Until it is answered, and not until the answer is taken: a client that reads nothing keeps no room.
+                with ExitStack() as place:
+                    whole = await request.app.state.room.enter(_length(request), place)
+                    if caller.kind in {Kind.MEMBER, Kind.ADMIN}:
+                        request.state.digest = await check_digest(request)
+                    else:
+                        # Here, where a body that does not come is told from one that can't be parsed.
+                        await request.body()
+                    whole()
+                    response = await inner(request)
+                    request._body = b""  # noqa: SLF001 - Starlette keeps it until the answer is taken
             except BaseException as error:
                 await _record(request, self.path, _outcome(error))
                 raise
@@ -227,7 +230,7 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
         raise
     if guard.limited:
         limits.charge(caller, request)
-        request.scope[ENDING].enter_context(limits.under_way(caller, request))
+        request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
     return caller
 
 
@@ -276,9 +279,12 @@ async def _roster(request: Request) -> Roster:
 
 
 async def _federation(request: Request) -> str:
-    """The path's, be it known already or not, or the one that its round belongs to; PeerFault(not-found)."""
+    """The path's, or the one that its round belongs to; PeerFault: unauthorised, not-found."""
     named = _path(request).get("federation")
-    return named or (await _roster(request)).federation.hex()
+    if named is None:
+        return (await _roster(request)).federation.hex()
+    await coordinator_of(request).federations.check_known(named)
+    return named
 
 
 def _path(request: Request) -> dict[str, str]:

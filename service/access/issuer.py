@@ -25,6 +25,8 @@ REQUIRED = ("iss", "aud", "sub", "exp", "iat")
 FETCH_S = 5.0
 AGAIN_S = 30.0
 """Between two fetches for keys that nobody has heard of, or after one that failed."""
+KNOWN_S = 300.0
+"""For which a key that was seen at the issuer is believed in while the issuer is away."""
 SUBJECT = "oidc:"
 """Before the name of whoever an issuer knows; the coordinator's own tokens have ids without a colon."""
 _SUBJECT = re.compile(r"[\x21-\x7e]{1,255}")
@@ -50,6 +52,7 @@ class Issuer:
         self._trust, self._skew_s, self._clock, self._again_s = trust, skew_s, clock, again_s
         self._keys, self._one = _Keys(trust, again_s), asyncio.Lock()
         self._failed_s = -again_s
+        self._known: dict[str, tuple[jwt.PyJWK, float]] = {}
 
     @property
     def name(self) -> str:
@@ -96,12 +99,17 @@ class Issuer:
     async def _key(self, kid: str) -> jwt.PyJWK:
         async with self._one:  # a slow issuer holds up one thread
             if self._clock() < self._failed_s + self._again_s:
-                raise _unreachable(self._trust)
-            try:
-                key = await asyncio.to_thread(self._keys.get_signing_key, kid)
-            except (PyJWKClientConnectionError, PyJWKSetError, OSError, ValueError) as error:
-                self._failed_s = self._clock()
-                raise _unreachable(self._trust) from error
+                # Whoever shows a token with a key that nobody knows keeps nobody else out.
+                key, until_s = self._known.get(kid, (None, 0.0))
+                if key is None or self._clock() > until_s:
+                    raise _unreachable(self._trust)
+            else:
+                try:
+                    key = await asyncio.to_thread(self._keys.get_signing_key, kid)
+                except (PyJWKClientConnectionError, PyJWKSetError, OSError, ValueError) as error:
+                    self._failed_s = self._clock()
+                    raise _unreachable(self._trust) from error
+                self._known[kid] = key, self._clock() + KNOWN_S
         if key.algorithm_name not in ALGORITHMS:
             raise self._refused(f"its key is none for {' or '.join(ALGORITHMS)}")
         return key

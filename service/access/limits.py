@@ -17,6 +17,8 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from service.access.callers import Caller, Kind
 
+BYTES_AT_ONCE = 128 << 20
+"""Of all bodies that one caller has under way, unless it is one alone: four lanes of the longest chunks."""
 _FORGET_FROM = 1024
 """Full buckets are the same as none: they are dropped when there are twice as many as after the last time, from here on."""
 
@@ -62,7 +64,7 @@ class Limits:
     ) -> None:
         self._named, self._address, self._clock = named, address, clock
         self._full_s: dict[str, float] = {}  # a bucket is the time at which it will be full again
-        self._under_way = Counter[str]()
+        self._under_way, self._bytes = Counter[str](), Counter[str]()
         self._forget_at = _FORGET_FROM
 
     def charge(self, caller: Caller, request: Request) -> None:
@@ -79,18 +81,22 @@ class Limits:
             self._forget_at = max(_FORGET_FROM, 2 * len(self._full_s))
 
     @contextmanager
-    def under_way(self, caller: Caller, request: Request) -> Iterator[None]:
-        """While a request is answered; TooMany where too many are."""
+    def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
+        """While a request, with a body of `size` bytes, is answered; TooMany where too many are, or too much of bodies."""
         who, allowed = self._of(caller, request)
         if self._under_way[who] >= allowed.at_once:
             raise TooMany(f"{who} has {allowed.at_once} requests under way", 1)
+        if self._bytes[who] and self._bytes[who] + size > BYTES_AT_ONCE:
+            raise TooMany(f"{who} has {self._bytes[who]} bytes under way", 1)
         self._under_way[who] += 1
+        self._bytes[who] += size
         try:
             yield
         finally:
             self._under_way[who] -= 1
+            self._bytes[who] -= size
             if not self._under_way[who]:
-                del self._under_way[who]
+                del self._under_way[who], self._bytes[who]
 
     def _of(self, caller: Caller, request: Request) -> tuple[str, Allowance]:
         if caller.kind is Kind.ANYBODY:

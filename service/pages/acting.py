@@ -1,5 +1,6 @@
 """What a signed-in operator does by a form; everything else is done by the command line."""
 
+import asyncio
 from typing import Annotated
 from urllib.parse import parse_qs, quote, urlsplit
 
@@ -17,7 +18,7 @@ from service.pages import paths, session
 from service.pages.rendering import HEADERS, page
 from service.pages.session import SIGNED_IN_OR_NOT
 from service.problems import noted, wrong_phase
-from service.routes.common import Here, TheRound
+from service.routes.common import Here, TheRound, in_pieces
 
 router = APIRouter(include_in_schema=False, route_class=GuardedRoute, dependencies=SIGNED_IN_OR_NOT)
 FORM = "application/x-www-form-urlencoded"
@@ -141,7 +142,7 @@ async def sums(request: Request, found: TheRound) -> Response:
     session.check_scope(request, Scope.READ)
     name = f"sums-{found.id}.safetensors"
     headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
-    return Response(found.document(SUMS), 200, headers, SAFETENSORS)
+    return in_pieces(*await asyncio.to_thread(found.read_document, SUMS), SAFETENSORS, headers)
 
 
 def inside(address: str) -> str:

@@ -10,7 +10,7 @@ from protocol.causes import Cause
 from service import combining
 from service.access.guards import GuardedRoute
 from service.problems import declared
-from service.routes.common import ANYBODY, ROUNDS, Here, Hex32Path, octets_out
+from service.routes.common import ANYBODY, ROUNDS, Here, Hex32Path, in_pieces, octets_out
 
 router = APIRouter(tags=["combinations"], route_class=GuardedRoute)
 Combination = Annotated[str, Path(pattern=rest.ROUND_PATTERN)]
@@ -48,5 +48,6 @@ async def combination(combination: Combination, here: Here) -> published.Combine
 )
 async def weights(combination: Combination, here: Here) -> Response:
     """The head's weights, float64, as safetensors."""
-    content = await asyncio.to_thread(combining.stored_weights, combination, here.blobs)
-    return Response(content, media_type=rest.SAFETENSORS)
+    return in_pieces(
+        *await asyncio.to_thread(combining.stored_weights, combination, here.blobs), rest.SAFETENSORS
+    )

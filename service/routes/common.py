@@ -1,8 +1,10 @@
 """What the routes share: the coordinator at hand, callers, raw bodies, long-polls."""
 
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any
 
 from fastapi import Depends, Path, Query, Request
+from fastapi.responses import StreamingResponse
 
 from protocol.access import Scope
 from protocol.causes import Cause
@@ -66,6 +68,15 @@ async def octets(request: Request) -> bytes:
     if kind != OCTETS:
         raise PeerFault(Cause.MALFORMED_REQUEST, f"send this body as {OCTETS}, not {kind}")
     return await request.body()
+
+
+def in_pieces(
+    size: int, pieces: Iterator[bytes], kind: str, headers: Mapping[str, str] | None = None
+) -> StreamingResponse:
+    """A body as its reader takes it: one who takes nothing holds a piece of it in memory, and counts as being answered."""
+    return StreamingResponse(
+        pieces, media_type=kind, headers={**(headers or {}), "content-length": str(size)}
+    )
 
 
 def octets_in(what: str) -> dict[str, Any]:

@@ -1,13 +1,14 @@
 """Whether the process lives and can work, and its metrics."""
 
 from fastapi import APIRouter, Request, Response
+from fastapi.responses import JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from protocol import rest
 from protocol.causes import Cause
 from service.access.guards import GuardedRoute
 from service.problems import declared
-from service.routes.common import MACHINES, Here
+from service.routes.common import ANYBODY, MACHINES, Here
 from service.telemetry import metrics
 from service.telemetry.readiness import Readiness
 
@@ -25,6 +26,12 @@ async def ready(request: Request) -> dict[str, str | list[str]]:
     """Whether it can work: what was looked at; 503 with every reason where it can't."""
     readiness: Readiness = request.app.state.readiness
     return {"status": "ready", "checks": list(await readiness.check())}
+
+
+@router.get("/openapi.json", dependencies=ANYBODY.dependencies, include_in_schema=False)
+async def document(request: Request) -> Response:
+    """The API's document."""
+    return JSONResponse(request.app.openapi())
 
 
 @router.get(

@@ -34,6 +34,7 @@ from service.routes.common import (
     TheCaller,
     TheRound,
     Wait,
+    in_pieces,
     octets_in,
     octets_out,
     signed_headers,
@@ -340,9 +341,9 @@ async def closing(context: Hex32Path, here: Here) -> Response:
 )
 async def transcript(found: TheRound) -> Response:
     """What was said in a round that has ended, however it ended, for whoever replays it. It never changes."""
-    content = await asyncio.to_thread(found.transcript)
+    size, pieces = await asyncio.to_thread(found.read_transcript)
     headers = {"cache-control": "public, max-age=31536000, immutable"}
-    return Response(content, headers=headers, media_type=rest.TRANSCRIPT_JSON)
+    return in_pieces(size, pieces, rest.TRANSCRIPT_JSON, headers)
 
 
 @router.get(
@@ -400,8 +401,7 @@ async def disclosure(
 ) -> StreamingResponse:
     """What an indicator round was made of, for its members to count; until a result rests on it."""
     counting.check_asker(found, member)
-    size, pieces = await asyncio.to_thread(found.read_document, counting.DISCLOSURE)
-    return StreamingResponse(pieces, media_type=rest.OCTETS, headers={"content-length": str(size)})
+    return in_pieces(*await asyncio.to_thread(found.read_document, counting.DISCLOSURE), rest.OCTETS)
 
 
 @router.get(
@@ -433,4 +433,4 @@ async def document(found: TheRound, name: NamePath) -> Response:
 
 
 async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> Response:
-    return Response(await asyncio.to_thread(found.document, name), media_type=kind)
+    return in_pieces(*await asyncio.to_thread(found.read_document, name), kind)

@@ -144,6 +144,20 @@ def test_what_a_mean_s_noise_rests_on() -> None:
         NoiseTerms(0.5, 1.0, nonnegative=True).mechanism(mapped, FeaturesLattice(12), **cohort)
 
 
+@pytest.mark.parametrize("centre", [False, 0, 1, 1.0, "true", 0.0])
+def test_a_round_that_is_centred_says_so_in_one_way(centre: Any) -> None:
+    for name, blocks in (("ffc", noisy_layout(5, 3)), ("ffc-bias", noisy_layout(5, 3, bias=True))):
+        layout = blocks.having(centre=centre)
+        asked = question(name, layout, b"", {"centre": np.full(5, 0.5)})
+        with pytest.raises(LayoutMismatch, match=f"centre is .* in the terms of a {name} round"):
+            _ = asked.dim
+        with pytest.raises(LayoutMismatch, match="true, or left out"):
+            asked.accumulator(FeaturesLattice(12), normalise=True)
+        terms = NoiseTerms(0.5, 1.0, neighbours=Neighbours.REPLACE, nonnegative=True)
+        with pytest.raises(CalibrationError, match="centred and random features are below 0, too"):
+            terms.sensitivity(layout)
+
+
 def released(
     name: str, data: Any, epsilon: float, seed: int, earlier: Earlier | None = None, **parameters: Any
 ) -> Any:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from calibration import FFCStatistics, SumsLattice
+from calibration import FeaturesLattice, FFCStatistics, LayoutMismatch, SumsLattice
 from calibration.collected import Collected
 from calibration.errors import CalibrationError, LabelOutOfRange
+from calibration.layouts import ccvr_layout
+from calibration.privacy import noisy_layout
 from calibration.questions import QUESTIONS, Question, Wish, ask, kind, question
 
 RNG = np.random.default_rng(0)
@@ -66,6 +70,8 @@ def test_questions_are_known_by_name_alone() -> None:
     [
         ("folds", {"folds": 2.5}, "folds of a folds round is int"),
         ("rff", {"size": 3, "bandwidth": 1.0}, "even size"),
+        ("rff", {"bandwidth": 1e-308}, "a bandwidth from 1e-3 to 1e3"),
+        ("rff", {"bandwidth": 1e4}, "a bandwidth from 1e-3 to 1e3"),
         ("rff", {"axes": 2, "bandwidth": 1.0}, "name one that it rests on"),
         ("ccvr", {"norm_bound": 2.0}, "goes with unit=false"),
         ("ffc", {"publish": "all"}, "can't be published"),
@@ -81,3 +87,33 @@ def test_terms_of_another_question_are_refused(name: str) -> None:
     other = ask("counts" if name != "counts" else "ffc", Wish(4, 3)).layout
     with pytest.raises(CalibrationError):
         question(name, other).accumulator(SumsLattice(), normalise=True)
+
+
+@pytest.mark.parametrize("bandwidth", [1e-308, 9e-4, 1.1e3])
+def test_a_bandwidth_that_could_overflow_is_refused_before_any_record(bandwidth: float) -> None:
+    layout = asked("rff", size=8, bandwidth=1.0).layout.having(bandwidth=bandwidth)
+    with pytest.raises(CalibrationError, match="a bandwidth from 1e-3 to 1e3"):
+        Collected(question("rff", layout, b"c" * 32), SumsLattice(), normalise=True)
+
+
+@pytest.mark.parametrize("name", ["rff", "ccvr"])
+def test_axes_are_orthonormal_or_refused_before_any_record(name: str) -> None:
+    blocks = ccvr_layout(2, 3) if name == "ccvr" else noisy_layout(8, 3)
+    wished = {"unit": True, "norm_bound": 1.0} if name == "ccvr" else {"size": 8, "bandwidth": 1.0}
+    layout = blocks.having(dim=4, classes=3, axes=2, **wished)
+
+    def collecting(axes: Any) -> Collected:
+        lattice = SumsLattice() if name == "ccvr" else FeaturesLattice(12)
+        return Collected(question(name, layout, b"c" * 32, {"axes": axes}), lattice, normalise=True)
+
+    right, _ = np.linalg.qr(RNG.normal(size=(4, 2)))
+    for axes in (right.T, right.T + 1e-8):
+        own = collecting(axes)
+        own.update(FEATURES, LABELS)
+        assert own.records == 30
+    skew = np.array([[1.0, 0, 0, 0], [1e-5, 1, 0, 0]])
+    wrapping = np.array([[1, 16, 0, 0], [0, 0, 1, 16]], np.uint8)  # of norm² 257, which uint8 takes for 1
+    unknown = np.full((2, 4), np.nan, np.float32)
+    for axes in (2 * right.T, np.zeros((2, 4)), np.ones((2, 4)), skew, wrapping, unknown):
+        with pytest.raises(LayoutMismatch, match="axes are not orthonormal rows"):
+            collecting(axes)

@@ -102,7 +102,11 @@ def test_axes_span_what_the_records_span(clouds: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("dim", "size", "bandwidth"), [(0, 2, 1.0), (2, 3, 1.0), (2, 0, 1.0), (2, 2, 0.0), (2, 2, np.inf)]
+    ("dim", "size", "bandwidth"),
+    [
+        *((0, 2, 1.0), (2, 3, 1.0), (2, 0, 1.0)),
+        *((2, 2, bandwidth) for bandwidth in (0.0, 1e-308, 9e-4, 1.1e3, 1e308, np.inf, np.nan)),
+    ],
 )
 def test_maps_that_are_none(dim: int, size: int, bandwidth: float) -> None:
     with pytest.raises(CalibrationError, match="even size"):

@@ -11,6 +11,7 @@ import pytest
 from safetensors.numpy import save
 
 from calibration import ClassIndicator, ShapeMismatch, SumsLattice, solve_ffc
+from calibration.privacy import NoiseTerms, noisy_layout
 from client_sdk import Result, Wanted
 from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import Misuse, NoResult, PeerFault
@@ -76,6 +77,21 @@ def test_one_call_counts_and_then_sums_without_the_rare_class(counting: Counting
     for round_id in (indicator, main):
         result = counting.alone(counting.contributions(round_id, ["member-0"])["member-0"])
         assert result.record.round == main
+
+
+def test_no_noisy_round_rests_on_exact_counts(counting: Counting) -> None:
+    layout = noisy_layout(DIM, CLASSES)
+    noisy = {
+        "layout": layout.to_bytes(),
+        "elements": layout.elements,
+        "lattice": "features",
+        "lattice_bits": 12,
+        "noise": NoiseTerms(0.5, 1.0).to_bytes(),
+    }
+    _, results = both(counting, **noisy)
+    assert {(fault.cause, fault.detail) for fault in results.values()} == {
+        (Cause.TERMS_REFUSED, "noise in a round that rests on exact counts of the classes' holders")
+    }
 
 
 def test_a_head_never_answers_what_was_withheld(counting: Counting) -> None:

@@ -49,8 +49,8 @@ class Watched(Limits):
         self.sent[self._of(caller, request)[0]] += 1
 
     @contextmanager
-    def under_way(self, caller: Caller, request: Request) -> Iterator[None]:
-        with super().under_way(caller, request):
+    def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
+        with super().under_way(caller, request, size):
             who = self._of(caller, request)[0]
             self.at_once[who] = max(self.at_once[who], self._under_way[who])
             yield

@@ -11,7 +11,7 @@ import pytest
 from calibration import FFCStatistics
 from client_sdk.errors import LineageError, NoResult, PeerFault, StateError
 from client_sdk.ledger import Account, account
-from client_sdk.lineages import changed_records
+from client_sdk.lineages import Lineages, changed_records
 from client_sdk.offer import record_hashes
 from client_sdk.policy import Policy
 from client_sdk.result import Result
@@ -179,24 +179,35 @@ def test_a_lineage_is_exact_or_noisy_for_life(federation: Federation) -> None:
         session.store.lineages.check(offer, "noisy", b"c" * 32, federation.policy)
 
 
-def test_a_count_leaves_open_whether_a_lineage_is_exact(federation: Federation) -> None:
+def test_a_count_goes_with_exact_sums_alone(federation: Federation) -> None:
     federation.together(federation.contributions(federation.coordinator.open_round(federation.enrol())))
     lineages, offer = federation.member("member-0").session.store.lineages, replace_offer(federation)
     # exact already, and a count changes nothing about it
     lineages.check(offer, "indicator", b"c" * 32, federation.policy)
     lineages.use(offer, "indicator", b"c" * 32)
     assert [each.family for each in lineages.all()] == ["exact"]
+    forget(lineages)
+    # counted first, it may be exact, and never noisy, whatever is counted or summed after
+    lineages.use(offer, "indicator", b"d" * 32)
+    assert [each.family for each in lineages.all()] == ["indicator"]
+    for family in ("indicator", "exact"):
+        lineages.check(offer, family, b"e" * 32, federation.policy)
+        with pytest.raises(LineageError, match=f"was used in {lineages.all()[0].family} rounds"):
+            lineages.check(offer, "noisy", b"f" * 32, federation.policy, charged=0.3)
+        lineages.use(offer, family, b"e" * 32)
+    forget(lineages)
+    # noisy first, it is not counted
+    lineages.use(offer, "noisy", b"g" * 32, charged=0.3)
+    with pytest.raises(LineageError, match="was used in noisy rounds, and this one is indicator"):
+        lineages.check(offer, "indicator", b"h" * 32, federation.policy)
+
+
+def forget(lineages: Lineages) -> None:
     for lineage in lineages.all():
         for version in lineage.versions:
             for context in version.contexts:
                 lineages.release(context)
-    # counted first, it may be either
-    lineages.use(offer, "indicator", b"d" * 32)
-    assert [each.family for each in lineages.all()] == ["indicator"]
-    for family in ("exact", "noisy"):
-        lineages.check(offer, family, b"e" * 32, federation.policy)
-    lineages.use(offer, "noisy", b"e" * 32)
-    assert [each.family for each in lineages.all()] == ["noisy"]
+    assert lineages.all() == ()
 
 
 def replace_offer(federation: Federation) -> Any:

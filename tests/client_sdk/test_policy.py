@@ -2,14 +2,18 @@
 
 import hashlib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from calibration import FeaturesLattice, FFCStatistics
+from calibration.privacy import NoiseTerms, noisy_layout
+from client_sdk.asked import terms_mechanism
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import Policy
 from protocol.causes import Cause
+from protocol.messages import Family
 from tests.client_sdk.federation import EXTRACTOR, FEATURES, Federation
 
 ADMIN = b"A" * 32
@@ -176,6 +180,59 @@ def test_terms_that_contradict_themselves_are_refused(
     fault = refusal(federation, terms, {}, None)
     assert fault.cause is Cause.TERMS_REFUSED
     assert match in fault.detail
+
+
+@pytest.mark.parametrize(
+    ("field", "tiny", "least"), [("mu", b"1e-200", "1e-06"), ("weight", b"1e-300", "0.001")]
+)
+def test_noise_that_no_float_can_size_is_refused(
+    federation: Federation, field: str, tiny: bytes, least: str
+) -> None:
+    layout, known = noisy_layout(3, 2), NoiseTerms(1.0, 1.0).to_bytes()
+    terms = {
+        "layout": layout.to_bytes(),
+        "elements": layout.elements,
+        "lattice": "features",
+        "lattice_bits": 12,
+        "noise": known.replace(f'"{field}":1.0'.encode(), f'"{field}":'.encode() + tiny),
+    }
+    assert terms["noise"] != known
+    fault = refusal(federation, terms, {}, None)
+    assert fault.cause is Cause.TERMS_REFUSED
+    assert f"{field} of a round's noise lies between {least} and " in fault.detail
+
+
+@pytest.mark.parametrize(
+    ("weight", "mu", "bits", "least"),
+    [
+        (1.0, 0.47, 12, 2.128),  # off the diagonal of V, where √½ of σ stands
+        (2.0, 0.74, 12, 1.511),  # on U, as in all that follow
+        (5.0, 1.6, 12, 0.637),
+        (100.0, 2.0, 12, 0.500),
+        (1000.0, 2.0, 10, 0.500),
+        (1000.0, 100.0, 10, 0.010),
+    ],
+)
+def test_the_least_deviation_is_that_of_the_element_with_least_noise(
+    weight: float, mu: float, bits: int, least: float
+) -> None:
+    terms = SimpleNamespace(
+        noise=NoiseTerms(mu, weight).to_bytes(),
+        layout=noisy_layout(64, 10).to_bytes(),
+        lattice="features",
+        lattice_bits=bits,
+        family=Family.NOISY,
+    )
+    manifest = SimpleNamespace(survivors_min=9, colluders=3)
+    attempt: Any = SimpleNamespace(opening=SimpleNamespace(terms=terms), members=range(12), manifest=manifest)
+    mechanism = terms_mechanism(attempt)
+    assert mechanism is not None
+    assert mechanism.sigma > 3
+    assert mechanism.deviation_min == pytest.approx(least, abs=5e-4)
+    Policy(ADMIN, sigma_min=mechanism.deviation_min).check_noise(attempt)
+    with pytest.raises(PeerFault, match="sigma_min: this member wants a deviation of at least 3") as caught:
+        Policy(ADMIN, sigma_min=3.0).check_noise(attempt)
+    assert caught.value.cause is Cause.POLICY_REFUSED
 
 
 def test_more_records_than_the_cap(federation: Federation) -> None:

@@ -237,3 +237,17 @@ def test_settings_that_are_none(changes: dict[str, Any], monkeypatch: pytest.Mon
     monkeypatch.setenv("VEILSUM_OIDC", json.dumps({**values, **changes}))
     with pytest.raises(ValidationError):
         Settings()
+
+
+async def test_a_key_of_nobody_s_keeps_nobody_out_while_the_issuer_is_away(provider: Provider) -> None:
+    now_s = [0.0]
+    issuer = Issuer(provider.trust(), 60.0, lambda: now_s[0])
+    assert await cause_of(issuer, provider.token()) is None
+    provider.stop()
+    now_s[0] += 31
+    assert await cause_of(issuer, provider.token("new", OTHER)) is Cause.UNAVAILABLE
+    assert await cause_of(issuer, provider.token()) is None
+    assert await cause_of(issuer, provider.token("new", OTHER)) is Cause.UNAVAILABLE
+    now_s[0] = 330.0
+    issuer._failed_s = now_s[0]
+    assert await cause_of(issuer, provider.token()) is Cause.UNAVAILABLE

@@ -182,3 +182,26 @@ async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
         server.coordinator.stop_waiting()
         assert [(await poll).status_code for poll in polls] == [200] * 2
         assert (await nobody.get(path)).status_code == 200
+
+
+def test_a_caller_has_so_much_of_bodies_under_way(found: Limits) -> None:
+    """However slowly they come."""
+    most = limits.BYTES_AT_ONCE
+    with found.under_way(MEMBER, at("x"), most - 1):
+        with (
+            pytest.raises(TooMany, match=f"has {most - 1} bytes under way"),
+            found.under_way(MEMBER, at("x"), 2),
+        ):
+            pass
+        with found.under_way(MEMBER, at("x"), 1):
+            pass
+    assert not found._bytes
+    with found.under_way(MEMBER, at("x"), most + 1):  # one alone is bounded by its route
+        pass
+
+
+async def test_the_api_s_document_has_limits_too(tmp_path: Path) -> None:
+    async with running(tmp_path, **FEW) as server, server.anonymous() as nobody:
+        answers = [await nobody.get("/openapi.json") for _ in range(5)]
+        assert [answer.status_code for answer in answers] == [200, 200, 200, 429, 429]
+        assert answers[0].json()["info"]["title"] == "veilsum coordinator"
