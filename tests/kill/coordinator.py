@@ -56,8 +56,8 @@ class Points:
         true = form.transaction
 
         @asynccontextmanager
-        async def transaction(database: Any) -> AsyncIterator[Any]:
-            async with true(database) as connection:
+        async def transaction(database: Any, *at_least_s: float) -> AsyncIterator[Any]:
+            async with true(database, *at_least_s) as connection:
                 yield connection
                 self.passed("before commit")
             self.passed("after commit")
