@@ -6,19 +6,8 @@ from collections.abc import Iterator
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from service.routes import (
-    audit,
-    combinations,
-    federations,
-    health,
-    helpers,
-    rounds,
-    schedules,
-    tokens,
-    unmasked,
-)
-
-ROUTERS = (audit, combinations, federations, health, helpers, rounds, schedules, tokens, unmasked)
+from service.routes import unmasked
+from tests.service.access.test_guards import ROUTERS
 
 
 def depended_on(dependant: Dependant) -> Iterator[object]:
@@ -31,8 +20,8 @@ def test_nothing_is_run_in_a_thread_of_its_own() -> None:
     """FastAPI does that with whatever is no coroutine: a request's threads are few, and wait for storage."""
     found = {
         call
-        for module in ROUTERS
-        for route in module.router.routes
+        for router in (*ROUTERS, unmasked.router)
+        for route in router.routes
         if isinstance(route, APIRoute)
         for call in (route.endpoint, *depended_on(route.dependant))
     }
