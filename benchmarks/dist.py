@@ -28,13 +28,14 @@ RUNS = 9
 SUITE = ("tests/client_sdk", "tests/vectors", "tests/calibration", "tests/protocol/member")
 NOT_A_MEMBER_S = {
     "tests/client_sdk/helping": "the coordinator plays along",
+    "tests/client_sdk/test_crowd.py": "the coordinator plays along",
     "tests/client_sdk/test_member.py": "the coordinator plays along",
     "tests/calibration/test_ffc.py": "torch's tensors go in too",
     "tests/calibration/test_rows.py": "torch's tensors go in too",
     "tests/calibration/test_solution.py": "torch's layers come out",
     "tests/calibration/privacy": "planning and noise: no member's part yet, and slow",
 }
-SUITE_NEEDS = ("hypothesis", "pytest", "pytest-asyncio", "scikit-learn")
+SUITE_NEEDS = ("hypothesis", "pytest", "pytest-asyncio", "pytest-cov", "pytest-timeout", "scikit-learn")
 NOT_INSTALLED = ("torch", "fastapi", "starlette", "sqlalchemy", "pyarrow", "matplotlib")
 
 

@@ -58,6 +58,10 @@ def test_the_wheel_installs_our_packages_and_nothing_else(wheel: zipfile.Path) -
     [metadata] = [name for name in tops if name.endswith(".dist-info")]
     assert tops - {metadata} == set(PACKAGES)
     assert "veilsum = veilsum.cli:main" in (wheel / metadata / "entry_points.txt").read_text()
+    described = (wheel / metadata / "METADATA").read_text().splitlines()[0]
+    assert described in {f"Metadata-Version: 2.{minor}" for minor in range(1, 6)}, (
+        "does release.yml's twine take it?"
+    )
     names = set(wheel.root.namelist())
     assert {str(path.relative_to(ROOT)) for path in MODULES} <= names
     assert {name for name in names if Path(name).suffix in {".pyc", ".key", ".sqlite3"}} == set()
