@@ -94,7 +94,12 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             )
             app.state.limits = Limits(
                 Allowance(chosen.caller_requests_per_s, chosen.caller_burst, chosen.caller_at_once),
-                Allowance(chosen.address_requests_per_s, chosen.address_burst, chosen.address_at_once),
+                Allowance(
+                    chosen.address_requests_per_s,
+                    chosen.address_burst,
+                    chosen.address_at_once,
+                    chosen.address_streams,
+                ),
             )
             app.state.room = Room(chosen.body_room_bytes)
             app.state.pace = Pace(chosen.body_grace_s, chosen.body_bytes_per_s)

@@ -27,7 +27,7 @@ from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.telemetry.logs import LOGGER
 from service.telemetry.metrics import ROUNDS_ENDED
-from service.views import Timeline, round_view
+from service.views import Shown, Timeline, round_view
 from service.watch import Watch
 
 log = structlog.get_logger(LOGGER)
@@ -105,6 +105,7 @@ class Course:
         self._timeline: Timeline = ((self.phase.name, opened_s),)
         self._behind = False
         """Storage may hold events that this object has not taken up: what it holds decides."""
+        self._shown: Shown | None = None
         self.littered = False
 
     # Coming back from storage
@@ -168,10 +169,17 @@ class Course:
 
     def view(self) -> RoundView:
         """The round as it stands."""
-        if self.final is not None:
-            return self.final
-        fault = getattr(self.phase, "fault", None)
-        return self._view(None, problem_of(fault) if fault else None, self._timeline)
+        return self.shown.view
+
+    @property
+    def shown(self) -> Shown:
+        """The view and its bytes, made once for each version."""
+        version, shown = self.version, self._shown
+        if shown is None or shown.version != version:
+            fault = getattr(self.phase, "fault", None)
+            view = self.final or self._view(None, problem_of(fault) if fault else None, self._timeline)
+            shown = self._shown = Shown(version, view)
+        return shown
 
     def _view(
         self,
@@ -312,10 +320,10 @@ class Course:
         anew = self.mode.asks_anew(self.live, after)
         self.phase, self.noted = after, noted
         self._journal.seen += 1
-        self.version += 1
-        self.asked = self.version if anew else self.asked
         self._timeline = _extended(self._timeline, after.name, at_s)
         self.littered = self.littered or self.mode.waits_for_admin(after)
+        self.version += 1  # last: a thread may ask for the view, which is kept under its version
+        self.asked = self.version if anew else self.asked
 
     def _changed(self) -> None:
         self.watch.notify()

@@ -60,6 +60,7 @@ class Settings(BaseSettings):
         address_requests_per_s: the same for all at one address who are none of those.
         address_burst: as `caller_burst`.
         address_at_once: as `caller_at_once`.
+        address_streams: how many of those may be streams of events.
         body_grace_s: how long a request's body may take beside what `body_bytes_per_s` gives it.
         body_bytes_per_s: least rate at which a body must come, on average.
         body_room_bytes: how much of bodies of more than 64 KiB is in memory at once, in one process; the others wait.
@@ -89,6 +90,7 @@ class Settings(BaseSettings):
     address_requests_per_s: Annotated[float, Field(gt=0)] = 200.0
     address_burst: Annotated[int, Field(ge=1)] = 20_000
     address_at_once: Annotated[int, Field(ge=1)] = 1024
+    address_streams: Annotated[int, Field(ge=0)] = 100
     body_grace_s: Annotated[float, Field(gt=0)] = 20.0
     body_bytes_per_s: Annotated[float, Field(gt=0)] = 8192.0
     body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20

@@ -1,7 +1,11 @@
 """What anybody may see of a cohort and of a round."""
 
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+
+from fastapi.sse import format_sse_event
 
 from protocol.attempt import Attempt
 from protocol.coordinator import CoordinatorPhase, Lost
@@ -16,6 +20,29 @@ if TYPE_CHECKING:
 
 Timeline = tuple[tuple[str, float], ...]
 """The states a round was in, each with its beginning in Unix time."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A round's view at one version, and its bytes, made once for all who ask.
+
+    Attributes:
+        version: of the round.
+        view: what anybody may see.
+    """
+
+    version: int
+    view: RoundView
+
+    @cached_property
+    def json(self) -> bytes:
+        """The view."""
+        return self.view.model_dump_json().encode()
+
+    @cached_property
+    def event(self) -> bytes:
+        """The view as a server-sent event."""
+        return format_sse_event(data_str=self.json.decode(), event="round", id=str(self.version))
 
 
 def quorum_view(manifest: Manifest) -> QuorumView:

@@ -6,6 +6,8 @@ from collections.abc import Callable
 POLLS_PER_S = 20.0
 """How often all who wait for one thing ask together, at the most, while there is nothing for them to do: each of them hears of a change
 that asks nothing of it later, the more of them there are."""
+FEW, LOOKS_PER_S = 16, 500.0
+"""Whoever only looks is told at once beside a few others; of more, so many a second."""
 
 
 def calm_s(waiting: int) -> float:
@@ -24,6 +26,7 @@ class Watch:
     def __init__(self, version: Callable[[], int], urgent: Callable[[], int] | None = None) -> None:
         self._any = _Bell(version)
         self._urgent = _Bell(urgent or version)
+        self._waiting = 0
 
     def notify(self) -> None:
         """Something may have changed."""
@@ -41,12 +44,16 @@ class Watch:
         Args:
             after: the version that is known.
             wait_s: seconds.
-            calm_s: of them, how long changes that are not urgent wake nobody.
+            calm_s: of them, how long changes that are not urgent wake nobody; longer where many wait.
         """
-        calm_s = min(calm_s, wait_s)
-        if calm_s > 0:
-            await self._urgent.beyond(after, calm_s)
-        return await self._any.beyond(after, wait_s - calm_s)
+        calm_s = min(max(calm_s, (self._waiting - FEW) / LOOKS_PER_S), wait_s)
+        self._waiting += 1
+        try:
+            if calm_s > 0:
+                await self._urgent.beyond(after, calm_s)
+            return await self._any.beyond(after, wait_s - max(calm_s, 0.0))
+        finally:
+            self._waiting -= 1
 
 
 class _Bell:

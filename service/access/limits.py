@@ -31,11 +31,13 @@ class Allowance:
         per_s: requests a second in the long run.
         burst: how many may come at once before that counts.
         at_once: how many may be under way at the same time.
+        streams: how many of those may be streams of events, which are open for as long as a round runs.
     """
 
     per_s: float
     burst: int
     at_once: int
+    streams: int = 100
 
 
 class TooMany(PeerFault):
@@ -64,7 +66,7 @@ class Limits:
     ) -> None:
         self._named, self._address, self._clock = named, address, clock
         self._full_s: dict[str, float] = {}  # a bucket is the time at which it will be full again
-        self._under_way, self._bytes = Counter[str](), Counter[str]()
+        self._under_way, self._bytes, self._streams = Counter[str](), Counter[str](), Counter[str]()
         self._forget_at = _FORGET_FROM
 
     def charge(self, caller: Caller, request: Request) -> None:
@@ -97,6 +99,20 @@ class Limits:
             self._bytes[who] -= size
             if not self._under_way[who]:
                 del self._under_way[who], self._bytes[who]
+
+    @contextmanager
+    def streaming(self, caller: Caller, request: Request) -> Iterator[None]:
+        """While a stream of events is open; TooMany where too many are."""
+        who, allowed = self._of(caller, request)
+        if self._streams[who] >= allowed.streams:
+            raise TooMany(f"{who} has {allowed.streams} streams open", 5)
+        self._streams[who] += 1
+        try:
+            yield
+        finally:
+            self._streams[who] -= 1
+            if not self._streams[who]:
+                del self._streams[who]
 
     def _of(self, caller: Caller, request: Request) -> tuple[str, Allowance]:
         if caller.kind is Kind.ANYBODY:

@@ -10,6 +10,7 @@ from protocol.access import Scope
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import HEX32_PATTERN, MAX_WAIT_S, MEMBER_PATTERN, OCTETS, ROUND_PATTERN
+from service.access.bodies import ENDING
 from service.access.callers import Caller
 from service.access.gate import headers_signed
 from service.access.guards import (
@@ -22,6 +23,7 @@ from service.access.guards import (
     coordinator_of,
     gate_of,
 )
+from service.access.limits import Limits
 from service.coordinator import Coordinator
 from service.rounds import Round
 
@@ -60,6 +62,12 @@ async def digest_of_body(request: Request) -> bytes:
 def signed_headers(request: Request) -> str:
     """By what anybody sees who has signed this request, and over which body (docs/access.md), for the audit log."""
     return headers_signed(request, gate_of(request).target(request))
+
+
+async def one_stream(request: Request) -> None:
+    """Count a stream of events until it ends; TooMany where its caller has enough."""
+    limits: Limits = request.app.state.limits
+    request.scope[ENDING].enter_context(limits.streaming(request.state.caller, request))
 
 
 async def octets(request: Request) -> bytes:

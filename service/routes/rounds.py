@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from fastapi import APIRouter, Request, Response
+from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
-from fastapi.sse import EventSourceResponse, ServerSentEvent
+from fastapi.sse import KEEPALIVE_COMMENT
 
 from protocol import published, rest
 from protocol.causes import Cause
@@ -14,6 +14,7 @@ from protocol.errors import PeerFault
 from service import counting, solving
 from service.access.guards import GuardedRoute
 from service.asked import SUMS, WEIGHTS, material_of
+from service.coordinator import Coordinator
 from service.problems import DECODING, declared, not_found
 from service.rounds import Round
 from service.routes.common import (
@@ -37,12 +38,22 @@ from service.routes.common import (
     in_pieces,
     octets_in,
     octets_out,
+    one_stream,
     signed_headers,
 )
 from service.telemetry.metrics import UPLOAD_BYTES
 
 router = APIRouter(tags=["rounds"], route_class=GuardedRoute)
 MAX_CHUNK_BYTES = 32 << 20
+EVENTS = "text/event-stream"
+_EVENTS_SCHEMA = {
+    "itemSchema": {
+        "type": "object",
+        "properties": {name: {"type": "string"} for name in ("event", "id", "data")},
+    }
+}
+KEEPALIVE_S = 15.0
+"""Between two signs of life of a stream: proxies give up on one that says nothing."""
 
 
 @router.post(
@@ -69,29 +80,44 @@ async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, 
     return view
 
 
-@router.get(rest.ROUND, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
-async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.RoundView:
+@router.get(
+    rest.ROUND,
+    dependencies=ANYBODY.dependencies,
+    response_model=rest.RoundView,
+    responses=declared(Cause.NOT_FOUND),
+)
+async def round_view(found: TheRound, here: Here, after: After = -1, wait_s: Wait = 0.0) -> Response:
     """A round as it stands; with `after` and `wait_s`, as soon as it changes."""
     await here.changed(found.watch, after, wait_s)
-    return found.view()
+    return Response(found.shown.json, media_type="application/json")
 
 
 @router.get(
     rest.ROUND_EVENTS,
-    dependencies=ANYBODY.dependencies,
-    response_class=EventSourceResponse,
-    responses=declared(Cause.NOT_FOUND),
+    dependencies=[*ANYBODY.dependencies, Depends(one_stream)],
+    response_class=Response,
+    responses={
+        200: {"description": "events named `round`, each a RoundView", "content": {EVENTS: _EVENTS_SCHEMA}},
+        **declared(Cause.NOT_FOUND),
+    },
 )
-async def events(found: TheRound, here: Here) -> AsyncIterator[ServerSentEvent]:
-    """The round's view at every change, as server-sent events, until it ends."""
+async def events(found: TheRound, here: Here) -> StreamingResponse:
+    """The round's view at every change, as server-sent events, until it ends; of many changes in a moment, the last."""
+    # For nginx, which would keep events back until there are more of them.
+    return StreamingResponse(_events(found, here), headers={"x-accel-buffering": "no"}, media_type=EVENTS)
+
+
+async def _events(found: Round, here: Coordinator) -> AsyncIterator[bytes]:
     version = -1
     while not here.stopping:
-        seen = await here.changed(found.watch, version, rest.MAX_WAIT_S)
-        if seen > version:
-            version, view = seen, found.view()
-            yield ServerSentEvent(data=view, event="round", id=str(version))
-            if view.ended:
-                return
+        if await found.watch.beyond(version, KEEPALIVE_S) == version:
+            yield KEEPALIVE_COMMENT
+            continue
+        shown = found.shown
+        version = shown.version
+        yield shown.event
+        if shown.view.ended:
+            return
 
 
 @router.get(

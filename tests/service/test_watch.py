@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from service.watch import POLLS_PER_S, Watch, calm_s
+from service.watch import FEW, LOOKS_PER_S, POLLS_PER_S, Watch, calm_s
 
 LONG_S = 60.0
 
@@ -66,3 +66,21 @@ async def test_nobody_waits_for_what_has_stopped() -> None:
 @pytest.mark.parametrize("waiting", [3, 50, 1000])
 def test_all_of_them_together_ask_at_a_bounded_rate(waiting: int) -> None:
     assert waiting / calm_s(waiting) == POLLS_PER_S
+
+
+async def test_of_a_crowd_that_looks_a_few_are_told_at_once_and_all_what_is_urgent() -> None:
+    thing, crowd = Thing(), 600
+    looking = [asyncio.create_task(thing.watch.beyond(1, LONG_S)) for _ in range(crowd)]
+    await settled()
+    thing.changed(urgent=False)
+    await settled()
+    at_once = sum(each.done() for each in looking)
+    assert FEW < at_once < crowd / 4
+    await asyncio.sleep(0.2)
+    assert at_once + 0.1 * LOOKS_PER_S < sum(each.done() for each in looking) < crowd
+    thing.changed(urgent=True)
+    assert set(await asyncio.wait_for(asyncio.gather(*looking), 5)) == {2, 3}
+    alone = asyncio.create_task(thing.watch.beyond(3, LONG_S))  # the crowd is gone
+    await settled()
+    thing.changed(urgent=False)
+    assert await asyncio.wait_for(alone, 5) == 4

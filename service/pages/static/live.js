@@ -93,6 +93,10 @@ if (stream) {
     if (JSON.parse(event.data).ended) source.close();
     refresh();
   });
+  // A lost stream is opened again by the browser; a refused one is not, and then the page asks by itself.
+  source.addEventListener("error", () => {
+    if (source.readyState === EventSource.CLOSED) setInterval(() => document.hidden || refresh(), 15000);
+  });
 }
 const polled = document.querySelector("[data-poll]");
 if (polled) setInterval(() => document.hidden || refresh(), 1000 * polled.dataset.poll);

@@ -1,0 +1,86 @@
+"""Streams of a round's events: one view for all who watch, so many at an address, and signs of life."""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from service import course, views
+from service.access.limits import Limits
+from service.routes import rounds
+from tests.service.driver import Party
+from tests.service.serving import Server, running
+
+
+def open_streams(server: Server) -> int:
+    limits: Limits = server.app.state.limits
+    return sum(limits._streams.values())
+
+
+async def opened(server: Server, path: str, many: int) -> list[asyncio.Task[Any]]:
+    client = server.anonymous()
+    streams = [asyncio.create_task(client.get(path)) for _ in range(many)]
+    while open_streams(server) < many:  # noqa: ASYNC110 - nobody is told
+        await asyncio.sleep(0.01)
+    return streams
+
+
+async def test_what_all_watch_is_made_once(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = await formed.open_round(server)
+    made = list[int]()
+
+    def counted(*args: Any, **values: Any) -> Any:
+        made.append(values["version"])
+        return views.round_view(*args, **values)
+
+    monkeypatch.setattr(course, "round_view", counted)
+    streams = await opened(server, f"/v1/rounds/{round_id}/events", 50)
+    await formed.play(server, round_id)
+    texts = {(await asyncio.wait_for(stream, 20)).text.splitlines()[-2] for stream in streams}
+    assert len(texts) == 1  # all heard of the end
+    shown = server.coordinator.rounds[round_id].shown
+    assert shown.json is server.coordinator.rounds[round_id].shown.json
+    assert len(made) <= shown.version + 1  # once each, and the final one
+
+
+async def test_an_address_has_so_many_streams(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path, address_streams=2) as server, server.anonymous() as nobody:
+        await party.begin(server)
+        path = f"/v1/rounds/{await party.open_round(server)}"
+        streams = await opened(server, f"{path}/events", 2)
+        refused = await nobody.get(f"{path}/events")
+        assert (refused.status_code, refused.headers["retry-after"]) == (429, "5")
+        assert refused.headers["content-type"] == "application/problem+json"
+        assert refused.json()["cause"] == "too-many-requests"
+        assert refused.json()["detail"] == "address 127.0.0.1 has 2 streams open: wait 5 s"
+        assert (await nobody.get(path)).status_code == 200
+        streams[0].cancel()
+        await asyncio.wait(streams[:1])
+        assert open_streams(server) == 1
+        server.coordinator.stop_waiting()
+        assert (await streams[1]).status_code == 200
+        assert (await nobody.get(f"{path}/events")).status_code == 200
+        assert open_streams(server) == 0
+
+
+async def test_a_stream_says_that_it_lives_and_takes_no_processor_for_it(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where polls are not held at all."""
+    monkeypatch.setattr(rounds, "KEEPALIVE_S", 0.1)
+    async with running(tmp_path, max_wait_s=0) as server:
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        [stream] = await opened(server, f"/v1/rounds/{round_id}/events", 1)
+        await asyncio.sleep(0.1)
+        begun_s = time.process_time()
+        await asyncio.sleep(0.6)
+        assert time.process_time() - begun_s < 0.3
+        server.coordinator.stop_waiting()
+        text = (await stream).text
+        assert text.count("event: round") == 1
+        assert 2 <= text.count(": ping") <= 9
