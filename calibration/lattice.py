@@ -186,6 +186,11 @@ class FeaturesLattice(Lattice):
         """q₀ = ⌊2^f/√2⌋, the constant column of a fit with a bias."""
         return math.isqrt(4**self.bits // 2)
 
+    @property
+    def constant_share(self) -> float:
+        """κ = q₀²/4^f, ½ or a little less: what of a row's squared length is the constant's; the features have the rest."""
+        return self.constant**2 / self.unit(2)
+
     def unit(self, degree: int) -> int:
         """2^(bits·degree)."""
         return 1 << self.bits * degree

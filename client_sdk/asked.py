@@ -55,7 +55,7 @@ def terms_mechanism(attempt: Attempt | HelperAttempt) -> Mechanism | None:
         raise contradiction("noise in a round with helpers, which this release does not add")
     try:
         return NoiseTerms.from_bytes(terms.noise).mechanism(
-            Layout.from_bytes(terms.layout),
+            terms_question(attempt),
             lattice_from(terms.lattice, terms.lattice_bits),
             members=len(attempt.members),
             survivors_min=attempt.manifest.survivors_min,

@@ -62,7 +62,7 @@ def summed_of(
 def mechanism_of(terms: Terms, manifest: Any) -> Mechanism:
     """The mechanism that every member derives too; CalibrationError where the terms make none."""
     return NoiseTerms.from_bytes(terms.noise).mechanism(
-        Layout.from_bytes(terms.layout),
+        question(terms.statistic, Layout.from_bytes(terms.layout)),
         lattice_from(terms.lattice, terms.lattice_bits),
         members=len(manifest.members),
         survivors_min=manifest.survivors_min,

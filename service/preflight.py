@@ -13,7 +13,7 @@ from calibration import (
     check_ridge,
     indicator_classes,
 )
-from calibration.privacy import Neighbours, NoiseTerms, gdp_mu
+from calibration.privacy import NOISY_BITS, Neighbours, NoiseTerms, gdp_mu
 from calibration.questions import MATERIAL, RESTS_ON, kind, question
 from protocol.causes import Cause
 from protocol.errors import PeerFault
@@ -27,8 +27,6 @@ _USEFUL_BITS: dict[str, tuple[type[SumsLattice] | type[FeaturesLattice], int, in
     "features": (FeaturesLattice, 16, 4),
 }
 """Each lattice's finest and coarsest scale that a round is given."""
-_NOISY_BITS = 12
-"""Finest scale under noise: the sampler's variances end at 2^62, and noise hides what is finer."""
 
 
 def terms_of(
@@ -236,7 +234,7 @@ def _noisy(
     for lattice in _scales():
         try:
             mechanism = noise.mechanism(
-                layout,
+                question(request.question, layout),
                 lattice,
                 members=len(manifest.members),
                 survivors_min=manifest.survivors_min,
@@ -255,4 +253,4 @@ def _noisy(
 
 
 def _scales() -> Iterator[FeaturesLattice]:
-    return (FeaturesLattice(bits) for bits in range(_NOISY_BITS, _USEFUL_BITS["features"][2] - 1, -1))
+    return (FeaturesLattice(bits) for bits in range(NOISY_BITS, _USEFUL_BITS["features"][2] - 1, -1))

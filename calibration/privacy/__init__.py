@@ -23,8 +23,10 @@ from calibration.privacy.rounds import MeanPlan, RefinedPlan, plan_mean, plan_re
 from calibration.privacy.sampler import ByteSource, DiscreteGaussian
 from calibration.privacy.sensitivity import (
     Neighbours,
+    Release,
     ccvr_sensitivity,
     clip_member,
+    counts_sensitivity,
     ffc_sensitivity,
     gradient_sensitivity,
     mean_sensitivity,
@@ -37,9 +39,10 @@ from calibration.privacy.solving import (
     solve_mean_ridge,
     solve_noisy,
 )
-from calibration.privacy.terms import NoiseTerms
+from calibration.privacy.terms import NOISY_BITS, NoiseTerms
 
 __all__ = [
+    "NOISY_BITS",
     "Budget",
     "ByteSource",
     "Charge",
@@ -54,11 +57,13 @@ __all__ = [
     "NoisySolution",
     "Plan",
     "RefinedPlan",
+    "Release",
     "Share",
     "Verdict",
     "ccvr_sensitivity",
     "clip_member",
     "compose",
+    "counts_sensitivity",
     "default_weight",
     "estimate_mu",
     "ffc_sensitivity",

@@ -37,7 +37,24 @@ DEFECT = 4
 TAIL_DEVIATIONS = 12
 """An element's noise exceeds T with a chance below 2·e^−72."""
 
-_DEGREES = {"V": 2, "U": 1, "n": 0, "z": 1, "G": 2}
+_DEGREES = {"V": 2, "U": 1, "N": 2, "z": 1, "G": 2, "M": 2, "S": 1} | dict.fromkeys(
+    ("losses", "confidences", "hits", "binned", "confusion", "squares"), 2
+)
+"""Of a block in the features; of what is none, that of V, whose steps are fine enough for noise of a share."""
+_RELEASES = tuple(
+    frozenset(names.split())
+    for names in (
+        "V U",
+        "V U N",
+        "N",
+        "z",
+        "G",
+        "N S M",
+        "losses confidences hits binned confusion",
+        "squares hits",
+    )
+)
+"""What a noisy round may release, by the names of its blocks up to a dot."""
 
 
 @dataclass(frozen=True)
@@ -57,12 +74,12 @@ class Share:
 
 @dataclass(frozen=True)
 class Mechanism:
-    """The distributed discrete Gaussian for one release of (V, wU), of (V, wU, αn), of Σ(z, 1)/√2, or of clipped gradients G.
+    """The distributed discrete Gaussian for one release: of (V, wU), of (V, wU, αN), of any that a question names.
 
     Args:
-        layout: `noisy_layout`, or that of a round of means or gradients.
+        layout: `noisy_layout`, or that of another question's noisy round.
         lattice: of the round; noise is added to integers only.
-        weight: w of U; `default_weight` has a good one.
+        weight: w of U and S; `default_weight` has a good one.
         sensitivity: Δ of the weighted release (`calibration.privacy.sensitivity`).
         mu: what the sum is to promise.
         members: n, who may be in the sum.
@@ -97,17 +114,14 @@ class Mechanism:
             value = getattr(self, name)
             if not (math.isfinite(value) and value > 0):
                 raise CalibrationError(f"{name} is positive and finite, not {value!r}")
-        match [block.name for block in self.layout.blocks]:
-            case ["V", "U"] | ["z"] | ["G"] if self.counts_weight == 0:
-                pass
-            case ["V", "U", "n"] if math.isfinite(self.counts_weight) and self.counts_weight > 0:
-                pass
-            case names:
-                raise LayoutMismatch(
-                    f"blocks {names} with a counts weight of {self.counts_weight!r}: under noise a layout has z, or G, or V, U, and n "
-                    "if and only if the counts carry a weight; make it with noisy_layout"
-                )
-        self.lattice.check_dim(self.layout.blocks[0].shape[0])
+        kinds = frozenset(kind_of(block.name) for block in self.layout.blocks)
+        weighted = math.isfinite(self.counts_weight) and self.counts_weight > 0
+        if kinds not in _RELEASES or weighted != ("N" in kinds) or not (weighted or self.counts_weight == 0):
+            raise LayoutMismatch(
+                f"blocks {[block.name for block in self.layout.blocks][:5]} with a counts weight of {self.counts_weight!r}: under noise a "
+                "layout has z, or G, or V, U, and N if and only if the counts carry a weight; make it with noisy_layout"
+            )
+        self.lattice.check_dim(max(block.shape[-1] for block in self.layout.blocks))
         for share in self.shares:
             self._check(share)
 
@@ -132,13 +146,13 @@ class Mechanism:
         Of a symmetric block the diagonal's; √½ of it stands off the diagonal.
         """
         [share] = [share for share in self.shares if share.block == block]
-        return math.sqrt(survivors * share.variances[-1]) / self.lattice.unit(_DEGREES[block])
+        return math.sqrt(survivors * share.variances[-1]) / self.lattice.unit(degree_of(block))
 
     @property
     def deviation_min(self) -> float:
         """The least deviation of the noise on any element when n_min − a shares are summed, in statistics of unit features."""
         return min(
-            math.sqrt(self.honest * min(share.variances)) / self.lattice.unit(_DEGREES[share.block])
+            math.sqrt(self.honest * min(share.variances)) / self.lattice.unit(degree_of(share.block))
             for share in self.shares
         )
 
@@ -179,7 +193,7 @@ class Mechanism:
         """(elements,) float64, what one grid step of each element weighs: Δ is measured in vector·weights."""
         flat = np.empty(self.layout.elements)
         for block in self.layout.blocks:
-            step = self._weight(block.name) / self.lattice.unit(_DEGREES[block.name])
+            step = self._weight(block.name) / self.lattice.unit(degree_of(block.name))
             part = flat[self.layout.slices[block.name]]
             part[:] = step
             if isinstance(block, SymmetricBlock):
@@ -188,10 +202,10 @@ class Mechanism:
         return flat
 
     def _weight(self, block: str) -> float:
-        return {"U": self.weight, "n": self.counts_weight}.get(block, 1.0)
+        return {"U": self.weight, "S": self.weight, "N": self.counts_weight}.get(kind_of(block), 1.0)
 
     def _share(self, block: Block) -> Share:
-        deviation = self.sigma * self.lattice.unit(_DEGREES[block.name]) / self._weight(block.name)
+        deviation = self.sigma * self.lattice.unit(degree_of(block.name)) / self._weight(block.name)
         whole = math.ceil((deviation**2 + DEFECT) / self.honest)
         if isinstance(block, DenseBlock):
             return Share(block.name, whole)
@@ -216,7 +230,7 @@ class Mechanism:
         """Variances of the weighted coordinates of a sum of n_min − a shares, less `defect`; in squared units of features."""
         found = []
         for share in self.shares:
-            step = self._weight(share.block) / self.lattice.unit(_DEGREES[share.block])
+            step = self._weight(share.block) / self.lattice.unit(degree_of(share.block))
             factors = (1,) if share.diagonal is None else (2, 1)
             found += [
                 factor * step**2 * (self.honest * variance - defect)
@@ -292,16 +306,32 @@ class MemberNoise:
 
 
 def noisy_layout(dim: int, classes: int, *, bias: bool = False, counts: bool = False) -> Layout:
-    """V (l, l) symmetric, U (l, C), and n (C,) only where counts are to carry noise of their own; l = dim + bias.
+    """V (l, l) symmetric, U (l, C), and N (C,) only where counts are to carry noise of their own; l = dim + bias.
 
-    With a bias the counts can be read off the constant column of U, at no cost.
+    N counts in steps as fine as V's, and so that no exact count is taken for one. With a bias the counts can be read off the constant
+    column of U, at no cost.
 
     Raises:
         LayoutMismatch: a dimension is no whole number from 1.
     """
     rows = dim + bool(bias)
     blocks: tuple[Block, ...] = (SymmetricBlock("V", rows), DenseBlock("U", (rows, classes)))
-    return Layout((*blocks, DenseBlock("n", (classes,))) if counts else blocks)
+    return Layout((*blocks, DenseBlock("N", (classes,))) if counts else blocks)
+
+
+def counts_layout(classes: int) -> Layout:
+    """N (C,)."""
+    return Layout((DenseBlock("N", (classes,)),))
+
+
+def kind_of(block: str) -> str:
+    """What a block's name says before a dot: M.3 is a second moment as M.0 is."""
+    return block.partition(".")[0]
+
+
+def degree_of(block: str) -> int:
+    """Of the statistic in the features, under noise."""
+    return _DEGREES[kind_of(block)]
 
 
 def mean_layout(dim: int) -> Layout:

@@ -19,10 +19,13 @@ from calibration.lattice import FeaturesLattice
 from calibration.privacy.accountant import gdp_epsilon, gdp_mu
 from calibration.privacy.mechanism import Mechanism, default_weight, noisy_layout
 from calibration.privacy.sampler import VARIANCE_MAX
-from calibration.privacy.sensitivity import Neighbours, ffc_sensitivity
+from calibration.privacy.sensitivity import Neighbours, Release, ffc_sensitivity
 from calibration.privacy.solving import noise_edge
+from calibration.privacy.terms import NOISY_BITS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from calibration.layout import Layout
 
 # From each ratio on: points of accuracy lost, the median of what was measured up to the next, the worst of all from there on.
@@ -31,7 +34,6 @@ _BY_EIGENVALUE = ((0.0, 18.8, 33.3), (0.125, 13.2, 33.3), (0.25, 8.4, 31.7), (0.
 _BY_CLASS = ((0.0, 23.8, 33.3), (2.0, 17.0, 31.7), (4.0, 11.7, 15.8), (8.0, 5.2, 9.5), (16.0, 3.6, 5.5),
              (32.0, 2.6, 3.7), (64.0, 1.8, 2.4), (128.0, 0.7, 1.5))  # fmt: skip
 _GOOD_POINTS, _HOPELESS_POINTS = 4.0, 10.0
-_LATTICE_BITS = 12
 _EPSILON_ADVISED = 8.0
 
 
@@ -187,17 +189,29 @@ def plan(
     check_asked(records, epsilon)
     layout = noisy_layout(dim, classes, bias=bias)
     weight = default_weight(classes) if weight is None else weight
-    sensitivity = ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative)
-    mechanism = sized(layout, sensitivity, gdp_mu(epsilon, delta), weight, **cohort)
+
+    def release(lattice: FeaturesLattice) -> Release:
+        constant = lattice.constant_share if bias else 0.0
+        sensitivity = ffc_sensitivity(
+            weight, neighbours=neighbours, nonnegative=nonnegative, constant=constant
+        )
+        return Release(sensitivity, weight)
+
+    mechanism = sized(layout, release, gdp_mu(epsilon, delta), **cohort)
     return Plan(mechanism, records, delta, classes)
 
 
 def sized(
-    layout: Layout, sensitivity: float, mu: float, weight: float = 1.0, **cohort: Unpack[Cohort]
+    layout: Layout, release: Callable[[FeaturesLattice], Release], mu: float, **cohort: Unpack[Cohort]
 ) -> Mechanism:
     """The mechanism on the finest lattice up to 12 bits whose noise the sampler draws even if one member alone draws all of it."""
-    bits = min(_LATTICE_BITS, math.floor((math.log2(VARIANCE_MAX) - 1 - 2 * math.log2(sensitivity / mu)) / 4))
-    return Mechanism(layout, FeaturesLattice(bits), weight, sensitivity, mu, **cohort)
+    rough = release(FeaturesLattice(NOISY_BITS)).sensitivity
+    bits = min(NOISY_BITS, math.floor((math.log2(VARIANCE_MAX) - 1 - 2 * math.log2(rough / mu)) / 4))
+    lattice = FeaturesLattice(bits)
+    made = release(lattice)
+    return Mechanism(
+        layout, lattice, made.weight, made.sensitivity, mu, **cohort, counts_weight=made.counts_weight
+    )
 
 
 def check_asked(records: int, epsilon: float) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 from calibration.errors import CalibrationError
 from calibration.privacy.accountant import gdp_epsilon, gdp_mu
@@ -24,7 +24,10 @@ from calibration.privacy.plan import (
     sized,
     verdict_of,
 )
-from calibration.privacy.sensitivity import Neighbours, gradient_sensitivity, mean_sensitivity
+from calibration.privacy.sensitivity import Neighbours, Release, gradient_sensitivity, mean_sensitivity
+
+if TYPE_CHECKING:
+    from calibration.lattice import FeaturesLattice
 
 FIRST_SHARE = 0.5
 """Of μ², for V and U."""
@@ -144,9 +147,13 @@ def plan_mean(
     Raises:
         CalibrationError: a number outside its domain, or terms that no lattice holds.
     """
-    sensitivity = mean_sensitivity(neighbours, nonnegative=nonnegative)
     check_asked(records, epsilon)
-    mechanism = sized(mean_layout(dim), sensitivity, gdp_mu(epsilon, delta), **cohort)
+
+    def release(lattice: FeaturesLattice) -> Release:
+        constant = lattice.constant_share
+        return Release(mean_sensitivity(neighbours, nonnegative=nonnegative, constant=constant))
+
+    mechanism = sized(mean_layout(dim), release, gdp_mu(epsilon, delta), **cohort)
     return MeanPlan(mechanism, records, delta)
 
 
@@ -193,5 +200,6 @@ def plan_refined(
     mu = whole.mechanism.mu
     first = plan(records, dim, classes, epsilon=gdp_epsilon(mu * math.sqrt(FIRST_SHARE), delta), **fixed)
     own = mu * math.sqrt((1 - FIRST_SHARE) / rounds)
-    mechanism = sized(gradient_layout(dim + bias, classes), gradient_sensitivity(neighbours), own, **cohort)
+    release = Release(gradient_sensitivity(neighbours))
+    mechanism = sized(gradient_layout(dim + bias, classes), lambda _: release, own, **cohort)
     return RefinedPlan(whole, first, NoisyRound(mechanism, records, delta), rounds)

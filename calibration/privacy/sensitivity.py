@@ -2,16 +2,21 @@
 
 Blocks are weighted against each other before they are measured: V by 1, U by w, counts by α. The norm of V is Frobenius':
 an element off the diagonal of the packed triangle stands for two. Records are rows of norm 1 at most, which
-`FeaturesLattice` keeps in integers, so nothing here needs clipping. With ρ = z·z′ for the two records of a replacement,
+`FeaturesLattice` keeps in integers, so nothing here needs clipping.
 
-    ‖zzᵀ − z′z′ᵀ‖² ≤ 2 − 2ρ²,   ‖U − U′‖² ≤ 2 − 2ρ if the labels agree, else 2.
+A row may end in a constant whose square is κ; what comes before it is a, ‖a‖² ≤ s = 1 − κ. Of the two records of a replacement, with
+ρ = a·a′ from −s (from 0 where no feature is below 0) to s, the constants cancel, and
 
-For rows shorter than 1 these still bound (x⁴ + y⁴ and x² + y² only fall).
+    ‖zzᵀ − z′z′ᵀ‖² ≤ 2s² − 2ρ² + 4κ(s − ρ),   ‖U − U′‖² ≤ 2(s − ρ) if the labels agree, else 2,
+
+the first greatest at ρ = −κ. For shorter rows these still bound: at one ρ they only fall with either length. A record that a member
+leaves out is a row of zeros, as far from any other as adding one moves the sum, and no formula below gives less than that.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -33,11 +38,34 @@ class Neighbours(StrEnum):
     REPLACE = "replace"
 
 
-def mean_sensitivity(neighbours: Neighbours = Neighbours.ADD_REMOVE, *, nonnegative: bool = False) -> float:
-    """Δ of Σ(z, 1)/√2, rows of length 1 at most: 1; replacing one moves it by 2, or by √2 where no feature is below 0."""
+@dataclass(frozen=True)
+class Release:
+    """How a noisy round's blocks are weighted against each other, and how far one record moves them all.
+
+    Attributes:
+        sensitivity: Δ of the weighted blocks.
+        weight: w, of U and of the sums of classes.
+        counts_weight: α, of counts; 0 where none are released.
+    """
+
+    sensitivity: float
+    weight: float = 1.0
+    counts_weight: float = 0.0
+
+
+def mean_sensitivity(
+    neighbours: Neighbours = Neighbours.ADD_REMOVE, *, nonnegative: bool = False, constant: float = 0.5
+) -> float:
+    """Δ of Σ(z, 1)/√2, rows of length 1 at most: 1; replacing one moves it by √2, or by 1 where no feature is below 0.
+
+    Args:
+        neighbours: as `ffc_sensitivity`.
+        nonnegative: as `ffc_sensitivity`.
+        constant: κ, `FeaturesLattice.constant_share` where it was rounded: then √(4(1 − κ)), or √(2(1 − κ)).
+    """
     if neighbours is Neighbours.ADD_REMOVE:
         return 1.0
-    return math.sqrt(2) if nonnegative else 2.0
+    return max(1.0, math.sqrt((2 if nonnegative else 4) * (1 - constant)))
 
 
 def gradient_sensitivity(neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
@@ -51,6 +79,7 @@ def ffc_sensitivity(
     counts_weight: float = 0.0,
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     nonnegative: bool = False,
+    constant: float = 0.0,
 ) -> float:
     """Δ of (V, wU, αn) for one record.
 
@@ -59,6 +88,7 @@ def ffc_sensitivity(
         counts_weight: α of the class counts; 0 where none are released.
         neighbours: adding or removing a record, √(1 + w² + α²), or replacing one by another.
         nonnegative: no feature is below 0, as after a ReLU: then ρ ≥ 0.
+        constant: κ, the square of the constant at the end of each row, ½ at the most; 0 where there is none.
 
     Raises:
         CalibrationError: a weight outside its domain.
@@ -67,7 +97,19 @@ def ffc_sensitivity(
     w2, a2 = weight**2, counts_weight**2
     if neighbours is Neighbours.ADD_REMOVE:
         return math.sqrt(1 + w2 + a2)
-    return math.sqrt(max(_same_label(w2, 1.0, nonnegative=nonnegative), 2 + 2 * w2 + 2 * a2))
+    return math.sqrt(_replaced(w2, 1.0, a2, constant=constant, nonnegative=nonnegative))
+
+
+def fold_sensitivity(weight: float, *, neighbours: Neighbours, nonnegative: bool, constant: float) -> float:
+    """Δ of (V, wU) of each of K folds: a record stands in one, and a replaced one may in another: √(2 + 2w²) at least."""
+    moved = math.sqrt(2) if neighbours is Neighbours.REPLACE else 1.0
+    stays = ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative, constant=constant)
+    return max(stays, moved * ffc_sensitivity(weight))
+
+
+def counts_sensitivity(neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
+    """Δ of the class counts: 1; a record replaced by one of another class moves two of them."""
+    return 1.0 if neighbours is Neighbours.ADD_REMOVE else math.sqrt(2)
 
 
 def ccvr_sensitivity(
@@ -95,7 +137,23 @@ def ccvr_sensitivity(
     added = count**2 + total**2 + second**2
     if neighbours is Neighbours.ADD_REMOVE:
         return math.sqrt(added)
-    return math.sqrt(max(_same_label(total**2, second**2, nonnegative=nonnegative), 2 * added))
+    same = _same_label(total**2, second**2, 0.0, nonnegative=nonnegative)
+    return math.sqrt(max(same, 2 * added))
+
+
+def reliability_sensitivity(temperatures: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
+    """Δ of losses, confidences, hits and records by bin at each of T temperatures, and of the confusion.
+
+    A record adds a loss of 1 at most to each temperature, a confidence, a hit and itself to one bin of each, and itself to the confusion:
+    √(4T + 1). One that is replaced moves a loss by 1 at most, and two bins: √(7T + 2).
+    """
+    T = temperatures
+    return math.sqrt(4 * T + 1 if neighbours is Neighbours.ADD_REMOVE else 7 * T + 2)
+
+
+def path_sensitivity(ridges: int) -> float:
+    """Δ of squared errors and hits at each of G ridges, none below 0 or above 1: √(2G), added, removed or replaced."""
+    return math.sqrt(2 * ridges)
 
 
 def member_sensitivity(bound: float, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
@@ -140,13 +198,24 @@ def clip_member(vector: Integers, weights: Floats, bound: float) -> Integers:
     return clipped
 
 
-def _same_label(first: float, second: float, *, nonnegative: bool) -> float:
-    """The largest first·(2 − 2ρ) + second·(2 − 2ρ²), ρ from −1, or from 0, to 1."""
-    if nonnegative:
-        return 2 * first + 2 * second
-    if first <= 2 * second:
-        return 2 * first + 2 * second + first**2 / (2 * second)
-    return 4 * first
+def _replaced(first: float, second: float, counts: float, *, constant: float, nonnegative: bool) -> float:
+    """Δ² of a replacement, by weights² of U, V and counts: the greater of equal labels and of others."""
+    least = 0.0 if nonnegative else constant - 1
+    apart = second * _moments(max(least, -constant), constant) + 2 * first + 2 * counts
+    return max(apart, _same_label(first, second, constant, nonnegative=nonnegative))
+
+
+def _same_label(first: float, second: float, constant: float, *, nonnegative: bool) -> float:
+    """The largest first·2(s − ρ) + second·‖zzᵀ − z′z′ᵀ‖², s = 1 − κ, ρ from −s, or from 0, on."""
+    least = 0.0 if nonnegative else constant - 1
+    rho = max(least, -constant - first / (2 * second))
+    return first * 2 * (1 - constant - rho) + second * _moments(rho, constant)
+
+
+def _moments(rho: float, constant: float) -> float:
+    """‖zzᵀ − z′z′ᵀ‖² at a·a′ = ρ, ‖a‖² = ‖a′‖² = 1 − κ."""
+    s = 1 - constant
+    return 2 * s**2 - 2 * rho**2 + 4 * constant * (s - rho)
 
 
 def _check_weights(positive: float, other: float) -> None:

@@ -7,25 +7,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from calibration import canonical
 from calibration.errors import CalibrationError
 from calibration.lattice import FeaturesLattice, Lattice
 from calibration.privacy.accountant import gdp_epsilon
 from calibration.privacy.mechanism import Mechanism, default_weight
-from calibration.privacy.sensitivity import (
-    Neighbours,
-    ffc_sensitivity,
-    gradient_sensitivity,
-    mean_sensitivity,
-)
+from calibration.privacy.sensitivity import Neighbours, Release
 
 if TYPE_CHECKING:
     from calibration.layout import Layout
 
 _MECHANISM = "discrete-gaussian"
 _MU_MIN, _MU_MAX = 1e-6, 100.0
+NOISY_BITS = 12
+"""Finest scale under noise: it hides what is finer, and 2^38 records stay within int64."""
+
+
+class Released(Protocol):
+    """A question, as far as noise goes."""
+
+    @property
+    def layout(self) -> Layout:
+        """Of the round."""
+        ...
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """Weights and sensitivity of its blocks."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -64,53 +74,43 @@ class NoiseTerms:
         """With the weight that suits so many classes."""
         return cls(float(mu), float(default_weight(classes)), float(delta), **settings)
 
-    def sensitivity(self, layout: Layout) -> float:
-        """Δ for one record of (V, wU), or of a round of means or gradients.
-
-        Raises:
-            CalibrationError: features that are never negative, but centred or mapped to random ones, which makes them so.
-        """
-        mapped = any(layout.parameter(name) is not None for name in ("centre", "bandwidth"))
-        if self.nonnegative and mapped:
-            raise CalibrationError("centred and random features are below 0, too: leave nonnegative out")
-        blocks = [block.name for block in layout.blocks]
-        if blocks == ["G"]:
-            return gradient_sensitivity(self.neighbours)
-        if blocks == ["z"]:
-            return mean_sensitivity(self.neighbours, nonnegative=self.nonnegative)
-        return ffc_sensitivity(self.weight, neighbours=self.neighbours, nonnegative=self.nonnegative)
-
     @property
     def epsilon(self) -> float:
         """ε at δ of μ."""
         return gdp_epsilon(self.mu, self.delta)
 
     def mechanism(
-        self, layout: Layout, lattice: Lattice, *, members: int, survivors_min: int, colluders: int
+        self, asked: Released, lattice: Lattice, *, members: int, survivors_min: int, colluders: int
     ) -> Mechanism:
         """The mechanism of a cohort.
 
         Args:
-            layout: of the round.
+            asked: the round's question.
             lattice: of the round.
             members: n.
             survivors_min: n_min, the manifest's.
             colluders: a, the manifest's.
 
         Raises:
-            CalibrationError: a lattice of real numbers, or as `Mechanism`.
+            CalibrationError: a lattice of real numbers, or a finer one than `NOISY_BITS`; as `Question.released` and `Mechanism`.
         """
         if not isinstance(lattice, FeaturesLattice):
             raise CalibrationError("noise is added to integers: the round needs the features lattice")
+        if lattice.bits > NOISY_BITS:
+            raise CalibrationError(
+                f"noise on a lattice of {lattice.bits} bits: {NOISY_BITS} at most, so that no number of records leaves int64"
+            )
+        release = asked.released(self, lattice)
         return Mechanism(
-            layout,
+            asked.layout,
             lattice,
-            self.weight,
-            self.sensitivity(layout),
+            release.weight,
+            release.sensitivity,
             self.mu,
             members,
             survivors_min,
             colluders,
+            release.counts_weight,
         )
 
     def to_bytes(self) -> bytes:

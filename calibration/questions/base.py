@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from calibration.head import Head
-    from calibration.privacy import Mechanism
+    from calibration.privacy import Mechanism, NoiseTerms
+    from calibration.privacy.sensitivity import Release
     from calibration.rows import Array, Floats, Integers
     from calibration.solution import Solution
 
@@ -301,6 +302,15 @@ class Question(ABC):
     def answer(self, statistics: Any, summed: Summed) -> Answer:
         """Solve; CalibrationError where nothing follows from the statistics."""
 
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """What a noisy round of these terms releases, and how far a record moves it.
+
+        Raises:
+            CalibrationError: the round takes no noise; features that are said never to be negative, but mapped to ones that are.
+        """
+        del noise, lattice
+        raise CalibrationError(f"a {self.name} round takes no noise")
+
     def head_of(self, statistics: Any, summed: Summed) -> Head | None:
         """The answer's head."""
         return self.answer(statistics, summed).head
@@ -404,6 +414,12 @@ class Question(ABC):
         """LayoutMismatch unless the blocks are these."""
         if layout.blocks != self.layout.blocks:
             raise LayoutMismatch(f"the layout is not that of a {self.name} round with these parameters")
+
+
+def check_sign(noise: NoiseTerms, *, mapped: bool) -> None:
+    """Refuse terms of features that are never negative, where a map makes them so (CalibrationError)."""
+    if noise.nonnegative and mapped:
+        raise CalibrationError("centred and random features are below 0, too: leave nonnegative out")
 
 
 def parse(question: type[Question], given: Mapping[str, Any]) -> dict[str, Scalar]:

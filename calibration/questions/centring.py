@@ -12,6 +12,7 @@ from calibration.errors import CalibrationError, LayoutMismatch, SumCheckFailed
 from calibration.lattice import FeaturesLattice
 from calibration.layout import in_pieces
 from calibration.privacy.mechanism import mean_layout
+from calibration.privacy.sensitivity import Release, mean_sensitivity
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from calibration.head import Head
     from calibration.layout import Scalar
+    from calibration.privacy import NoiseTerms
     from calibration.rows import Array, Floats, Integers
 
 _SQRT_HALF = float(np.sqrt(0.5))
@@ -97,6 +99,11 @@ class MeanOfRecords(Question):
                 f"Σz has length {np.linalg.norm(sums[:-1]):g}, of {pooled.records} records", identity="mean"
             )
         return pooled
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """Σ(z, 1)/√2."""
+        constant = lattice.constant_share
+        return Release(mean_sensitivity(noise.neighbours, nonnegative=noise.nonnegative, constant=constant))
 
     def check_head(self, head: Head) -> None:
         """There is none."""

@@ -20,7 +20,7 @@ from calibration.layout import Layout, Scalar, in_pieces
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.lda import nearest_class_mean, solve_lda
 from calibration.posterior import ridge_posterior
-from calibration.privacy import NoisySolution, noisy_layout, solve_noisy
+from calibration.privacy import NoisySolution, Release, ffc_sensitivity, noisy_layout, solve_noisy
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -32,6 +32,7 @@ from calibration.questions.base import (
     RoundLattice,
     Summed,
     Wish,
+    check_sign,
     total_of,
 )
 from calibration.questions.ridge import ridge_answer, solved
@@ -40,6 +41,7 @@ from calibration.rows import as_features, check_rows
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from calibration.privacy import NoiseTerms
     from calibration.rows import Array, Floats, Integers
     from calibration.solution import Solution
 
@@ -214,6 +216,18 @@ class FFC(Question):
     def rows(self) -> int:
         """l, with the constant."""
         return self.dim + self.bias
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """(V, wU), of rows that end in a constant where there is a bias."""
+        check_sign(noise, mapped=self.layout.parameter("centre") is not None)
+        _ = self._dimensions()
+        sensitivity = ffc_sensitivity(
+            noise.weight,
+            neighbours=noise.neighbours,
+            nonnegative=noise.nonnegative,
+            constant=lattice.constant_share if self.with_bias else 0.0,
+        )
+        return Release(sensitivity, noise.weight)
 
     def takes(self, layout: Layout) -> bool:
         """What is published changes no number, the mean that is taken off changes all."""

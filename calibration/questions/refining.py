@@ -18,6 +18,7 @@ from calibration.head_file import arrays_of, form_of
 from calibration.lattice import FeaturesLattice
 from calibration.layout import DenseBlock, Layout, in_pieces
 from calibration.privacy.mechanism import gradient_layout
+from calibration.privacy.sensitivity import Release, gradient_sensitivity
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from calibration.layout import Scalar
+    from calibration.privacy import NoiseTerms
     from calibration.rows import Array, Floats, Integers
 
 _INVERSE = "inverse"
@@ -151,6 +153,11 @@ class Refinement(Question):
             records = self._number("records")
         inverse = self._array(_INVERSE, rows, rows)
         return Refined(gradient, records, inverse, self._number("number"), self._number("rounds"))
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """G."""
+        del lattice
+        return Release(gradient_sensitivity(noise.neighbours))
 
     def check_head(self, head: Head) -> None:
         """Of the kind and size of the head that was refined."""

@@ -17,7 +17,7 @@ from calibration.lattice import FeaturesLattice, SumsLattice
 from calibration.layout import in_pieces
 from calibration.layouts import ffc_layout, fold_layout
 from calibration.loo import LeaveOneOutStatistics, RidgePath, ridge_path
-from calibration.privacy import noisy_layout
+from calibration.privacy import Release, ffc_sensitivity, noisy_layout
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -29,6 +29,7 @@ from calibration.questions.base import (
     RoundLattice,
     Summed,
     Wish,
+    check_sign,
     total_of,
 )
 from calibration.questions.centring import Mean
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from calibration.layout import Scalar
+    from calibration.privacy import NoiseTerms
     from calibration.rows import Array, Floats, Integers
 
 
@@ -352,6 +354,12 @@ class RandomFeatureRidge(Question):
     def rows(self) -> int:
         """D."""
         return self._number("size")
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """(V, wU) of random features, whose length is 1 as that of features."""
+        del lattice
+        check_sign(noise, mapped=True)
+        return Release(ffc_sensitivity(noise.weight, neighbours=noise.neighbours), noise.weight)
 
     def check_head(self, head: Head) -> None:
         """Its map follows from this very round's context."""

@@ -91,7 +91,7 @@ def noisy_round(name: str, mu: float, earlier: Earlier | None, seed: int) -> tup
     asked = ask(name, Wish(5, 3, parameters, noisy=True), earlier)
     found = question(name, asked.layout, b"", asked.material)
     terms = NoiseTerms.for_classes(3, mu, 1e-5)
-    mechanism = terms.mechanism(found.layout, lattice, members=1, survivors_min=1, colluders=0)
+    mechanism = terms.mechanism(found, lattice, members=1, survivors_min=1, colluders=0)
     own = found.accumulator(lattice, normalise=False)
     for _ in range(40):
         own.update(ROWS, LABELS)

@@ -217,14 +217,18 @@ def test_the_least_deviation_is_that_of_the_element_with_least_noise(
     weight: float, mu: float, bits: int, least: float
 ) -> None:
     terms = SimpleNamespace(
+        statistic="ffc",
         noise=NoiseTerms(mu, weight).to_bytes(),
         layout=noisy_layout(64, 10).to_bytes(),
+        elements=noisy_layout(64, 10).elements,
         lattice="features",
         lattice_bits=bits,
         family=Family.NOISY,
     )
     manifest = SimpleNamespace(survivors_min=9, colluders=3)
-    attempt: Any = SimpleNamespace(opening=SimpleNamespace(terms=terms), members=range(12), manifest=manifest)
+    attempt: Any = SimpleNamespace(
+        opening=SimpleNamespace(terms=terms), members=range(12), manifest=manifest, context=bytes(32)
+    )
     mechanism = terms_mechanism(attempt)
     assert mechanism is not None
     assert mechanism.sigma > 3

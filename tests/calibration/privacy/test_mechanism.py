@@ -66,7 +66,7 @@ def test_shares_are_the_rule_of_the_terms() -> None:
         counts_weight=0.1,
         sensitivity=ffc_sensitivity(1, counts_weight=0.1),
     )
-    assert counted.deviation("n", 5) == pytest.approx(10 * counted.sigma, rel=0.01)
+    assert counted.deviation("N", 5) == pytest.approx(10 * counted.sigma, rel=0.01)
 
 
 @pytest.mark.parametrize("bits", [3, 5, 12])
@@ -141,8 +141,8 @@ def test_shares_below_four_steps_are_refused_with_what_helps() -> None:
     ) as caught:
         mechanism(**coarse, mu=1.13)
     assert caught.value.variance == math.ceil((16 * 2 / 1.13**2 / 2 + 4) / 5)
-    with pytest.raises(NoiseTooSmall, match="noise on n would have"):
-        mechanism(layout=noisy_layout(8, 3, counts=True), counts_weight=1.0)
+    with pytest.raises(NoiseTooSmall, match="noise on N would have"):
+        mechanism(layout=noisy_layout(8, 3, counts=True), lattice=FeaturesLattice(4), counts_weight=500.0)
     # (σ_U² + 4)/5 = 16 exactly, and the next larger μ is refused
     at_the_limit = mechanism(**coarse, mu=2 * math.sqrt(2 / (5 * 16 - 4 - 1)))
     assert at_the_limit.shares[1].variance == 16
@@ -185,7 +185,7 @@ def test_nothing_exact_leaves_beside_noise(changes: dict[str, Any]) -> None:
 
 def test_each_block_gets_its_variance_in_whatever_chunks(keystream: Keystream) -> None:
     layout = noisy_layout(40, 4, bias=True, counts=True)
-    shares = (Share("V", 400, 900), Share("U", 25), Share("n", 64))
+    shares = (Share("V", 400, 900), Share("U", 25), Share("N", 64))
     draws = 300
     noise = np.zeros((draws, layout.elements), np.int64)
     for index, row in enumerate(noise):
@@ -201,7 +201,7 @@ def test_each_block_gets_its_variance_in_whatever_chunks(keystream: Keystream) -
     assert V[~diagonal].max() < 600
     assert V[diagonal].min() > 600
     assert variances[layout.slices["U"]].mean() == pytest.approx(25, rel=0.03)
-    assert variances[layout.slices["n"]].mean() == pytest.approx(64, rel=0.2)
+    assert variances[layout.slices["N"]].mean() == pytest.approx(64, rel=0.2)
     assert abs(noise.mean()) < 0.2
 
 

@@ -12,9 +12,16 @@ from calibration.privacy import (
     Neighbours,
     ccvr_sensitivity,
     clip_member,
+    counts_sensitivity,
     ffc_sensitivity,
     member_sensitivity,
     noisy_layout,
+)
+from calibration.privacy.sensitivity import (
+    fold_sensitivity,
+    mean_sensitivity,
+    path_sensitivity,
+    reliability_sensitivity,
 )
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE
@@ -65,6 +72,60 @@ def test_the_closed_forms_of_a_replacement() -> None:
     assert ccvr_sensitivity(1, 1, 1, neighbours=REPLACE) ** 2 == pytest.approx(6)
     assert ccvr_sensitivity(0, 3, 1, neighbours=REPLACE) ** 2 == pytest.approx(36)
     assert ccvr_sensitivity(0, 1, 1, neighbours=REPLACE, nonnegative=True) ** 2 == pytest.approx(4)
+
+
+def rows_of(lattice: FeaturesLattice, *, nonnegative: bool) -> Any:
+    """Every integer row of two features and the constant that the lattice has, and that of a record left out."""
+    reach = range(0 if nonnegative else -(2**lattice.bits), 2**lattice.bits + 1)
+    budget = 4**lattice.bits - lattice.constant**2
+    rows = [(x, y, lattice.constant) for x in reach for y in reach if x**2 + y**2 <= budget]
+    return np.array([*rows, (0, 0, 0)])
+
+
+@pytest.mark.parametrize("nonnegative", [False, True])
+@pytest.mark.parametrize(("bits", "tight"), [(1, 0.2), (2, 0.6), (3, 0.85), (4, 0.85)])
+def test_the_constants_of_a_replacement_cancel_whichever_two_rows_the_lattice_has(
+    bits: int, tight: float, *, nonnegative: bool
+) -> None:
+    lattice = FeaturesLattice(bits)
+    rows = rows_of(lattice, nonnegative=nonnegative)
+    unit, kappa = 2**bits, lattice.constant_share
+    gram = rows @ rows.T
+    squares = np.diagonal(gram)
+    V = (squares[:, None] ** 2 + squares**2 - 2 * gram**2) / unit**4
+    same, apart = ((squares[:, None] + squares - factor * gram) / unit**2 for factor in (2, 0))
+    for w in (0.3, 1.0, 2.0, 4.0):
+        bound = ffc_sensitivity(w, neighbours=REPLACE, nonnegative=nonnegative, constant=kappa)
+        seen = max((V + w**2 * same).max(), (V + w**2 * apart).max())
+        assert tight * bound**2 <= seen <= bound**2 * (1 + 1e-12)
+        assert bound <= ffc_sensitivity(w, neighbours=REPLACE, nonnegative=nonnegative) * (1 + 1e-12)
+    mean = mean_sensitivity(REPLACE, nonnegative=nonnegative, constant=kappa)
+    assert tight * mean**2 <= same.max() <= mean**2 * (1 + 1e-12)
+
+
+def test_the_closed_forms_of_a_replacement_beside_a_constant() -> None:
+    for w in (1.0, 2.0, 3.0):
+        assert ffc_sensitivity(w, neighbours=REPLACE, constant=0.5) ** 2 == pytest.approx(2 + 2 * w**2)
+        sign: Any = {"neighbours": REPLACE, "nonnegative": True, "constant": 0.5}
+        assert ffc_sensitivity(w, **sign) ** 2 == pytest.approx(1.5 + 2 * w**2)
+    assert ffc_sensitivity(1, constant=0.5) == ffc_sensitivity(1)
+    assert (mean_sensitivity(), mean_sensitivity(REPLACE)) == (1, math.sqrt(2))
+    assert mean_sensitivity(REPLACE, nonnegative=True) == 1
+    fine = FeaturesLattice(12).constant_share
+    assert 0.4998 < fine < 0.5
+    assert math.sqrt(2) < mean_sensitivity(REPLACE, constant=fine) < 1.00015 * math.sqrt(2)
+
+
+def test_what_no_label_or_bin_can_exceed() -> None:
+    assert (counts_sensitivity(), counts_sensitivity(REPLACE)) == (1, math.sqrt(2))
+    assert reliability_sensitivity(1) == math.sqrt(5)
+    assert reliability_sensitivity(17, REPLACE) == math.sqrt(121)
+    assert path_sensitivity(8) == 4
+    fixed: Any = {"constant": 0.5, "nonnegative": True}
+    assert fold_sensitivity(2, neighbours=ADD, **fixed) == math.sqrt(5)
+    # to another fold a record takes its constants with it: √(1.5 + 2w²) would be too little
+    assert fold_sensitivity(2, neighbours=REPLACE, **fixed) == pytest.approx(math.sqrt(2 + 2 * 4))
+    assert fold_sensitivity(2, neighbours=REPLACE, constant=0.0, nonnegative=False) == 4
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from calibration import CalibrationError, FeaturesLattice
-from calibration.privacy import NoiseTerms, noisy_layout
+from calibration.privacy import NOISY_BITS, NoiseTerms, noisy_layout
+from calibration.questions import question
 
 COHORT: dict[str, Any] = {"members": 12, "survivors_min": 9, "colluders": 3}
 
@@ -34,8 +35,10 @@ def test_terms_outside_their_bounds_are_refused_by_name(field: str, value: Any, 
 @pytest.mark.parametrize("bits", [4, 12, 20])
 def test_terms_within_their_bounds_size_the_noise_or_say_why_not(mu: float, weight: float, bits: int) -> None:
     try:
-        made = NoiseTerms(mu, weight).mechanism(noisy_layout(8, 3), FeaturesLattice(bits), **COHORT)
+        asked = question("ffc", noisy_layout(8, 3))
+        made = NoiseTerms(mu, weight).mechanism(asked, FeaturesLattice(bits), **COHORT)
     except CalibrationError:
         return
+    assert bits <= NOISY_BITS
     assert made.mu_round <= mu
     assert min(min(share.variances) for share in made.shares) >= 16
