@@ -179,7 +179,7 @@ benchmarks/peers/.venv/.ready: benchmarks/peers/constraints.txt
 browser: $(READY)  ## every page in Chromium, at two widths, light and dark: pictures, and what axe finds (needs chromium)
 	$(BIN)/python -m tests.service.pages.browser --output runs/browser.json
 
-trial: $(READY)  ## from an empty folder to a head in a model, with a clock: alone, with replicas, from Flower (needs PostgreSQL, nginx)
+trial: $(READY)  ## from an empty folder to a head in a model, with a clock: alone, with replicas, from Flower (needs PostgreSQL)
 	$(BIN)/python -m tests.deploy.trial --output runs/trial.json
 
 walk: $(READY)  ## a coordinator and four members as services of one machine; renews the pictures of its tutorial (needs root, iproute2, chromium)

@@ -1,4 +1,4 @@
-"""The coordinator in this process: what `uvicorn service.app:app` starts, with errors that people can read."""
+"""The coordinator, in this process or in several: what `uvicorn service.app:app` starts, with errors that people can read."""
 
 import asyncio
 import socket
@@ -6,6 +6,7 @@ import ssl
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from service.keys import key_of
 from service.settings import Settings
 from service.storage.folder import FolderLock, make_folder
 from service.telemetry import logs
+from veilsum.processes import keep
 
 GRACE_S = 5
 """Open long polls end at once; this is for what else is under way at SIGTERM."""
@@ -30,6 +32,7 @@ def run(
     certificate: Path | None,
     key: Path | None,
     client_ca: Path | None,
+    processes: int,
     *,
     quiet: bool,
     started: Callable[[dict[str, Any]], None],
@@ -39,42 +42,58 @@ def run(
     With `client_ca` nobody is answered whose certificate none of that file's authorities has signed.
 
     Raises:
-        Misuse: the folder is in use or its key is not, the port is taken, the certificate can't be read.
+        Misuse: the folder is in use or its key is not, the port is taken, the certificate can't be read, several processes have
+            nothing to share.
         ValidationError: a setting in the environment is out of its domain.
         OSError: the folder can't be made.
     """
     settings = Settings() if data_dir is None else Settings(data_dir=data_dir)
+    if processes > 1 and None in {settings.database_url, settings.blobs_url}:
+        raise Misuse(
+            "several processes share a database and a bucket: set VEILSUM_DATABASE_URL and VEILSUM_BLOBS_URL"
+        )
     _check_tls(certificate, key, client_ca)
     # The app does the same at its start, but a server shows its errors as tracebacks.
     make_folder(settings.data_dir)
     if settings.database_url is None:
         FolderLock(settings.data_dir).release()
     public = key_of(settings).public
-    # stdout is for the result
-    logs.configure(sys.stderr, quiet=quiet)
+    tls = {
+        "ssl_certfile": certificate,
+        "ssl_keyfile": key,
+        "ssl_ca_certs": str(client_ca) if client_ca else None,
+        "ssl_cert_reqs": ssl.CERT_REQUIRED if client_ca else ssl.CERT_NONE,
+    }
     with _listening(host, port) as listener:
-        config = uvicorn.Config(
-            create_app(settings),
-            ssl_certfile=certificate,
-            ssl_keyfile=key,
-            ssl_ca_certs=str(client_ca) if client_ca else None,
-            ssl_cert_reqs=ssl.CERT_REQUIRED if client_ca else ssl.CERT_NONE,
-            log_config=None,
-            http=Connection,
-            limit_concurrency=settings.connections,
-            timeout_graceful_shutdown=GRACE_S,
-        )
         shown = f"[{host}]" if ":" in host else host
         facts = {
             "url": f"{'https' if certificate else 'http'}://{shown}:{listener.getsockname()[1]}",
             "public_key": public.hex(),
             "data_dir": str(settings.data_dir),
         }
-        server = _Server(config, lambda: started(facts))
-        with suppress(KeyboardInterrupt):  # raised again by the server once it has ended well
-            asyncio.run(server.serve([listener]))
-    if not server.started:
-        raise Misuse("the coordinator did not start: see above")
+        work, tell = partial(_serve, settings, listener, tls, quiet=quiet), lambda: started(facts)
+        if not (work(tell) if processes == 1 else keep(processes, work, tell)):
+            raise Misuse("the coordinator did not start: see above")
+
+
+def _serve(
+    settings: Settings, listener: socket.socket, tls: dict[str, Any], tell: Callable[[], None], *, quiet: bool
+) -> bool:
+    """One process; whether it came so far as to `tell`."""
+    # stdout is for the result
+    logs.configure(sys.stderr, quiet=quiet)
+    config = uvicorn.Config(
+        create_app(settings),
+        **tls,
+        log_config=None,
+        http=Connection,
+        limit_concurrency=settings.connections,
+        timeout_graceful_shutdown=GRACE_S,
+    )
+    server = _Server(config, tell)
+    with suppress(KeyboardInterrupt):  # raised again by the server once it has ended well
+        asyncio.run(server.serve([listener]))
+    return server.started
 
 
 class _Server(uvicorn.Server):

@@ -23,6 +23,13 @@ def serve(
         Path | None,
         typer.Option(help="PEM file of the authority that signs callers' certificates; others are refused."),
     ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            help="How many answer at this address, one replaced when it dies; several need PostgreSQL and a bucket.",
+            min=1,
+        ),
+    ] = 1,
     json_: AsJson = False,
 ) -> None:
     """Start a coordinator. At first start it prints the operator's token, once."""
@@ -38,6 +45,7 @@ def serve(
             tls_cert,
             tls_key,
             client_ca,
+            processes,
             quiet=json_,
             started=lambda facts: say(facts, as_json=json_, title="Coordinator"),
         )
