@@ -1,4 +1,4 @@
-"""What a member installs: built twice, weighed, timed, listed, and tested as it is in the wheel.
+"""What a member installs: built twice, weighed, timed, listed, and tested as it is in the wheel, on each promised Python that is found.
 
 Each promise is measured and judged; one that fails makes the exit status 1. Times are processor seconds of a fresh
 process, the least of several: on a busy machine they stay nearer to the truth than the clock, which stands beside them.
@@ -80,7 +80,10 @@ def main() -> int:
         imported = timed([python, "-c", "import client_sdk"])
         member = timed([python, "-c", "from client_sdk import Identity, Member, Policy, Records"])
         helped = timed([python.with_name("veilsum"), "--help"])
-        suite = None if args.without_suite else member_suite(python)
+        suite = {} if args.without_suite else {f"3.{sys.version_info.minor}": member_suite(python)}
+    for name, interpreter in () if args.without_suite else others():
+        with environment(wheel, interpreter) as python:
+            suite[name] = member_suite(python)
     promises = [
         Promise("the bare install", INSTALLED_MB, "MB", installed),
         Promise("import client_sdk", IMPORT_S, "s of processor", imported.processor_s),
@@ -102,7 +105,8 @@ def main() -> int:
         print(
             f"{'kept  ' if promise.kept else 'BROKEN'} {promise.name}: {promise.measured:g} of {promise.bound:g} {promise.unit}"
         )
-    print(f"suite against the wheel: {suite or 'not run'}")
+    for name, said in suite.items():
+        print(f"suite against the wheel, Python {name}: {said}")
     return 0 if all(promise.kept for promise in promises) else 1
 
 
@@ -125,11 +129,22 @@ def build(into: Path, epoch: int) -> dict[str, str]:
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(into.iterdir())}
 
 
+def others() -> Iterator[tuple[str, str]]:
+    """The promised Pythons beside this one that start here, by version."""
+    promised = re.findall(r"Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text("utf-8"))
+    for name in promised:
+        found = shutil.which(f"python{name}")
+        if found is None or name == f"3.{sys.version_info.minor}":
+            continue
+        if subprocess.run([found, "--version"], check=False, capture_output=True).returncode == 0:
+            yield name, found
+
+
 @contextmanager
-def environment(wheel: Path) -> Iterator[Path]:
+def environment(wheel: Path, interpreter: str = sys.executable) -> Iterator[Path]:
     """The Python of a fresh environment with the wheel, what it needs and nothing else, pip neither."""
     with tempfile.TemporaryDirectory() as folder:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+        subprocess.run([interpreter, "-m", "venv", "--without-pip", folder], check=True)
         python = Path(folder) / "bin" / "python"
         install(python, str(wheel))
         yield python
