@@ -10,6 +10,7 @@ from protocol.errors import PeerFault
 from protocol.messages import Ledger, Link, Past, Roster
 from protocol.rest import FederationView
 from service.problems import not_found
+from service.rosters import Rosters
 from service.storage.database import Database
 from service.storage.tables import cohorts, links, rosters, rounds
 
@@ -20,18 +21,22 @@ class Federations:
     Args:
         database: their rows.
         coordinator: the coordinator's public key, which every roster must name.
+
+    Attributes:
+        rosters: as they are stored.
     """
 
     def __init__(self, database: Database, coordinator: bytes) -> None:
         self._database, self._coordinator = database, coordinator
+        self.rosters = Rosters(database)
         self._lock = asyncio.Lock()
 
-    async def put_roster(self, federation: str, roster: Roster, *, operator: bool) -> bool:
-        """Store a roster; whether it is new. A federation's first one takes an operator.
+    async def put_roster(self, federation: str, roster: Roster) -> bool:
+        """Store a roster; whether it is new.
 
         Raises:
             PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key;
-                roster-rollback or conflict against those already stored; unauthorised.
+                roster-rollback or conflict against those already stored.
         """
         await asyncio.to_thread(roster.verify_admin, bytes.fromhex(federation))
         if roster.coordinator != self._coordinator:
@@ -39,24 +44,22 @@ class Federations:
                 Cause.MALFORMED,
                 f"the roster names another coordinator's key; this one's is {self._coordinator.hex()}",
             )
+        body, version = await asyncio.to_thread(roster.to_bytes), roster.version_number
         async with self._lock, self._database.transaction() as connection:
-            newest = await connection.execute(
-                select(rosters.c.body)
-                .where(rosters.c.federation == federation)
-                .order_by(rosters.c.version.desc())
-                .limit(1)
-            )
-            body = newest.scalar_one_or_none()
-            if body is None and not operator:
-                raise _unknown()
-            if body == roster.to_bytes():
-                return False
-            if body is not None:
-                _refuse_rollback(Roster.from_bytes(body), roster)
-            await connection.execute(
-                insert(rosters).values(
-                    federation=federation, version=roster.version_number, body=roster.to_bytes()
+            newest = (
+                await connection.execute(
+                    select(rosters.c.version, rosters.c.body)
+                    .where(rosters.c.federation == federation)
+                    .order_by(rosters.c.version.desc())
+                    .limit(1)
                 )
+            ).one_or_none()
+            if newest is not None:
+                if newest.body == body:
+                    return False
+                _refuse_rollback(newest.version, version)
+            await connection.execute(
+                insert(rosters).values(federation=federation, version=version, body=body)
             )
         return True
 
@@ -65,30 +68,23 @@ class Federations:
         query = select(rosters.c.version).where(rosters.c.federation == federation).limit(1)
         async with self._database.reading() as connection:
             if (await connection.execute(query)).first() is None:
-                raise _unknown()
+                raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
     async def roster(self, federation: str, version: int | None = None) -> Roster:
         """The newest roster, or one version of it; PeerFault(not-found)."""
-        query = select(rosters.c.body).where(rosters.c.federation == federation)
-        if version is not None:
-            query = query.where(rosters.c.version == version)
-        async with self._database.reading() as connection:
-            body = (
-                await connection.execute(query.order_by(rosters.c.version.desc()).limit(1))
-            ).scalar_one_or_none()
-        if body is None:
+        found = await (
+            self.rosters.newest(federation) if version is None else self.rosters.version(federation, version)
+        )
+        if found is None:
             raise not_found("federation")
-        return Roster.from_bytes(body)
+        return found
 
     async def roster_named(self, federation: str, roster_hash: bytes) -> Roster:
         """The version of a federation's roster that has this hash; PeerFault(not-found)."""
-        query = select(rosters.c.body).where(rosters.c.federation == federation)
-        async with self._database.reading() as connection:
-            bodies = (await connection.execute(query.order_by(rosters.c.version.desc()))).scalars()
-            for body in bodies:
-                roster = Roster.from_bytes(body)
-                if roster.hash == roster_hash:
-                    return roster
+        for version in reversed(await self.rosters.versions(federation)):
+            roster = await self.roster(federation, version)
+            if roster.hash == roster_hash:
+                return roster
         raise not_found("roster")
 
     async def view(self, federation: str) -> FederationView:
@@ -126,16 +122,8 @@ class Federations:
         )
 
 
-def _unknown() -> PeerFault:
-    return PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
-
-
-def _refuse_rollback(known: Roster, offered: Roster) -> None:
-    if offered.version_number < known.version_number:
-        raise PeerFault(
-            Cause.ROSTER_ROLLBACK, f"version {known.version_number} stands, {offered.version_number} was sent"
-        )
-    if offered.version_number == known.version_number:
-        raise PeerFault(
-            Cause.CONFLICT, f"another roster stands under version {known.version_number}: raise the version"
-        )
+def _refuse_rollback(known: int, offered: int) -> None:
+    if offered < known:
+        raise PeerFault(Cause.ROSTER_ROLLBACK, f"version {known} stands, {offered} was sent")
+    if offered == known:
+        raise PeerFault(Cause.CONFLICT, f"another roster stands under version {known}: raise the version")

@@ -1,15 +1,17 @@
 """What the pages show, gathered from the coordinator: nothing that the REST routes do not tell."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
 from protocol.messages import Roster
-from protocol.rest import CohortView, RoundView
+from protocol.rest import RoundView
 from protocol.scheduling import ScheduleView
+from service.cohorts import Cohort
 from service.coordinator import Coordinator
 from service.pages.wording import STATES
+from service.rosters import Everybody
 from service.rounds import Round
 from service.storage.tables import rosters
 
@@ -30,13 +32,13 @@ class Filter:
 
 @dataclass(frozen=True)
 class Person:
-    """One member of a federation, over all versions of its roster.
+    """One of those whom any version of a federation's roster has named.
 
     Attributes:
-        key: its newest public key, in hexadecimal.
+        key: the newest public key, in hexadecimal.
         roles: what the roster names it beside a member.
         removed_in: the version of the roster that left it out; None while it is a member.
-        cohorts: those that it enrolled in, newest first.
+        cohorts: in how many it enrolled.
         last_round: the newest round that its upload was in.
     """
 
@@ -44,8 +46,8 @@ class Person:
     key: str
     roles: tuple[str, ...]
     removed_in: int | None
-    cohorts: tuple[str, ...] = ()
-    last_round: RoundView | None = None
+    cohorts: int
+    last_round: RoundView | None
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,27 @@ class Federation:
 
     id: str
     roster: Roster
-    people: tuple[Person, ...]
-    cohorts: tuple[CohortView, ...]
+    everybody: Everybody
+    cohorts: tuple[Cohort, ...] = field(repr=False)
     rounds: tuple[RoundView, ...] = field(repr=False)
-    scheduled: tuple[ScheduleView, ...] = ()
 
-    @property
-    def gone(self) -> frozenset[str]:
-        """Members of older rosters that the newest leaves out."""
-        return frozenset(person.member for person in self.people if person.removed_in is not None)
+    def people(self, members: Sequence[str]) -> list[Person]:
+        """What is known of some of them."""
+        last = dict[str, RoundView]()
+        for view in self.rounds:
+            if len(last) < len(members):
+                last = dict.fromkeys(set(members).intersection(view.uploaded), view) | last
+        return [
+            Person(
+                member,
+                self.everybody.keys[member].hex(),
+                tuple(_roles(self.roster, member)),
+                self.everybody.removed_in.get(member),
+                sum(member in cohort.enrolling.cards for cohort in self.cohorts),
+                last.get(member),
+            )
+            for member in members
+        ]
 
 
 def rounds_of(here: Coordinator) -> list[Round]:
@@ -92,41 +106,18 @@ async def federation_ids(here: Coordinator) -> list[str]:
 
 
 async def federation(here: Coordinator, name: str) -> Federation:
-    """One federation, with everybody whom any version of its roster named; PeerFault(not-found)."""
+    """One federation as it stands; PeerFault(not-found)."""
     newest = await here.federations.roster(name)
+    everybody = await here.federations.rosters.everybody(name)
     await here.catalogue.refresh(name)
-    async with here.database.reading() as connection:
-        bodies = await connection.execute(
-            select(rosters.c.body).where(rosters.c.federation == name).order_by(rosters.c.version)
-        )
-        versions = [Roster.from_bytes(body) for body in bodies.scalars()]
-    cohorts = [cohort.view() for cohort in here.cohorts.values() if cohort.roster.federation.hex() == name]
+    cohorts = [cohort for cohort in here.cohorts.values() if cohort.roster.federation.hex() == name]
     rounds = [view for round_ in rounds_of(here) if (view := round_.view()).federation == name]
-    return Federation(
-        name,
-        newest,
-        tuple(_people(versions or [newest], cohorts[::-1], rounds)),
-        tuple(reversed(cohorts)),
-        tuple(rounds),
-        tuple([entry for view in cohorts for entry in await here.schedules.of(view.cohort)]),
-    )
+    return Federation(name, newest, everybody, tuple(reversed(cohorts)), tuple(rounds))
 
 
-def _people(versions: list[Roster], cohorts: list[CohortView], rounds: list[RoundView]) -> Iterable[Person]:
-    newest = versions[-1]
-    keys = {entry.member: entry.key for roster in versions for entry in roster.members}
-    current = {entry.member for entry in newest.members}
-    cards = [(view.cohort, frozenset(view.cards)) for view in cohorts]
-    uploads = [(view, frozenset(view.uploaded)) for view in rounds]
-    for member in sorted(keys, key=lambda member: (member not in current, member)):
-        yield Person(
-            member,
-            keys[member].hex(),
-            tuple(_roles(newest, member)),
-            None if member in current else _left_out_in(versions, member),
-            tuple(cohort for cohort, sent in cards if member in sent),
-            next((view for view, uploaded in uploads if member in uploaded), None),
-        )
+async def scheduled(here: Coordinator, found: Federation) -> list[ScheduleView]:
+    """What a federation's cohorts wait for."""
+    return [entry for cohort in reversed(found.cohorts) for entry in await here.schedules.of(cohort.id)]
 
 
 def _roles(roster: Roster, member: str) -> Iterable[str]:
@@ -137,10 +128,3 @@ def _roles(roster: Roster, member: str) -> Iterable[str]:
     ):
         if member in named:
             yield role
-
-
-def _left_out_in(versions: list[Roster], member: str) -> int:
-    last = max(
-        place for place, roster in enumerate(versions) if member in {entry.member for entry in roster.members}
-    )
-    return versions[last + 1].version_number

@@ -80,7 +80,8 @@ async def one_round(
 ) -> HTMLResponse:
     """One round: who has done what, whom it waits for, and until when."""
     view, first = found.view(), (number - 1) * PAGE_MEMBERS
-    members = sorted(view.members, key=lambda member: (member not in view.waiting_for, member))
+    waited_for = frozenset(view.waiting_for)
+    members = sorted(view.members, key=lambda member: (member not in waited_for, member))
     newest = await here.federations.roster(view.federation)
     return page(
         request,
@@ -148,9 +149,24 @@ async def members(request: Request, here: Here) -> HTMLResponse:
 
 
 @router.get(paths.FEDERATION)
-async def federation(request: Request, federation: Hex32Path, here: Here) -> HTMLResponse:
+async def federation(
+    request: Request, federation: Hex32Path, here: Here, number: Annotated[Number, Query(alias="page")] = 1
+) -> HTMLResponse:
     """One federation's members and cohorts."""
-    return page(request, "federation.html", {"federation": await reading.federation(here, federation)})
+    found, first = await reading.federation(here, federation), (number - 1) * PAGE_MEMBERS
+    names = found.everybody.names
+    return page(
+        request,
+        "federation.html",
+        {
+            "federation": found,
+            "people": found.people(names[first : first + PAGE_MEMBERS]),
+            "cohorts": [cohort.view() for cohort in found.cohorts],
+            "scheduled": await reading.scheduled(here, found),
+            "number": number,
+            "pages": -(-len(names) // PAGE_MEMBERS),
+        },
+    )
 
 
 @router.get(paths.HEALTH)

@@ -10,9 +10,8 @@ from protocol.errors import PeerFault
 from protocol.messages import KeyCard, Roster
 from protocol.tags import PROTOCOL_VERSION
 from service import spending
-from service.access.callers import Kind
 from service.access.guards import GuardedRoute
-from service.problems import DECODING, declared
+from service.problems import DECODING, declared, not_found
 from service.routes.common import (
     ANYBODY,
     MEMBER,
@@ -24,7 +23,6 @@ from service.routes.common import (
     Made,
     MemberPath,
     Octets,
-    TheCaller,
     Wait,
     octets_in,
     octets_out,
@@ -58,11 +56,11 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
     },
 )
 async def put_roster(
-    federation: Hex32Path, body: Octets, here: Here, caller: TheCaller, response: Response
+    federation: Hex32Path, body: Octets, here: Here, response: Response
 ) -> rest.FederationView:
     """Create a federation by its first roster (operator), or replace the roster by a higher version (admin, operator)."""
     roster = await asyncio.to_thread(Roster.from_bytes, body)
-    new = await here.federations.put_roster(federation, roster, operator=caller.kind is Kind.OPERATOR)
+    new = await here.federations.put_roster(federation, roster)
     response.status_code = 201 if new else 200
     return await here.federations.view(federation)
 
@@ -89,8 +87,10 @@ async def budget(federation: Hex32Path, here: Here) -> rest.BudgetView:
 )
 async def roster(federation: Hex32Path, here: Here) -> Response:
     """The newest roster, as the admin signed it."""
-    newest = await here.federations.roster(federation)
-    return Response(newest.to_bytes(), media_type=rest.OCTETS)
+    newest = await here.federations.rosters.body(federation)
+    if newest is None:
+        raise not_found("federation")
+    return Response(newest, media_type=rest.OCTETS)
 
 
 @router.get(

@@ -162,6 +162,27 @@ async def test_rounds_are_filtered_and_paged(
     assert "Page 1 of 2" in words((await visitor.get("/")).text)
 
 
+async def test_a_federations_members_are_paged(
+    visitor: httpx.AsyncClient, gallery: Gallery, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("service.pages.routes.PAGE_MEMBERS", 4)
+    address = f"/federations/{gallery.federation}"
+
+    async def shown(number: int) -> list[str]:
+        return re.findall(
+            r"<th scope=\"row\">(m-\d)", (await visitor.get(address, params={"page": str(number)})).text
+        )
+
+    assert await shown(1) == ["m-0", "m-2", "m-3", "m-4"]
+    assert await shown(2) == ["m-5", "m-1"]  # who was removed comes last
+    assert await shown(3) == []
+    first = (await visitor.get(address)).text
+    assert "Page 1 of 2" in words(first)
+    assert "?page=2#people" in first
+    assert "?page=1#people" in (await visitor.get(f"{address}?page=2")).text
+    assert (await visitor.get(f"{address}?page=0")).status_code == 400
+
+
 async def test_an_empty_coordinator_says_how_to_begin(
     visitor: httpx.AsyncClient, server: Server, party: Party
 ) -> None:
