@@ -1,9 +1,11 @@
 """The database as everybody else sees it: transactions that are durable, and deleted rows that are gone."""
 
 import asyncio
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from typing import Any, ClassVar
 
 from sqlalchemy import ColumnElement, Table
@@ -103,9 +105,18 @@ class Database(ABC):
     async def announce(self, connection: AsyncConnection, topic: str) -> None:
         """Tell every process, once this transaction is committed, that something changed."""
 
+    @cached_property
+    def process(self) -> str:
+        """What this process is called, among all on the database."""
+        return secrets.token_hex(16)
+
     @abstractmethod
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """Until cancelled, hear what others announce; OSError where the connection is lost: refresh all, and listen again."""
+        """Until cancelled, be known to run and hear what others announce; OSError where the connection is lost: refresh all, and listen again."""
+
+    @abstractmethod
+    def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
+        """Whether a process does not listen; one that has just begun, or lost its connection, does not either."""
 
     @property
     @abstractmethod

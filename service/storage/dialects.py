@@ -8,7 +8,18 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import asyncpg
-from sqlalchemy import ColumnElement, Float, Table, event, literal_column, make_url
+from sqlalchemy import (
+    ColumnElement,
+    Float,
+    Table,
+    event,
+    false,
+    func,
+    literal,
+    literal_column,
+    make_url,
+    select,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import ArgumentError, DBAPIError
@@ -81,6 +92,11 @@ class Sqlite(Database):
         """There is nobody else."""
         del heard
         await asyncio.Event().wait()
+
+    def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
+        """There is one process, and it runs."""
+        del process
+        return false()
 
     @property
     def clock(self) -> ColumnElement[float]:
@@ -186,13 +202,15 @@ class Postgres(Database):
         await connection.exec_driver_sql("SELECT pg_notify($1, $2)", (CHANNEL, topic))
 
     async def listen(self, heard: Callable[[str], None]) -> None:
-        """By LISTEN, on a connection of its own."""
+        """By LISTEN, on a connection of its own, which holds an advisory lock: the server lets go of it as soon as the process is dead."""
         lost = asyncio.Event()
         async with AsyncExitStack() as ending:
             async with asyncio.timeout(PATIENCE_S):
                 connection = await ending.enter_async_context(self._engine.connect())
                 driver: Any = (await connection.get_raw_connection()).driver_connection
                 driver.add_termination_listener(lambda _: lost.set())
+                await connection.execute(select(func.pg_advisory_lock(_named(literal(self.process)))))
+                await connection.commit()
                 await driver.add_listener(CHANNEL, lambda _connection, _pid, _channel, topic: heard(topic))
             try:
                 while not lost.is_set():
@@ -206,6 +224,10 @@ class Postgres(Database):
             finally:
                 await connection.invalidate()
         raise OSError("the connection to the database is lost")
+
+    def gone(self, process: ColumnElement[str]) -> ColumnElement[bool]:
+        """Its lock can be had."""
+        return func.pg_try_advisory_xact_lock_shared(_named(process))
 
     @property
     def clock(self) -> ColumnElement[float]:
@@ -226,6 +248,11 @@ class Postgres(Database):
                 raise OSError("the events are in use") from error
             finally:
                 await connection.exec_driver_sql("RESET lock_timeout")
+
+
+def _named(process: ColumnElement[str]) -> ColumnElement[int]:
+    """The number of a process's advisory lock."""
+    return func.hashtextextended("veilsum process " + process, 0)
 
 
 def postgres_url(url: str) -> Any:

@@ -1,18 +1,17 @@
 """Leases: work that any process may do, and one does at a time; when it dies, another takes it over."""
 
 import asyncio
-import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-from sqlalchemy import ColumnElement, delete, select, update
+from sqlalchemy import ColumnElement, delete, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from service.storage.database import Database
 from service.storage.tables import leases
 
 LEASE_S = 15.0
-"""How long after a holder's last sign of life another may take over."""
+"""How long after its last sign of life another may take over from a holder whose connections stand: its machine is gone, or it stands still."""
 
 
 class Leases:
@@ -25,7 +24,6 @@ class Leases:
 
     def __init__(self, database: Database, lease_s: float = LEASE_S) -> None:
         self._database, self.lease_s = database, lease_s
-        self._holder = secrets.token_hex(16)
 
     @asynccontextmanager
     async def held(self, key: str) -> AsyncIterator[bool]:
@@ -53,7 +51,8 @@ class Leases:
             await self._database.add(connection, leases, free)
             found = await connection.execute(
                 select(leases.c.fence)
-                .where(leases.c.key == key, leases.c.until_s < self._database.clock)
+                .where(leases.c.key == key)
+                .where(or_(leases.c.until_s < self._database.clock, self._database.gone(leases.c.holder)))
                 .with_for_update(skip_locked=True)
             )
             fence = found.scalar_one_or_none()
@@ -62,7 +61,11 @@ class Leases:
             await connection.execute(
                 update(leases)
                 .where(leases.c.key == key)
-                .values(holder=self._holder, until_s=self._database.clock + self.lease_s, fence=fence + 1)
+                .values(
+                    holder=self._database.process,
+                    until_s=self._database.clock + self.lease_s,
+                    fence=fence + 1,
+                )
             )
             return int(fence) + 1
 
@@ -78,4 +81,4 @@ class Leases:
 
     def _own(self, key: str, fence: int) -> tuple[ColumnElement[bool], ...]:
         """Not where another has taken it over."""
-        return leases.c.key == key, leases.c.holder == self._holder, leases.c.fence == fence
+        return leases.c.key == key, leases.c.holder == self._database.process, leases.c.fence == fence

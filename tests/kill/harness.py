@@ -1,10 +1,15 @@
-"""One round with real processes, one of which is killed at a point; then another goes on."""
+"""Coordinators as real processes, started again whenever they are killed, and members who send until they are answered."""
 
 import asyncio
+import itertools
 import multiprocessing
+import random
 import signal
 import socket
 import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,18 +17,24 @@ from typing import Any
 import httpx
 
 from protocol import rest
-from service.settings import Settings
-from service.storage.stores import blobs_of
 from tests.kill import coordinator
-from tests.service.driver import Party
-from tests.service.serving import TOKEN, Clock, Server
+from tests.kill.coordinator import Fate
+from tests.service.serving import TOKEN, Clock
 from tests.service.signing import Everybody
 
 CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.kill.coordinator"])
+# Not the coordinator alone: each process runs the main module anew, and is to find there what that imports.
+CONTEXT.set_forkserver_preload(["tests.kill.campaign"])
 START_S = 60.0
-CLEAR_S = 40.0
-"""A dead process's lease has to run out before."""
+ANSWERED_S = 60.0
+"""Longest time in which a request is sent again and again."""
+
+
+def warm_up() -> None:
+    """Let what processes are forked from come up, so that the first takes no longer than others."""
+    first = CONTEXT.Process(target=int)
+    first.start()
+    first.join()
 
 
 @dataclass
@@ -32,24 +43,26 @@ class Replica:
 
     Attributes:
         values: its settings.
-        die_at: the point at which it dies; None for none.
+        log: gets a line for each durable point that it passes.
     """
 
     values: dict[str, Any]
     environment: dict[str, str]
     log: Path
-    die_at: int | None = None
     port: int = 0
     process: Any = None
 
-    async def start(self) -> None:
-        """Come up, or die on the way there."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        arguments = (self.values, self.environment, self.port, self.log, self.die_at)
+    def begin(self, fate: Fate = Fate()) -> None:  # noqa: B008 - a value
+        """Start the process, where the last one listened."""
+        if not self.port:
+            self.port = _free_port()
+        arguments = (self.values, self.environment, self.port, self.log, fate)
         self.process = CONTEXT.Process(target=coordinator.serve, args=arguments, daemon=True)
         self.process.start()
+
+    async def start(self) -> None:
+        """Come up, or die on the way there."""
+        self.begin()
         end = time.monotonic() + START_S
         async with httpx.AsyncClient() as client:
             while self.process.is_alive() and time.monotonic() < end:
@@ -60,34 +73,141 @@ class Replica:
                 else:
                     return
 
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.is_alive()
+
     def kill(self) -> None:
         if self.process is not None:
             self.process.kill()
             self.process.join()
 
 
+def _free_port() -> int:
+    """One that no client is given: while nobody listens, a connection from a port to itself would keep it for ever."""
+    for port in random.sample(range(20_000, 32_000), 1000):
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", port))
+            return port
+    raise AssertionError("no port is free")
+
+
+@dataclass(frozen=True)
+class Doom:
+    """What befalls one process: it dies at a point, or is killed from outside after a while."""
+
+    fate: Fate = field(default_factory=Fate)
+    after_s: float | None = None
+
+
 @dataclass
-class Members(httpx.AsyncBaseTransport):
-    """Sends each request until it is answered: to the replicas in turn, starting a new one where none is left.
+class Fleet:
+    """Replicas, each of which a supervisor starts again as soon as it is dead.
 
     Attributes:
-        acknowledged: chunks by member that were answered with success.
-        deaths: how often no replica was left.
+        dooms: what is to befall each process when it starts.
+        killed: how often one died at a point, by its label, and how often at `RANDOM` times.
+        faults: a process that ended by itself.
+        deaths_s: when each was killed, by the monotonic clock.
     """
 
     replicas: list[Replica]
-    acknowledged: dict[str, set[int]] = field(default_factory=dict)
-    deaths: int = 0
-    _turn: int = 0
+    dooms: Callable[[], Doom]
+    killed: Counter[str] = field(default_factory=Counter)
+    faults: list[str] = field(default_factory=list)
+    deaths_s: list[float] = field(default_factory=list)
+
+    RANDOM = "any time"
+
+    @asynccontextmanager
+    async def kept(self) -> AsyncIterator[None]:
+        """Running for as long as the block lasts; all are killed at its end."""
+        keeping = [asyncio.create_task(self._keep(replica)) for replica in self.replicas]
+        try:
+            yield
+        finally:
+            for task in keeping:
+                task.cancel()
+            await asyncio.gather(*keeping, return_exceptions=True)
+            for replica in self.replicas:
+                replica.kill()
+
+    async def _keep(self, replica: Replica) -> None:
+        while True:
+            doom = self.dooms()
+            replica.begin(doom.fate)
+            if not await _exited(replica.process, doom.after_s):
+                replica.process.kill()
+                await _exited(replica.process, None)
+                label, at_s = self.RANDOM, time.monotonic()
+            else:
+                label, at_s = _last_point(replica)
+            replica.process.join()
+            if replica.process.exitcode != -signal.SIGKILL:
+                self.faults.append(
+                    f"a process ended by itself, with {replica.process.exitcode}, after {label}"
+                )
+                await asyncio.sleep(1.0)
+                continue
+            self.killed[label] += 1
+            self.deaths_s.append(at_s)
+
+
+async def _exited(process: Any, within_s: float | None) -> bool:
+    """Whether it ended in this time."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(process.sentinel, ended.set)
+    try:
+        async with asyncio.timeout(within_s):
+            await ended.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(process.sentinel)
+    return True
+
+
+def _last_point(replica: Replica) -> tuple[str, float]:
+    """Where a process died, and when."""
+    own = f" {replica.process.pid} "
+    with replica.log.open() as file:
+        file.seek(max(0, file.seek(0, 2) - 65536))
+        lines = [line.rstrip("\n") for line in file if own in line]
+    if not lines:
+        return "its start", time.monotonic()
+    at_s, _, label = lines[-1].split(" ", 2)
+    return label, float(at_s)
+
+
+@dataclass
+class Members(httpx.AsyncBaseTransport):
+    """Sends each request until it is answered, to the replicas in turn.
+
+    Attributes:
+        acknowledged: chunks by round and member that were answered with success.
+        answers: how many requests were.
+        on_answer: told when one was.
+    """
+
+    replicas: list[Replica]
+    acknowledged: dict[tuple[str, str], set[int]] = field(default_factory=dict)
+    answers: int = 0
+    on_answer: Callable[[float], None] = lambda _: None
+    _turn: Any = field(default_factory=itertools.count)
     _inner: httpx.AsyncHTTPTransport = field(default_factory=httpx.AsyncHTTPTransport)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         body = await request.aread()
-        for _ in range(200):
-            replica = await self._next()
+        end = time.monotonic() + ANSWERED_S
+        while time.monotonic() < end:
+            replica = self.replicas[next(self._turn) % len(self.replicas)]
+            if not replica.is_alive:
+                await asyncio.sleep(0.005)
+                continue
             url = request.url.copy_with(host="127.0.0.1", port=replica.port)
             headers = {**request.headers, "host": f"127.0.0.1:{replica.port}"}
             again = httpx.Request(request.method, url, headers=headers, content=body)
+            again.extensions = dict(request.extensions)
             # Every time anew: a signature counts once.
             again = next(Everybody(Clock(), TOKEN).auth_flow(again))
             try:
@@ -106,111 +226,46 @@ class Members(httpx.AsyncBaseTransport):
     async def aclose(self) -> None:
         await self._inner.aclose()
 
-    async def _next(self) -> Replica:
-        for _ in self.replicas:
-            self._turn += 1
-            replica = self.replicas[self._turn % len(self.replicas)]
-            if replica.process is not None and replica.process.is_alive():
-                return replica
-        self.deaths += 1
-        replica.die_at = None
-        await replica.start()
-        return replica
-
     def _note(self, request: httpx.Request, answer: httpx.Response) -> None:
+        if answer.status_code >= 400:
+            return
+        self.answers += 1
+        self.on_answer(time.monotonic())
         parts = request.url.path.split("/")
-        if request.method == "PUT" and "chunks" in parts and answer.status_code == 200:
-            self.acknowledged.setdefault(parts[-3], set()).add(int(parts[-1]))
+        if request.method == "PUT" and "chunks" in parts:
+            self.acknowledged.setdefault((parts[3], parts[-3]), set()).add(int(parts[-1]))
 
     async def lost(self, client: httpx.AsyncClient, round_id: str) -> list[str]:
         """Acknowledged chunks that the coordinator now says are missing."""
         lost = []
-        for member, chunks in self.acknowledged.items():
+        for (round_, member), chunks in tuple(self.acknowledged.items()):
+            if round_ != round_id:
+                continue
             answer = await client.get(f"/v1/rounds/{round_id}/uploads/{member}")
             missing = set(answer.json()["missing"]) if answer.status_code == 200 else set(chunks)
             lost += [f"{member}/{index}" for index in sorted(missing & chunks)]
         return lost
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """What came of a round.
+@dataclass
+class Fates:
+    """Dooms by a seed: points first, then any time.
 
     Attributes:
-        weights: the head's file.
-        lost: acknowledged chunks that were gone.
-        left: what still lay in storage of the round a while after its end.
-        died: whether the first replica was killed at its point.
+        times: how often to die at each label.
+        among_s: between which times after its start a process is killed from outside; None for never.
     """
 
-    weights: bytes
-    sums: bytes
-    lost: tuple[str, ...]
-    left: tuple[str, ...]
-    died: bool
+    killed: Counter[str]
+    times: int
+    among_s: tuple[float, float] | None
+    seed: int = 0
 
+    def __post_init__(self) -> None:
+        self._random = random.Random(self.seed)
 
-async def play(replicas: list[Replica]) -> Outcome:
-    """A federation of four, from nothing to a result, through whatever happens to the replicas."""
-    party = Party(tuple(f"m-{index}" for index in range(4)), dim=3, classes=2)
-    for replica in replicas:
-        await replica.start()
-    members = Members(replicas)
-    lost: set[str] = set()
-    async with httpx.AsyncClient(transport=members, base_url="http://coordinator", timeout=60.0) as client:
-        server = Server(Path(), None, client, Clock())
-        await _found(party, server)
-        await party.open_cohort(server)
-        await party.enrol(server)
-        round_id = await _opened(party, server)
-
-        async def on_ack(label: str) -> None:
-            del label
-            view = await server.view(round_id)
-            if view["state"] == "collecting":
-                lost.update(await members.lost(client, round_id))
-
-        party.on_ack = on_ack
-        deadline = time.monotonic() + 120.0
-        while not (view := await server.view(round_id))["ended"]:
-            for member in party.ids:
-                await party.serve(server, round_id, member)
-            assert time.monotonic() < deadline, view["state"]
-        assert view["state"] == "done", view
-        assert set(view["survivors"]) == set(party.ids)
-        weights = (await client.get(f"/v1/rounds/{round_id}/result/weights")).content
-        sums = (await client.get(f"/v1/rounds/{round_id}/result/sums")).content
-        left = await _left(client, replicas[0])
-    died = bool(members.deaths) or replicas[0].process.exitcode == -signal.SIGKILL
-    return Outcome(weights, sums, tuple(sorted(lost)), left, died)
-
-
-async def _left(client: httpx.AsyncClient, replica: Replica) -> tuple[str, ...]:
-    blobs = blobs_of(Settings(**replica.values))
-    end = time.monotonic() + CLEAR_S
-    while True:
-        await client.get(rest.HEALTH)  # starts another process where none is left
-        found = [f"{folder}/{name}" for folder in ("uploads", "sums") for name in blobs.names(folder)]
-        if not found or time.monotonic() > end:
-            return tuple(found)
-        await asyncio.sleep(0.2)
-
-
-async def _found(party: Party, server: Server) -> None:
-    answer = (await server.client.get(rest.COORDINATOR)).json()
-    party.roster = party.make_roster(bytes.fromhex(answer["public_key"]))
-    put = await server.client.put(
-        f"/v1/federations/{party.federation}/roster",
-        content=party.roster.to_bytes(),
-        headers={"content-type": rest.OCTETS},
-    )
-    assert put.status_code in {200, 201}, put.text
-
-
-async def _opened(party: Party, server: Server) -> str:
-    answer = await party.try_round(server, chunk_elements=8)
-    if answer.status_code == 409:  # opened before, and the answer got lost
-        found = (await server.client.get(f"/v1/federations/{party.federation}")).json()["rounds"]
-        return str(found[-1])
-    assert answer.status_code == 201, answer.text
-    return str(answer.json()["round"])
+    def __call__(self) -> Doom:
+        if self.times:
+            done = frozenset(label for label, count in self.killed.items() if count >= self.times)
+            return Doom(Fate(done, self._random.getrandbits(64)))
+        return Doom(after_s=None if self.among_s is None else self._random.uniform(*self.among_s))
