@@ -19,6 +19,7 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.ledger import LedgerFault
 from protocol.rest import PROBLEM, PROBLEM_BASE, Problem, round_name
+from service.access.callers import ANYBODY
 from service.access.limits import TooMany
 from service.telemetry.logs import LOGGER, where
 from service.telemetry.metrics import REFUSALS
@@ -174,6 +175,11 @@ class _Refusal:
 async def _handle(
     refusal: Callable[[Exception], _Refusal], page: Page, request: Request, error: Exception
 ) -> Response:
+    if isinstance(error, HTTPException) and not hasattr(request.state, "caller"):
+        try:  # no route's guard has seen it: the path is none, or takes another method
+            request.app.state.limits.charge(ANYBODY, request)
+        except TooMany as fault:
+            refusal, error = _peer_fault, fault
     answer = refusal(error)
     about = round_in(request.scope)
     problem = noted(answer.fault, answer.status, about)

@@ -80,7 +80,7 @@ class Gate:
             roster: finds whose members may call; asked once the signature has the profile's form and time.
 
         Raises:
-            PeerFault: request-unsigned, clock-skew, request-forged, request-replayed, forbidden; or as `roster`.
+            PeerFault: request-unsigned, clock-skew, request-forged, forbidden; or as `roster`.
         """
         signature = self._signature(request)
         found = await roster()
@@ -91,7 +91,7 @@ class Gate:
             raise PeerFault(
                 Cause.FORBIDDEN, f"{fault.detail}: only its members may do this", [signature.keyid]
             ) from fault
-        await self._verify(request, signature, public, federation)
+        self._verify(request, signature, public, federation)
         return Caller(Kind.MEMBER, signature.keyid, federation)
 
     async def admin(self, request: Request, federation: Callable[[], Awaitable[str]]) -> Caller:
@@ -104,7 +104,7 @@ class Gate:
                 [signature.keyid],
             )
         name = await federation()
-        await self._verify(request, signature, bytes.fromhex(name), name)
+        self._verify(request, signature, bytes.fromhex(name), name)
         return Caller(Kind.ADMIN, ADMIN, name)
 
     def _signature(self, request: Request) -> RequestSignature:
@@ -112,13 +112,17 @@ class Gate:
         signature.check_time(self._now(), self._skew_s)
         return signature
 
-    async def _verify(
-        self, request: Request, signature: RequestSignature, public: bytes, federation: str
-    ) -> None:
+    async def take(self, request: Request) -> None:
+        """Take a request that was let in by its signature, once; PeerFault: request-replayed."""
+        nonce: Nonce | None = getattr(request.state, "nonce", None)
+        if nonce is not None:
+            await self._nonces.use(nonce)
+
+    def _verify(self, request: Request, signature: RequestSignature, public: bytes, federation: str) -> None:
         digest = _field(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
         signature.verify(public, self.target(request), digest)
         expires_s = signature.expires_s + self._skew_s
-        await self._nonces.use(Nonce(f"{federation}/{signature.keyid}", signature.nonce, expires_s))
+        request.state.nonce = Nonce(f"{federation}/{signature.keyid}", signature.nonce, expires_s)
 
     def target(self, request: Request) -> Target:
         """The request as its sender addressed it."""

@@ -228,9 +228,17 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
     except PeerFault:
         limits.charge(ANYBODY, request)
         raise
-    if guard.limited:
-        limits.charge(caller, request)
-        request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
+    if not guard.limited:
+        return caller
+    # Before the nonce, which is a write, and as no more than a loan: or whoever sends a member's request again would use up its bucket.
+    limits.charge(caller, request)
+    try:
+        await gate_of(request).take(request)
+    except PeerFault:
+        limits.give_back(caller, request)
+        limits.charge(ANYBODY, request)
+        raise
+    request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
     return caller
 
 

@@ -82,6 +82,12 @@ class Limits:
             self._full_s = {each: at_s for each, at_s in self._full_s.items() if at_s > now_s}
             self._forget_at = max(_FORGET_FROM, 2 * len(self._full_s))
 
+    def give_back(self, caller: Caller, request: Request) -> None:
+        """The token that was taken for a request which turned out not to be the caller's own."""
+        who, allowed = self._of(caller, request)
+        if who in self._full_s:
+            self._full_s[who] -= 1 / allowed.per_s
+
     @contextmanager
     def under_way(self, caller: Caller, request: Request, size: int = 0) -> Iterator[None]:
         """While a request, with a body of `size` bytes, is answered; TooMany where too many are, or too much of bodies."""

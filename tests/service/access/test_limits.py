@@ -6,14 +6,16 @@ from typing import Any
 
 import pytest
 from fastapi import Request
+from sqlalchemy import func, select
 
 from protocol import rest
 from service.access import limits
 from service.access.callers import ANYBODY, Caller, Kind
 from service.access.limits import Allowance, Limits, TooMany
 from service.pages.rendering import asset
+from service.storage.tables import nonces
 from tests.service.driver import Party
-from tests.service.serving import running
+from tests.service.serving import Server, running
 from tests.service.signing import KEYS
 
 MEMBER = Caller(Kind.MEMBER, "m-0", "ab" * 32)
@@ -91,6 +93,23 @@ def test_a_site_is_one_caller(found: Limits, one: str | None, same: str | None, 
     found.charge(MEMBER, at(one))
 
 
+def test_what_is_given_back_may_be_used_again(clock: Ticking, found: Limits) -> None:
+    found.give_back(MEMBER, at("x"))  # of nobody who has asked for anything
+    for _ in range(2):
+        for _ in range(4):
+            found.charge(MEMBER, at("x"))
+        with pytest.raises(TooMany):
+            found.charge(MEMBER, at("x"))
+        for _ in range(4):
+            found.give_back(MEMBER, at("x"))
+    clock.now_s += 3600
+    found.give_back(MEMBER, at("x"))  # no more than a full one
+    for _ in range(4):
+        found.charge(MEMBER, at("x"))
+    with pytest.raises(TooMany):
+        found.charge(MEMBER, at("x"))
+
+
 def test_members_of_one_name_in_two_federations_are_two(found: Limits) -> None:
     with found.under_way(MEMBER, at("x")), found.under_way(MEMBER, at("x")):
         with (
@@ -165,6 +184,60 @@ async def test_one_member_s_flood_is_its_own(tmp_path: Path, party: Party) -> No
         assert statuses[:20] == [200] * 20
         assert statuses[-5:] == [429] * 5
         assert (await server.client.get(asking("m-1"))).status_code == 200
+
+
+async def count(server: Server, signer: str) -> int:
+    rows = select(func.count()).select_from(nonces).where(nonces.c.signer.endswith(signer))
+    async with server.coordinator.database.reading() as connection:
+        return int((await connection.execute(rows)).scalar_one())
+
+
+async def test_what_is_refused_for_its_rate_writes_no_nonce(tmp_path: Path, party: Party) -> None:
+    """Nor does what comes at the same time: a look before the write would let all of it in."""
+    async with running(tmp_path, caller_burst=30, caller_requests_per_s=0.01) as server:
+        await party.begin(server)
+        path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        for _ in range(2):
+            answers = await asyncio.gather(*(server.client.get(path) for _ in range(50)))
+            assert answers[-1].status_code == 429
+        assert await count(server, "/m-0") == 30
+        # What is another's alone is refused unwritten, and on the address's account.
+        other = server.signing("m-1", KEYS["m-1"])
+        before = await count(server, "/m-1")
+        assert {(await other.get(path)).status_code for _ in range(5)} == {403}
+        assert await count(server, "/m-1") == before
+
+
+async def test_whoever_repeats_a_member_s_request_uses_up_its_own_bucket(
+    tmp_path: Path, party: Party
+) -> None:
+    few: dict[str, Any] = {"address_burst": 25, "address_requests_per_s": 0.01}
+    async with running(tmp_path, caller_burst=40, caller_requests_per_s=0.01, **few) as server:
+        await party.begin(server)
+        path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        sent = (await server.client.get(path)).request.headers
+        async with server.anonymous() as nobody:
+            for many in (20, 1):
+                again = await asyncio.gather(*(nobody.get(path, headers=sent) for _ in range(many)))
+                assert {each.status_code for each in again} == {409}
+            while (refused := await nobody.get(path, headers=sent)).status_code == 409:
+                pass
+            assert refused.json()["detail"].startswith("address 127.0.0.1 may send")
+        assert [(await server.client.get(path)).status_code for _ in range(30)] == [200] * 30
+
+
+async def test_paths_that_are_none_count_to_their_sender(tmp_path: Path) -> None:
+    async with running(tmp_path, **FEW) as server, server.anonymous() as nobody:
+        answers = [await nobody.get(f"/v1/nothing/{n}") for n in range(2)]
+        answers.append(await nobody.delete("/v1/coordinator"))
+        assert [answer.status_code for answer in answers] == [404, 404, 405]
+        answers = [await nobody.get("/wp-login.php"), await nobody.delete(rest.COORDINATOR)]
+        answers.append(await nobody.get(rest.COORDINATOR))
+        assert {(answer.status_code, answer.json()["cause"]) for answer in answers} == {
+            (429, "too-many-requests")
+        }
+        assert "retry-after" in answers[0].headers
+        assert (await nobody.get(rest.HEALTH)).status_code == 200
 
 
 async def test_nobody_holds_all_polls(tmp_path: Path, party: Party) -> None:
