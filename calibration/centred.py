@@ -19,19 +19,19 @@ class CentredHead(Head):
     centre: Floats
     """(dim,) m, ‖m‖ ≤ 1."""
 
-    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
+    def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
         """The (n, dim) rows that the weights are applied to; CalibrationError as `Head.rows`, and for a row that is m."""
         matrix = as_features(features, self.dim)
         check_rows(matrix, normalise=normalise)
-        return centred(matrix, self.centre)
+        return centred(matrix, self.centre, total=total)
 
 
-def centred(matrix: NDArray, centre: Floats) -> Floats:  # type: ignore[type-arg]
-    """(z − m)/‖z − m‖ of (n, dim) rows scaled to length 1, float64.
+def centred(matrix: NDArray, centre: Floats, *, total: bool = False) -> Floats:  # type: ignore[type-arg]
+    """(z − m)/‖z − m‖ of (n, dim) rows scaled to length 1, float64; with `total` the first unit vector where z is m.
 
     Raises:
-        ZeroRow: a row without direction, or one that is m.
+        ZeroRow: a row without direction, or, without `total`, one that is m.
     """
     rows, _ = unit_rows(matrix)
-    unit, _ = unit_rows(rows - centre)
+    unit, _ = unit_rows(rows - centre, total=total)
     return unit

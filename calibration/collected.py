@@ -14,6 +14,7 @@ from calibration.rows import (
     Array,
     Floats,
     Integers,
+    any_labels,
     as_features,
     as_labels,
     finite_rows,
@@ -24,6 +25,9 @@ from calibration.rows import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from numpy.typing import NDArray
+
+    from calibration.privacy import NoiseTerms
     from calibration.questions import Question
     from calibration.questions.base import RoundLattice
 
@@ -39,6 +43,9 @@ class Collected:
         lattice: of the round.
         withheld: classes that are left out, because few members hold them.
         normalise: accept rows of any length.
+        noise: of the round's terms; None for an exact sum. Under noise no record is refused, since a refusal is seen and would tell of
+            it: rows of any length are taken, below 0 they are cut where the terms rest on that, and a record that is none (`left_out`)
+            adds nothing.
 
     Raises:
         LabelOutOfRange: a withheld class that is none.
@@ -52,6 +59,7 @@ class Collected:
         *,
         withheld: tuple[int, ...] = (),
         normalise: bool = False,
+        noise: NoiseTerms | None = None,
     ) -> None:
         self.statistic, self.layout = question.name, question.layout
         self.bias, self.withheld = question.bias, withheld
@@ -59,7 +67,10 @@ class Collected:
         self._dim, self._classes = question.dim, question.classes
         if withheld and not 0 <= min(withheld) <= max(withheld) < self._classes:
             raise LabelOutOfRange(f"classes to withhold are 0 to {self._classes - 1}, not {list(withheld)}")
-        self._sums = question.accumulator(lattice, normalise=normalise)
+        self._sums = question.accumulator(lattice, normalise=normalise or noise is not None)
+        self._noise, self._directed = noise, question.directed
+        self.left_out = 0
+        """Records under noise that are none: a row with NaN or infinity, or one of zeros where its length is to be 1; a label that is no class."""
         self._held = np.zeros(self._classes, bool)
         self._digest, self._names = 0, bytearray()
 
@@ -89,6 +100,8 @@ class Collected:
             CalibrationError: as `FFCStatistics.update`; or what the round's own bounds refuse.
         """
         matrix = as_features(features, self._dim)
+        if self._noise is not None:
+            matrix, labels = self._usable(matrix, any_labels(labels, len(matrix)), self._noise)
         indices = as_labels(labels, len(matrix), self._classes)
         kept = ~np.isin(indices, self.withheld)
         self._sums.update(matrix if kept.all() else matrix[kept], indices[kept])
@@ -97,6 +110,18 @@ class Collected:
             digests = digests_of(_directions(matrix[block]), indices[block])
             self._digest = (self._digest + sum_of_digests(digests)) % MODULUS
             self._names += b"".join([digest[:SHORT_BYTES] for digest in digests])
+
+    def _usable(
+        self, matrix: NDArray[Any], labels: NDArray[Any], noise: NoiseTerms
+    ) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The records that are some, each looked at by itself: what one of them is changes nothing about the others."""
+        if noise.nonnegative:
+            matrix = np.maximum(matrix, 0)
+        some = np.isfinite(matrix).all(axis=1) & (labels >= 0) & (labels < self._classes)
+        if self._directed:
+            some &= matrix.any(axis=1)
+        self.left_out += int(np.count_nonzero(~some))
+        return (matrix, labels) if some.all() else (matrix[some], labels[some])
 
     def indicator(self) -> ClassIndicator:
         """Which classes are held, those withheld included."""

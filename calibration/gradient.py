@@ -37,13 +37,16 @@ class GradientStatistics:
         head: linear, or linear on centred features.
         clip: c; r is no longer than √2.
         lattice: sum integer rows z′ and r′; float64 where None.
+        total: as `Head.rows`.
 
     Raises:
         CalibrationError: a clip that is not above 0 and finite; weights that scores could overflow by, whatever the records: what is
             no number has no bound, and no noise would cover it.
     """
 
-    def __init__(self, head: Head, *, clip: float, lattice: FeaturesLattice | None = None) -> None:
+    def __init__(
+        self, head: Head, *, clip: float, lattice: FeaturesLattice | None = None, total: bool = False
+    ) -> None:
         if not 0 < clip < math.inf:
             raise CalibrationError(f"gradients are clipped to a length above 0, not to {clip!r}")
         largest = np.abs(np.concatenate([each.ravel() for each in head.tensors.values()])).max()
@@ -53,6 +56,7 @@ class GradientStatistics:
                 f"gradients here: weights are {_LARGEST:g} at most, and one class is left"
             )
         self.head, self.clip, self.lattice, self.records = head, clip, lattice, 0
+        self._total_map = total
         shape = head.dim + (head.bias is not None), head.classes
         self.total: Any = np.zeros(shape, np.float64 if lattice is None else np.int64)
 
@@ -76,7 +80,8 @@ class GradientStatistics:
             most = self.lattice.exact_rows
         total = np.zeros_like(self.total)
         for block in row_blocks(len(matrix), max(self.total.shape), most):
-            total += self._gradient(self.head.rows(matrix[block], normalise=True), indices[block])
+            rows = self.head.rows(matrix[block], normalise=True, total=self._total_map)
+            total += self._gradient(rows, indices[block])
         self.total += total
         self.records += len(matrix)
 

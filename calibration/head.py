@@ -47,32 +47,35 @@ class Head:
         named = {"weights": self.weights} | ({} if self.bias is None else {"bias": self.bias})
         return {name: np.ascontiguousarray(tensor) for name, tensor in named.items()}
 
-    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
+    def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
         """The (n, dim) float64 rows that the weights are applied to.
 
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: accept rows of any length.
+            total: a row that a map leaves without direction becomes the first unit vector (`unit_rows`).
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
         """
+        del total
         matrix = as_features(features, len(self.weights))
         check_rows(matrix, normalise=normalise)
         rows, _ = unit_rows(matrix)
         return rows
 
-    def scores(self, features: Array, *, normalise: bool = False) -> Floats:
+    def scores(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
         """Scores of each class, (n, C) float64; they are not probabilities.
 
         Args:
             features: as `rows`.
             normalise: accept rows of any length.
+            total: as `rows`.
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
         """
-        scores: Floats = self.rows(features, normalise=normalise) @ self.weights
+        scores: Floats = self.rows(features, normalise=normalise, total=total) @ self.weights
         if self.bias is not None:
             scores += self.bias
         return scores

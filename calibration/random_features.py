@@ -66,21 +66,23 @@ class RandomFeatures:
         directions: Floats = vars(self)["_directions"]
         return directions
 
-    def __call__(self, features: Array, *, normalise: bool = False) -> Floats:
+    def __call__(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
         """φ of rows scaled to length 1, (n, D) float64 of length 1: cos and sin of each row of Ω, side by side.
 
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: accept rows of any length.
+            total: a row of zeros becomes the first unit vector, instead of being refused.
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
         """
         matrix = as_features(features, self.dim)
-        check_rows(matrix, normalise=normalise)
+        if not total:
+            check_rows(matrix, normalise=normalise)
         mapped = np.empty((len(matrix), self.size))
         for block in row_blocks(len(matrix), max(self.dim, self.size)):
-            rows, _ = unit_rows(matrix[block], first=block.start)
+            rows, _ = unit_rows(matrix[block], first=block.start, total=total)
             angles = rows @ self.directions.T
             np.cos(angles, out=mapped[block, 0::2])
             np.sin(angles, out=mapped[block, 1::2])
@@ -112,11 +114,11 @@ class KernelHead(Head):
         """Features before φ and before any projection."""
         return self.map.dim if self.axes is None else int(self.axes.shape[1])
 
-    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
+    def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
         """φ of the features, (n, D)."""
         if self.axes is None:
-            return self.map(features, normalise=normalise)
-        return self.map(projected(features, self.axes, normalise=normalise), normalise=True)
+            return self.map(features, normalise=normalise, total=total)
+        return self.map(projected(features, self.axes, normalise=normalise), normalise=True, total=total)
 
 
 def projected(features: Array, axes: Floats, *, normalise: bool = False) -> Floats:

@@ -93,16 +93,7 @@ def as_labels(labels: Array, records: int, classes: int) -> Integers:
         ShapeMismatch: not one label a record.
         LabelOutOfRange: a label outside 0…classes − 1.
     """
-    indices = as_array(labels)
-    if not indices.size:
-        indices = indices.astype(np.int64)  # numpy makes an empty list float64
-    if indices.dtype.kind not in "iu":
-        raise WrongDtype(f"labels are {indices.dtype}; pass class indices as integers, labels.astype(int)")
-    if indices.shape != (records,):
-        hint = "; pass labels.ravel()" if indices.size == records else ""
-        raise ShapeMismatch(
-            f"labels have shape {indices.shape} for {records} records, not ({records},){hint}"
-        )
+    indices = any_labels(labels, records)
     wrong = np.flatnonzero((indices < 0) | (indices >= classes))
     if wrong.size:
         shown = ", ".join(f"{indices[i]} in row {i}" for i in wrong[:_SHOWN])
@@ -113,13 +104,33 @@ def as_labels(labels: Array, records: int, classes: int) -> Integers:
     return indices.astype(np.int64, copy=False)
 
 
+def any_labels(labels: Array, records: int) -> NDArray[Any]:
+    """Labels as an (n,) array of integers, classes or not.
+
+    Raises:
+        WrongDtype: not integers.
+        ShapeMismatch: not one label a record.
+    """
+    indices = as_array(labels)
+    if not indices.size:
+        indices = indices.astype(np.int64)  # numpy makes an empty list float64
+    if indices.dtype.kind not in "iu":
+        raise WrongDtype(f"labels are {indices.dtype}; pass class indices as integers, labels.astype(int)")
+    if indices.shape != (records,):
+        hint = "; pass labels.ravel()" if indices.size == records else ""
+        raise ShapeMismatch(
+            f"labels have shape {indices.shape} for {records} records, not ({records},){hint}"
+        )
+    return indices
+
+
 def row_blocks(records: int, width: int, most: int = BLOCK_ELEMENTS) -> Iterator[slice]:
     """Slices that cut `records` rows of `width` numbers into blocks of bounded size."""
     step = max(1, min(most, BLOCK_ELEMENTS // width))
     return (slice(start, min(start + step, records)) for start in range(0, records, step))
 
 
-def unit_rows(features: NDArray[Any], *, first: int = 0) -> tuple[Floats, Floats]:
+def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) -> tuple[Floats, Floats]:
     """Rows scaled to length 1 in float64, and the lengths they had.
 
     A row's result does not depend on the rows around it: the digest of the records needs that.
@@ -127,6 +138,7 @@ def unit_rows(features: NDArray[Any], *, first: int = 0) -> tuple[Floats, Floats
     Args:
         features: (n, l) array of a real type.
         first: the index of the first row in the caller's batch, for error messages.
+        total: a row of zeros becomes the first unit vector, instead of being refused: under noise no refusal may tell of it.
 
     Returns:
         The (n, l) C-contiguous rows, a copy, and their (n,) former norms.
@@ -142,8 +154,13 @@ def unit_rows(features: NDArray[Any], *, first: int = 0) -> tuple[Floats, Floats
         extreme = np.flatnonzero(~((squares > 1e-280) & (squares < 1e280)))
         peaks = np.abs(rows[extreme]).max(axis=1)
         _refuse(extreme[~np.isfinite(peaks)] + first, NonFinite, "hold NaN or infinity; mend or drop them")
-        _refuse(extreme[peaks == 0] + first, ZeroRow, "are zero and have no direction; drop these records")
-        rows[extreme] /= peaks[:, None]
+        if total:
+            rows[extreme[peaks == 0], 0] = 1
+        else:
+            _refuse(
+                extreme[peaks == 0] + first, ZeroRow, "are zero and have no direction; drop these records"
+            )
+        rows[extreme] /= np.where(peaks == 0, 1, peaks)[:, None]
         squares[extreme] = np.einsum("ij,ij->i", rows[extreme], rows[extreme])
         norms = np.sqrt(squares)
         rows /= norms[:, None]

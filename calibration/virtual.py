@@ -38,16 +38,18 @@ class TukeyHead(Head):
         """As `unit`."""
         return self.unit
 
-    def rows(self, features: Array, *, normalise: bool = False) -> Floats:
+    def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
         """max(features, 0)^β, (n, dim) float64.
 
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: scale rows to length 1 first, for statistics of such rows.
+            total: as `Head.rows`; nothing is mapped here that could lose its direction.
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features, but for their length.
         """
+        del total
         matrix = as_features(features, len(self.weights))
         if normalise or self.unit:
             check_rows(matrix, normalise=normalise)

@@ -46,15 +46,23 @@ def terms_question(attempt: Attempt | HelperAttempt, material: bytes | None = No
     return found
 
 
+def terms_noise(terms: Terms) -> NoiseTerms | None:
+    """What the terms say of noise; None for an exact sum; PeerFault(terms-refused)."""
+    try:
+        return NoiseTerms.from_bytes(terms.noise) if terms.noise else None
+    except CalibrationError as error:
+        raise contradiction(str(error)) from error
+
+
 def terms_mechanism(attempt: Attempt | HelperAttempt) -> Mechanism | None:
     """The noise as it follows from terms and manifest; None for an exact sum; PeerFault(terms-refused)."""
     terms = attempt.opening.terms
-    if not terms.noise:
+    if (noise := terms_noise(terms)) is None:
         return None
     if isinstance(attempt, HelperAttempt):
         raise contradiction("noise in a round with helpers, which this release does not add")
     try:
-        return NoiseTerms.from_bytes(terms.noise).mechanism(
+        return noise.mechanism(
             terms_question(attempt),
             lattice_from(terms.lattice, terms.lattice_bits),
             members=len(attempt.members),

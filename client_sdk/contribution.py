@@ -293,7 +293,8 @@ class Attendance:
         assert isinstance(self.phase, Attempting)
         for upload in self.phase.uploads:
             if self.supply is not None:
-                check_same(upload, (yield from self._offered(self.phase.attempt)))
+                offer = yield from self._offered(self.phase.attempt)
+                check_same(upload, offer, self.phase.opening.terms)
             try:
                 yield from send(self.session, self.round_id, self.cohort, upload)
             except PeerFault as fault:
@@ -334,8 +335,17 @@ class Attendance:
                 ["coordinator"],
             )
         if self.supply is not None:
+            yield from self._charge(attempt, self.supply)
             yield from self._check_offer((yield from self._offered(attempt)), opened)
         self._hold(opened)
+
+    def _charge(self, attempt: Attempt, supply: Supply) -> Flow[None]:
+        """Pay for a noisy round before any record is looked at."""
+        if (mu := mu_of(attempt)) > 0:
+            lineages, policy = self.session.store.lineages, self.session.policy
+            yield from compute(
+                partial(lineages.charge, supply.name, supply.lineage, attempt.context, mu, policy)
+            )
 
     def _offered(self, attempt: Attempt) -> Flow[Offer]:
         """What this member brings to the attempt, made once."""

@@ -113,8 +113,8 @@ class Lineages:
 
         1. a lineage is exact or noisy for life, and a count of members goes with exact sums alone; 2. an exact one stays
         with the helpers that it began with: other four share no honest one with them for sure, who would refuse what its
-        sums tell together (helpers H9); 3. a record belongs to one lineage; 4. a version differs from each one that was
-        used before in at least `policy.changed_records_min` records, or in none; 5. a noisy round leaves the lineage's
+        sums tell together (helpers H9); 3. a record belongs to one lineage; 4. of exact sums, a version differs from each one
+        that was used before in at least `policy.changed_records_min` records, or in none; 5. a noisy round leaves the lineage's
         privacy budget at `policy.mu_budget` or below.
 
         Args:
@@ -133,17 +133,13 @@ class Lineages:
             if lineage.tag != offer.lineage:
                 self._check_apart(offer, lineage)
                 continue
-            if lineage.family != family and Family.NOISY in {family, lineage.family}:
-                raise LineageError(
-                    f"lineage {offer.name!r} was used in {lineage.family} rounds, and this one is {family}: a lineage is "
-                    "noisy for life or never, and so are its records"
-                )
+            _check_family(lineage, offer.name, family)
             if family == Family.EXACT and lineage.helpers not in {b"", helpers}:
                 raise LineageError(
                     f"lineage {offer.name!r} was used in exact rounds with other helpers: what sums of both would tell together "
                     "is in nobody's ledger; begin a lineage of new records"
                 )
-            for version in lineage.versions:
+            for version in lineage.versions if family != Family.NOISY else ():
                 changed = changed_records(offer.hashes, self._hashes(lineage, version))
                 if version.tag != offer.records and changed < policy.changed_records_min:
                     raise refused(
@@ -165,6 +161,22 @@ class Lineages:
                     "a record belongs to one lineage; leave them out, or use that name"
                 )
 
+    def charge(self, name: str, tag: bytes, context: bytes, mu: float, policy: Policy) -> None:
+        """Charge a noisy attempt to a lineage before its records are looked at: whatever they make fail then has been paid for.
+
+        Raises:
+            LineageError: the lineage was used in other rounds, or its budget would not hold it; it is not charged then.
+        """
+        lineages = self.all()
+        known = next((each for each in lineages if each.tag == tag), None)
+        lineage = known or Lineage(name, tag, Family.NOISY, ())
+        _check_family(lineage, name, Family.NOISY)
+        _check_budget(lineage, context, mu, policy)
+        if context not in dict(lineage.charges):
+            lineage = replace(lineage, charges=(*lineage.charges, (context, mu)))
+            make_private(self._folder)
+            self._write([each for each in lineages if each is not known] + [lineage])
+
     def use(
         self, offer: Offer, family: str, context: bytes, helpers: bytes = b"", *, charged: float = 0.0
     ) -> None:
@@ -172,7 +184,7 @@ class Lineages:
         lineages = self._without(context)
         known = next((each for each in lineages if each.tag == offer.lineage), None)
         lineage = replace(known or Lineage(offer.name, offer.lineage, family, ()), helpers=helpers)
-        if lineage.family == Family.INDICATOR:
+        if lineage.family == Family.INDICATOR or not lineage.versions:
             lineage = replace(lineage, family=family)
         version = next((v for v in lineage.versions if v.tag == offer.records), Version(offer.records, ()))
         versions = [each for each in lineage.versions if each.tag != offer.records]
@@ -204,7 +216,7 @@ class Lineages:
                 if (left := tuple(each for each in version.contexts if each != context))
             )
             charges = tuple(charge for charge in lineage.charges if charge[0] != context)
-            if versions:
+            if versions or charges:
                 lineages.append(replace(lineage, versions=versions, charges=charges))
         return tuple(lineages)
 
@@ -229,6 +241,14 @@ class Lineages:
 
     def _path(self, lineage: Lineage, version: Version) -> Path:
         return self._folder / f"{lineage.tag.hex()}-{version.tag.hex()}"
+
+
+def _check_family(lineage: Lineage, name: str, family: str) -> None:
+    if lineage.versions and lineage.family != family and Family.NOISY in {family, lineage.family}:
+        raise LineageError(
+            f"lineage {name!r} was used in {lineage.family} rounds, and this one is {family}: a lineage is "
+            "noisy for life or never, and so are its records"
+        )
 
 
 def _check_budget(lineage: Lineage, context: bytes, charged: float, policy: Policy) -> None:

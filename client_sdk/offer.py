@@ -24,7 +24,7 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperManifest
-from protocol.messages import NO_INDICATOR, Family
+from protocol.messages import NO_INDICATOR, Family, Terms
 from protocol.ring import HeadroomError
 from protocol.tags import Tag, info
 
@@ -81,6 +81,7 @@ class Offer:
         name: the lineage's, for this member alone.
         lineage: lin_u, 8 bytes.
         records: ver_u, 8 bytes.
+        constant: what stands for ver_u under noise, the same whatever the records: what changed between two rounds is nobody's business.
         hashes: a keyed hash of each record, sorted.
     """
 
@@ -88,6 +89,7 @@ class Offer:
     name: str
     lineage: bytes
     records: bytes
+    constant: bytes
     hashes: npt.NDArray[np.uint64]
 
     @classmethod
@@ -101,16 +103,22 @@ class Offer:
         return cls(
             statistics,
             lineage,
-            _tag(lineage_key, info(Tag.LINEAGE, name)),
+            lineage_tag(lineage_key, lineage),
             _tag(lineage_key, info(Tag.RECORDS, name, statistics.records_digest)),
+            _tag(lineage_key, info(Tag.RECORDS, name)),
             record_hashes(lineage_key, statistics.record_digests),
         )
+
+    def tag(self, terms: Terms) -> bytes:
+        """ver_u as it stands in the upload."""
+        return self.constant if terms.noise else self.records
 
     def check(self, attempt: Attempt | HelperAttempt, member: str) -> None:
         """Refuse terms that ask for something else than these statistics, in this order.
 
         1. the statistic's name; 2. layout and elements; 3. the classes withheld; 4. the lattice (policy-refused, naming the
-        term); 5. the member's records are within its cap (too-many-records).
+        term); 5. of an exact sum, the member's records are within its cap (too-many-records); under noise the sum is cut to what a
+        cap's records can reach, and nothing tells how many there are.
         """
         terms, own = attempt.opening.terms, self.statistics
         if terms.statistic != own.statistic:
@@ -132,19 +140,22 @@ class Offer:
             raise refused("lattice", "a sums lattice, since its statistics are float64,", lattice)
         if own.lattice is not None and lattice != own.lattice:
             raise refused("lattice", own.lattice, lattice)
-        manifest = attempt.manifest
-        cap = (
-            manifest.cap
-            if isinstance(manifest, HelperManifest)
-            else manifest.caps[manifest.members.index(member)]
-        )
-        if own.records > cap:
+        cap = cap_of(attempt, member)
+        if own.records > cap and not terms.noise:
             raise PeerFault(
                 Cause.TOO_MANY_RECORDS,
                 f"these statistics sum {own.records} records, this cohort's cap is {cap}: contribute fewer, or ask "
                 "for a cohort with a higher cap",
                 [member],
             )
+
+
+def cap_of(attempt: Attempt | HelperAttempt, member: str) -> int:
+    """The most records that a member may bring."""
+    manifest = attempt.manifest
+    if isinstance(manifest, HelperManifest):
+        return manifest.cap
+    return manifest.caps[manifest.members.index(member)]
 
 
 def check_consistent(attempt: Attempt | HelperAttempt) -> None:
@@ -175,6 +186,11 @@ def _fits(attempt: Attempt | HelperAttempt, layout: Layout) -> bool:
     if terms.family == Family.INDICATOR:
         return terms.layout == layout.to_bytes()
     return terms_question(attempt).takes(layout)
+
+
+def lineage_tag(key: bytes, name: str) -> bytes:
+    """lin_u, 8 bytes."""
+    return _tag(key, info(Tag.LINEAGE, name.encode()))
 
 
 def _tag(key: bytes, message: bytes) -> bytes:

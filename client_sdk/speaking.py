@@ -58,7 +58,7 @@ def speak(session: Session, round_id: str, offer: Offer | None) -> Flow[Acknowle
     if ClientEvidence.saved_in(folder):
         evidence = ClientEvidence.load(folder)
         if offer is not None:
-            check_same(evidence.upload, offer)
+            check_same(evidence.upload, offer, evidence.attempt.opening.terms)
         _answered(session, evidence)
     else:
         evidence = yield from _sealed(session, round_id, offer)

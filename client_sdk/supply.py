@@ -8,10 +8,11 @@ from calibration import ClassIndicator, FeaturesLattice, FFCStatistics, SumsLatt
 from calibration.collected import Collected
 from calibration.errors import CalibrationError, ShapeMismatch
 from calibration.layout import Layout
+from calibration.privacy import NoiseTerms
 from calibration.questions import Question
-from client_sdk.asked import terms_lattice, terms_question
+from client_sdk.asked import terms_lattice, terms_noise, terms_question
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.offer import Offer, Statistics
+from client_sdk.offer import Offer, Statistics, lineage_tag
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.messages import Family
@@ -28,6 +29,7 @@ class Wanted:
         lattice: to accumulate integers on; None for float64.
         withheld: classes to leave out, because few members hold them.
         question: what is asked; None for FFC or an indicator.
+        noise: of the terms; None for an exact sum.
     """
 
     classes: int
@@ -36,6 +38,7 @@ class Wanted:
     lattice: FeaturesLattice | None = None
     withheld: tuple[int, ...] = ()
     question: Question | None = None
+    noise: NoiseTerms | None = None
 
     @classmethod
     def of(cls, attempt: Attempt, material: bytes | None = None) -> "Wanted":
@@ -48,13 +51,13 @@ class Wanted:
                 raise PeerFault(Cause.TERMS_REFUSED, str(error), ["coordinator"]) from error
         asked, lattice = terms_question(attempt, material), terms_lattice(attempt)
         own = lattice if isinstance(lattice, FeaturesLattice) else None
-        return cls(asked.classes, asked.dim, asked.bias, own, terms.withheld, asked)
+        return cls(asked.classes, asked.dim, asked.bias, own, terms.withheld, asked, terms_noise(terms))
 
     def collect(self, *, normalise: bool = False, dim: int | None = None) -> FFCStatistics | Collected:
         """Empty statistics as the round asks for them: `update` them with one's records, batch by batch.
 
         Args:
-            normalise: accept rows of any length.
+            normalise: accept rows of any length, as rounds under noise do in any case (`Collected`).
             dim: features per record, for an indicator round.
 
         Raises:
@@ -63,7 +66,9 @@ class Wanted:
         if self.question is not None:
             # Sums of real numbers are encoded as they leave: any sums lattice will do.
             lattice = self.lattice or SumsLattice()
-            return Collected(self.question, lattice, withheld=self.withheld, normalise=normalise)
+            return Collected(
+                self.question, lattice, withheld=self.withheld, normalise=normalise, noise=self.noise
+            )
         size = self.dim if dim is None else dim
         if size is None:
             raise ShapeMismatch("this round asks which classes are held, of features of any size: pass dim")
@@ -131,6 +136,11 @@ class Supply:
         if not lineage:
             raise Misuse("a lineage needs a name, such as the data set's and its year's")
         return cls(source if callable(source) else Offer.of(source, lineage, key), lineage, key)
+
+    @property
+    def lineage(self) -> bytes:
+        """lin_u."""
+        return lineage_tag(self.key, self.name)
 
     def offer(self, attempt: Attempt, material: bytes | None = None) -> Offer:
         """What goes into this round, given what the coordinator published beside its opening; Misuse where the statistics cannot say which classes they hold, and as the maker."""

@@ -9,7 +9,7 @@ from calibration.privacy import MemberNoise
 from client_sdk.asked import mu_of, terms_lattice, terms_mechanism
 from client_sdk.effects import Flow, compute, together
 from client_sdk.errors import Misuse
-from client_sdk.offer import Offer, Statistics
+from client_sdk.offer import Offer, Statistics, cap_of
 from client_sdk.progress import Counter, Progress, Step
 from client_sdk.session import Session
 from client_sdk.spool import Spool
@@ -20,7 +20,7 @@ from protocol.helpers.messages import HelperUpload
 from protocol.helpers.sealing import HelperSealing
 from protocol.keystream import SEED_BYTES, Keystream
 from protocol.member import MemberPhase, Opened
-from protocol.messages import Upload
+from protocol.messages import Terms, Upload
 from protocol.rest import UploadView
 from protocol.sealing import Sealing
 
@@ -46,8 +46,10 @@ def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[
             sealing.finish,
             session.key,
             lineage=offer.lineage,
-            records_tag=offer.records,
-            records=statistics.records,
+            records_tag=offer.tag(attempt.opening.terms),
+            records=min(
+                statistics.records, cap_of(attempt, session.member)
+            ),  # an exact sum of more was refused
         )
     )
     spool.seal()
@@ -76,6 +78,11 @@ def fill(
     spool.begin()
     pieces = yield from compute(partial(statistics.pieces, terms_lattice(attempt), terms.chunk_elements))
     noise, done = _noise(session, attempt), 0
+    if noise is not None and (left_out := getattr(statistics, "left_out", 0)):
+        detail = (
+            f"{left_out} records are none (NaN, a row of zeros, a label that is no class) and add nothing"
+        )
+        session.report(Progress(Step.MASKING, detail=detail))
     for index in range(attempt.chunks):
         values = yield from compute(partial(next, pieces, None))
         size = attempt.chunk_elements(index)
@@ -84,7 +91,9 @@ def fill(
             raise Misuse(
                 f"the statistics' vector has {seen} for the {size} elements from {done} on that their layout has"
             )
-        yield from compute(partial(_keep, sealing, spool, index, values, noise))
+        if noise is not None:
+            values = yield from compute(partial(_noised, session, attempt, values, noise))
+        yield from compute(partial(_keep, sealing, spool, index, values))
         done += size
         session.report(Progress(Step.MASKING, done=index + 1, total=attempt.chunks))
     if (yield from compute(partial(next, pieces, None))) is not None:
@@ -100,22 +109,23 @@ def _noise(session: Session, attempt: Attempt | HelperAttempt) -> MemberNoise | 
     return MemberNoise(mechanism.layout, mechanism.shares, Keystream(seed))
 
 
-def _keep(
-    sealing: Sealing | HelperSealing,
-    spool: Spool,
-    index: int,
-    values: npt.NDArray[np.int64],
-    noise: MemberNoise | None,
-) -> None:
-    if noise is not None:
-        values = values.copy()  # a view of the statistics, which another round may ask for again
-        noise.add_to(values)
+def _noised(
+    session: Session, attempt: Attempt | HelperAttempt, values: npt.NDArray[np.int64], noise: MemberNoise
+) -> npt.NDArray[np.int64]:
+    """Numbers cut to what a cap's records can reach, each by itself, which brings no two data sets further apart; and noise."""
+    most = terms_lattice(attempt).bound(cap_of(attempt, session.member), 1)
+    cut = values.clip(-most, most)  # a copy: another round may ask for the same statistics again
+    noise.add_to(cut)
+    return cut
+
+
+def _keep(sealing: Sealing | HelperSealing, spool: Spool, index: int, values: npt.NDArray[np.int64]) -> None:
     spool.write(index, sealing.chunk(values))
 
 
-def check_same(upload: Upload | HelperUpload, offer: Offer) -> None:
-    """Refuse to go on with other records than those the upload was made from; Misuse says so."""
-    if (upload.header.lineage, upload.header.records) != (offer.lineage, offer.records):
+def check_same(upload: Upload | HelperUpload, offer: Offer, terms: Terms) -> None:
+    """Refuse to go on with other records than those the upload was made from, where it says which; Misuse says so."""
+    if (upload.header.lineage, upload.header.records) != (offer.lineage, offer.tag(terms)):
         raise Misuse(
             "this round's upload was made from other records or under another lineage before this member was "
             "restarted, and it never changes: pass the same statistics, or statistics=None to send what was made"

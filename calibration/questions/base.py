@@ -276,6 +276,11 @@ class Question(ABC):
         """Whether a constant feature stands last."""
         return bool(self.layout.parameter("bias"))
 
+    @property
+    def directed(self) -> bool:
+        """Whether rows are scaled to length 1, so that one of zeros is no record."""
+        return True
+
     @abstractmethod
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """An empty one, of this lattice; `normalise` accepts rows of any length.

@@ -264,7 +264,7 @@ class FFC(Question):
         def mapped(features: Array) -> Floats:
             matrix = as_features(features, dim)
             check_rows(matrix, normalise=normalise)
-            return centred(matrix, centre)
+            return centred(matrix, centre, total=self.noisy)
 
         return Mapped(vectors, mapped)
 

@@ -133,7 +133,7 @@ class Refinement(Question):
         noisy = len(self.layout.blocks) == 1
         self._expect(_layout(self.dim + self.bias, self.classes, noisy=noisy))
         own = lattice if isinstance(lattice, FeaturesLattice) else None
-        statistics = GradientStatistics(self._head(), clip=self._real("clip"), lattice=own)
+        statistics = GradientStatistics(self._head(), clip=self._real("clip"), lattice=own, total=noisy)
         return _Gradients(statistics, self.layout.elements, normalise=normalise)
 
     def gathered(self, gathering: Any, summed: Summed) -> Refined:

@@ -386,7 +386,7 @@ class RandomFeatureRidge(Question):
         def mapped(features: Array) -> Floats:
             if axes is None:
                 return phi(features, normalise=normalise)
-            return phi(projected(features, axes, normalise=normalise), normalise=True)
+            return phi(projected(features, axes, normalise=normalise), normalise=True, total=self.noisy)
 
         return Mapped(Vectors(statistics, self.layout.elements), mapped)
 
