@@ -265,8 +265,9 @@ class Coordinator:
                     yield Chore(f"{round_.id}/{part}", 0.0, work, heavy=True)
                 if not missing:
                     yield Chore(round_.id, 0.0, partial(self._solve, round_))
-            elif uploaded := round_.uploads_to_add():
-                for part in round_.summing.behind(len(uploaded)):
+            else:
+                parts, uploaded = round_.to_add()
+                for part in parts:
                     work = partial(round_.summing.add, part, uploaded)
                     yield Chore(f"{round_.id}/{part}", 0.0, work, heavy=True)
         yield from self.schedules.chores()

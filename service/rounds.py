@@ -197,17 +197,17 @@ class Round(Course):
             return 0.0
         return self.deadline_s
 
-    def uploads_to_add(self) -> tuple[str, ...]:
-        """Those whose upload is whole, once there are enough of them that are in no sum yet."""
+    def to_add(self) -> tuple[list[int], tuple[str, ...]]:
+        """Ranges to which enough uploads are to be added, and whose upload is whole."""
         if self.phase is None or self._settled is not None or self.mode.waits_for_admin(self.phase):
-            return ()
+            return [], ()
         if self.version < self._look_again:
-            return ()
+            return [], ()
         uploaded = self.mode.uploaded(self.phase)
-        missing = self.summing.missing(len(uploaded))
+        missing = {part: self.summing.missing(part, len(uploaded)) for part in self.summing.parts}
         # Each of them is an event at the least: not to count them again at every chunk.
-        self._look_again = self.version + max(missing, 0)
-        return uploaded if missing <= 0 else ()
+        self._look_again = self.version + max(0, min(missing.values()))
+        return [part for part, more in missing.items() if more <= 0], uploaded
 
     async def advance(self, now_s: float) -> None:
         """Pass a deadline that is over, end what has ended, clear up; again if storage failed it before."""

@@ -68,13 +68,9 @@ class Summing:
         self.unmasked: set[int] = set()
         self._added: dict[int, int] = {}
 
-    def missing(self, uploads: int) -> int:
-        """How many more whole uploads make it worth to add them, as far as is known here."""
-        return min(self._added.get(part, 0) for part in self.parts) + BATCH - uploads
-
-    def behind(self, uploads: int) -> list[int]:
-        """Ranges to which it is worth to add, where there are so many whole uploads."""
-        return [part for part in self.parts if self._added.get(part, 0) + BATCH <= uploads]
+    def missing(self, part: int, uploads: int) -> int:
+        """How many more than so many whole uploads make it worth to add them to a range, as far as is known here."""
+        return self._added.get(part, 0) + BATCH - uploads
 
     async def add(self, part: int, uploaded: Sequence[str]) -> None:
         """Add the chunks of those whose upload is whole and that are not in yet."""
