@@ -293,9 +293,9 @@ class Course:
         def keep() -> None:
             # While the events stand from which a crash would have all of it made again.
             if signed is not None:
-                self._blobs.put(f"transcripts/{self.id}", signed.to_json().encode())
+                self._blobs.put(self._transcript_name(signed.head.hex()), signed.to_json().encode())
             for name, data in outcome.documents.items():
-                self._blobs.put(f"results/{self.id}/{name}", data)
+                self._blobs.put(self._document_name(name, outcome.record), data)
 
         deed = self._deed(now_s, "round ended", state)
         end = End(final, closing.to_bytes(), outcome.record, self.mode.link(closing), deed)
@@ -313,6 +313,27 @@ class Course:
         self._changed()
         return True
 
+    # By what was signed: whoever stood still while it ended the round, and puts its own later, replaces nobody else's.
+
+    def _transcript_name(self, head: str) -> str:
+        return f"transcripts/{self.id}/{head[:16]}"
+
+    def _document_name(self, name: str, record: ResultRecord | None) -> str:
+        return f"results/{self.id}/{_mark(record)}{name}"
+
+    def _clear_results(self) -> None:
+        """Remove what others have put who did not come to end the round; all of it where it has no result."""
+        assert self.final is not None
+        if self.final.state != "done":
+            self._blobs.delete(f"results/{self.id}")
+        for folder, kept in (
+            ("results", _mark(self.record)),
+            ("transcripts", (self.final.transcript or "")[:16]),
+        ):
+            for name in self._blobs.names(f"{folder}/{self.id}"):
+                if not name.startswith(kept):
+                    self._blobs.delete(f"{folder}/{self.id}/{name}")
+
     def _deed(self, now_s: float, what: str, outcome: str = audit.DONE) -> audit.Deed:
         return audit.Deed(now_s, audit.COORDINATOR, what, f"round_id={self.id}", outcome)
 
@@ -328,6 +349,11 @@ class Course:
     def _changed(self) -> None:
         self.watch.notify()
         self._wake()
+
+
+def _mark(record: ResultRecord | None) -> str:
+    """Before the names of a record's documents; an indicator round has none, and its documents are whole numbers."""
+    return f"{record.signature[:16]}-" if record is not None else ""
 
 
 def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:

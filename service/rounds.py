@@ -160,7 +160,7 @@ class Round(Course):
         """Its length and its bytes, piece by piece."""
         self._check_done()
         try:
-            return self._blobs.read(f"results/{self.id}/{name}")
+            return self._blobs.read(self._document_name(name, self.record))
         except FileNotFoundError:
             raise wrong_phase(f"round {self.id} keeps no {name}") from None
 
@@ -179,7 +179,7 @@ class Round(Course):
             raise wrong_phase(f"the round is {self.view().state}: its transcript is signed when it ends")
         if self.final.transcript is None:
             raise not_found("transcript: rounds with mask helpers keep none")
-        return self._blobs.read(f"transcripts/{self.id}")
+        return self._blobs.read(self._transcript_name(self.final.transcript))
 
     # What goes on by itself
 
@@ -220,8 +220,8 @@ class Round(Course):
             if self.littered and not self._writing and (self.final is not None or self._given_up):
                 await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
                 await asyncio.to_thread(self.summing.forget)
-                if self.final is not None and self.final.state != "done":
-                    await asyncio.to_thread(self._blobs.delete, f"results/{self.id}")
+                if self.final is not None:
+                    await asyncio.to_thread(self._clear_results)
                 await self._database.forget()
                 async with self._database.transaction() as connection:
                     await audit.begin(self._database, connection)

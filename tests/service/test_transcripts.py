@@ -232,11 +232,13 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
                 later = {"after": 1 << 20, "wait_s": 0.05}
                 await server.client.get(rest.ROUND.format(round_id=round_id), params=later)
             assert not (await server.view(round_id))["ended"]
-            written = server.coordinator.blobs.get(f"transcripts/{round_id}")
+            [name] = server.coordinator.blobs.names(f"transcripts/{round_id}")
+            written = server.coordinator.blobs.get(f"transcripts/{round_id}/{name}")
             snapshot(server.folder, tmp_path / "crash")
     async with running(tmp_path / "crash") as server:
         assert (await server.until(round_id))["state"] == "done"
-        assert server.coordinator.blobs.get(f"transcripts/{round_id}") == written
+        assert server.coordinator.blobs.names(f"transcripts/{round_id}") == (name,)
+        assert server.coordinator.blobs.get(f"transcripts/{round_id}/{name}") == written
         assert (await verdict(server, party, round_id)).findings == ()
         await server.tidy(round_id)
         assert server.coordinator.rounds[round_id].noted is None

@@ -1,0 +1,83 @@
+"""A process that stands still while it ends a round, and comes back when another has ended it otherwise."""
+
+import asyncio
+import hashlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.numpy import load, save
+from sqlalchemy.exc import SQLAlchemyError
+
+from protocol.record import sign_record
+from service.course import Outcome
+from service.storage import dialects
+from tests.service import serving
+from tests.service.driver import Party
+from tests.service.replicas import two
+from tests.service.servers import Servers
+
+
+@pytest.fixture(autouse=True)
+def _shared(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(serving, "SERVERS", servers)
+    monkeypatch.setattr(dialects, "IDLE_S", 1.0)
+
+
+async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        round_id = await party.open_round(both)
+        here, there = one.coordinator, other.coordinator
+        begun, go_on, come = (threading.Event() for _ in range(3))
+        outcome_of, put = here._outcome, here.blobs.put
+
+        def otherwise(*args: Any) -> Outcome:
+            """As another kind of processor would have it: the last bits differ, and the record names what it signed."""
+            made = outcome_of(*args)
+            weights = save(
+                {name: array * 1.0000001 for name, array in load(made.documents["weights"]).items()}
+            )
+            assert made.record is not None
+            record = made.record.model_copy(
+                update={"weights_sha256": hashlib.sha256(weights).hexdigest(), "signature": ""}
+            )
+            return Outcome(sign_record(record, here.key), {**made.documents, "weights": weights})
+
+        def late(name: str, data: bytes) -> None:
+            if name.startswith(("results/", "transcripts/")):
+                begun.set()
+                assert go_on.wait(30)
+            put(name, data)
+            if name.endswith("weights"):
+                come.set()
+
+        async def nothing(*_args: object) -> None:
+            pass
+
+        solve = there._solve
+        monkeypatch.setattr(here, "_outcome", otherwise)
+        monkeypatch.setattr(here.blobs, "put", late)
+        monkeypatch.setattr(there, "_solve", nothing)
+        await party.play_until(both, round_id, "recovered")
+        assert await asyncio.to_thread(begun.wait, 20)
+        # The database ends the transaction that stands still; the round is free, and the other ends it.
+        async with asyncio.timeout(30):
+            while there.rounds[round_id].final is None:
+                try:
+                    await solve(there.rounds[round_id])
+                except (OSError, SQLAlchemyError):
+                    await asyncio.sleep(0.2)
+        signed = {each: there.blobs.names(f"{each}/{round_id}") for each in ("results", "transcripts")}
+        go_on.set()
+        assert await asyncio.to_thread(come.wait, 20)
+        for replica in (one, other):
+            await party.check_result(replica, round_id)
+            await replica.coordinator.round(round_id)
+            await replica.tidy(round_id)
+            await party.check_result(replica, round_id)
+        # And what it put is gone with what else it had of the round.
+        assert {each: there.blobs.names(f"{each}/{round_id}") for each in signed} == signed
