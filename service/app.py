@@ -85,7 +85,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
             app.state.tokens = Tokens(database, now, chosen.operator_token)
             await app.state.tokens.start()
             app.state.gate = Gate(
-                Nonces(database, now, chosen.clock_skew_s),
+                Nonces(database, now),
                 app.state.tokens,
                 now,
                 chosen.clock_skew_s,

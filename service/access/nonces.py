@@ -1,19 +1,20 @@
 """Nonces of signed requests: each is taken once, by whichever process, until its request has expired.
 
-A clock that is set ahead makes them look expired, and once it is set back their requests would be taken again. So one is forgotten only by a
-clock that has run evenly for as long as a request can live, and has expired by the database's clock as well.
+What has expired is forgotten, and a clock that is set may be wrong about that: ahead, and it forgets what is still taken once it is right
+again; behind, and it takes what was forgotten long ago. So of each signer it is remembered until when its nonces were forgotten,
+and what had to be sent by then is refused, whatever the clock says.
 """
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select, tuple_
+from sqlalchemy import delete, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.request_signature import MAX_LIFETIME_S
 from service.batches import Batches
 from service.storage.database import Database
 from service.storage.tables import nonces
@@ -21,6 +22,8 @@ from service.storage.tables import nonces
 FORGET_EVERY_S = 60.0
 CLOCKS_S = 60.0
 """A nonce outlives its request by as much: the clock of another process may be behind this one's."""
+_FORGOTTEN = ""
+"""In place of a nonce, in the row that says until when a signer's were forgotten."""
 
 
 @dataclass(frozen=True)
@@ -32,34 +35,12 @@ class Nonce:
     expires_s: float
 
 
-class Evenness:
-    """How long the clock of days has gone on as the steady one has, and was not set.
-
-    Args:
-        now: Unix time in seconds.
-        steady: seconds that only ever grow.
-    """
-
-    def __init__(self, now: Callable[[], float], steady: Callable[[], float]) -> None:
-        self._now, self._steady = now, steady
-        self._apart_s, self._since_s = now() - steady(), steady()
-
-    def seconds(self) -> float:
-        """Since the start, or since it was last seen to be set."""
-        steady_s = self._steady()
-        before, self._apart_s = self._apart_s, self._now() - steady_s
-        if abs(self._apart_s - before) > CLOCKS_S:
-            self._since_s = steady_s
-        return steady_s - self._since_s
-
-
 class Nonces:
     """The nonces that were used, in the database.
 
     Args:
         database: shared by all processes of one coordinator.
         now: Unix time in seconds.
-        skew_s: how far a signer's clock may be off.
         steady: seconds that only ever grow.
     """
 
@@ -67,43 +48,73 @@ class Nonces:
         self,
         database: Database,
         now: Callable[[], float],
-        skew_s: float = 0.0,
         steady: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database, self._now, self._steady = database, now, steady
-        # A request may be signed `skew_s` ahead of this clock, and is taken for as long after it has expired.
-        self._lives_s, self._even = MAX_LIFETIME_S + 2 * skew_s, Evenness(now, steady)
         self._batches = Batches(self._take)
         self._looked_s = steady()
 
     async def use(self, nonce: Nonce) -> None:
-        """Remember a nonce; PeerFault(request-replayed) where it was used before."""
-        if not await self._batches.put(nonce):
-            raise PeerFault(
-                Cause.REQUEST_REPLAYED,
-                f"{nonce.signer} has sent a request with this nonce before: sign each one anew",
-                [nonce.signer],
-            )
+        """Remember a nonce; PeerFault: request-replayed where it was used before, clock-skew where that is forgotten."""
+        if (fault := await self._batches.put(nonce)) is not None:
+            raise fault
 
-    async def _take(self, batch: list[Nonce]) -> list[bool]:
-        """For each, whether it is new."""
+    async def _take(self, batch: list[Nonce]) -> list[PeerFault | None]:
+        """For each, why it is refused; None where it is new."""
         first = {(each.signer, each.nonce): each for each in reversed(batch)}
         async with self._database.transaction() as connection:
             if self._steady() >= self._looked_s + FORGET_EVERY_S:
                 self._looked_s = self._steady()
-                if self._even.seconds() > self._lives_s:
-                    await self._forget(connection)
+                await self._forget(connection)
             # In order, so that two processes that are sent the same ones don't wait for each other.
             rows = [vars(each) for _, each in sorted(first.items())]
             fresh = await self._database.add_all(connection, nonces, rows)
+            # Only now: what another process forgets meanwhile has made room for them.
+            until_s = await self._forgotten(connection, {each.signer for each in batch})
         # A nonce that came twice within the batch is the first one's.
         keys = [(each.signer, each.nonce) for each in batch]
-        return [key in fresh and first[key] is each for key, each in zip(keys, batch, strict=True)]
+        return [
+            _late(each)
+            if each.expires_s <= until_s.get(each.signer, -math.inf)
+            else None
+            if key in fresh and first[key] is each
+            else _replayed(each)
+            for key, each in zip(keys, batch, strict=True)
+        ]
+
+    async def _forgotten(self, connection: AsyncConnection, signers: set[str]) -> dict[str, float]:
+        """Until when each signer's were forgotten, as their requests expired; Unix time in seconds."""
+        rows = select(nonces.c.signer, nonces.c.expires_s).where(
+            nonces.c.nonce == _FORGOTTEN, nonces.c.signer.in_(signers)
+        )
+        return {row.signer: row.expires_s for row in await connection.execute(rows)}
 
     async def _forget(self, connection: AsyncConnection) -> None:
-        old = (
-            select(nonces.c.signer, nonces.c.nonce)
-            .where(*(nonces.c.expires_s < clock - CLOCKS_S for clock in (self._now(), self._database.clock)))
-            .with_for_update(skip_locked=True)  # another process may be at them, in another order
-        )
-        await connection.execute(delete(nonces).where(tuple_(nonces.c.signer, nonces.c.nonce).in_(old)))
+        await self._database.alone(connection, "nonces")
+        clock_s = (await connection.execute(select(self._database.clock))).scalar_one()
+        expired = nonces.c.expires_s < min(self._now(), clock_s) - CLOCKS_S
+        of = select(nonces.c.signer).where(expired, nonces.c.nonce != _FORGOTTEN)
+        gone = delete(nonces).where(expired, nonces.c.signer.in_(of))
+        until_s = dict[str, float]()
+        for row in await connection.execute(gone.returning(nonces.c.signer, nonces.c.expires_s)):
+            until_s[row.signer] = max(row.expires_s, until_s.get(row.signer, -math.inf))
+        if until_s:
+            rows = [vars(Nonce(signer, _FORGOTTEN, expires_s)) for signer, expires_s in until_s.items()]
+            await self._database.add_all(connection, nonces, rows)
+
+
+def _replayed(nonce: Nonce) -> PeerFault:
+    return PeerFault(
+        Cause.REQUEST_REPLAYED,
+        f"{nonce.signer} has sent a request with this nonce before: sign each one anew",
+        [nonce.signer],
+    )
+
+
+def _late(nonce: Nonce) -> PeerFault:
+    return PeerFault(
+        Cause.CLOCK_SKEW,
+        f"requests of {nonce.signer} that were signed no earlier than this one have long expired and are forgotten, so this may be one of "
+        "them: this coordinator's clock, or the signing machine's, is behind; set both by NTP, and sign it anew",
+        [nonce.signer],
+    )

@@ -191,7 +191,7 @@ audit_head = Table(
     Column("head", String(64), nullable=False),
 )
 
-# Of signed requests, until they have expired; what is older goes with the next ones.
+# Of signed requests, until they have expired; what is older goes with the next ones, but for a row that says until when a signer's went.
 nonces = Table(
     "nonces",
     metadata,

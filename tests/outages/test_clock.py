@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from service.access import nonces
 from tests.outages.patience import check_sum
 from tests.service.declared import client_of
 from tests.service.driver import Party
@@ -49,3 +50,26 @@ async def test_a_clock_that_jumps_and_comes_back(
             await party.play(server, round_id)
         await check_sum(party, server, round_id)
         assert set((await server.view(round_id))["survivors"]) == set(party.ids)
+
+
+async def test_what_was_forgotten_is_not_taken_again_where_the_clock_is_set_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever kept a member's request of an hour ago waits for such a clock."""
+    monkeypatch.setattr(nonces, "FORGET_EVERY_S", 0.0)
+    party, clock = Party(tuple(f"m-{index}" for index in range(4))), Clock()
+    async with running(tmp_path / "data", clock) as server:
+        await party.begin(server)
+        path = f"/v1/rounds/{await party.open_round(server)}/requests/m-0"
+        clock.ahead_s = -HOUR_S
+        kept = await server.client.get(path)
+        clock.ahead_s = 0.0
+        for _ in range(2):  # with the next requests the older ones' nonces go
+            assert (await server.client.get(path)).status_code == 200
+        clock.ahead_s = -HOUR_S
+        async with client_of(server.app, {}) as whoever:
+            again = await whoever.get(path, headers=kept.request.headers)
+        assert (kept.status_code, again.status_code, again.json()["cause"]) == (200, 401, "clock-skew")
+        assert "are forgotten" in again.json()["detail"]
+        clock.ahead_s = 0.0
+        assert (await server.client.get(path)).status_code == 200

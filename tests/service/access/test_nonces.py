@@ -9,13 +9,17 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select
 
+from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.request_signature import MAX_LIFETIME_S
 from service.access.nonces import CLOCKS_S, FORGET_EVERY_S, Nonce, Nonces
+from service.settings import Settings
 from service.storage.database import Database
-from service.storage.dialects import Sqlite
+from service.storage.stores import opened
 from service.storage.tables import nonces
+from tests.service import serving
 
+ON_BOTH = True
 SKEW_S = 60.0
 LIVES_S = MAX_LIFETIME_S + 2 * SKEW_S
 DAY_S = 86_400.0
@@ -35,11 +39,11 @@ class Clocks:
 
 
 @pytest.fixture
-async def database(tmp_path: Path) -> AsyncIterator[Database]:
-    made = Sqlite(tmp_path / "db")
-    await made.start()
-    yield made
-    await made.stop()
+async def database(tmp_path: Path, stores: str) -> AsyncIterator[Database]:
+    del stores
+    own = await serving.SERVERS.settings(tmp_path) if serving.SERVERS is not None else {}
+    async with opened(Settings(data_dir=tmp_path, **own)) as (made, _):
+        yield made
 
 
 @pytest.fixture
@@ -48,7 +52,7 @@ def clocks() -> Clocks:
 
 
 def started(database: Database, clocks: Clocks) -> Nonces:
-    return Nonces(database, clocks.now, SKEW_S, clocks.steady)
+    return Nonces(database, clocks.now, clocks.steady)
 
 
 _numbers = itertools.count()
@@ -129,3 +133,33 @@ async def test_a_clock_that_was_set_back_does_not_keep_them_for_ever(
         )
     await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
     assert "old" not in await known(database)
+
+
+async def test_what_is_forgotten_is_taken_no_more_where_a_clock_is_set_back(
+    database: Database, clocks: Clocks
+) -> None:
+    store, long_ago = started(database, clocks), time.time() - DAY_S
+    for expires_s in (long_ago + 2, long_ago, long_ago + 1):
+        await store.use(fresh(expires_s))
+    used = fresh(long_ago + 1)
+    await store.use(used)
+    await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
+    assert used.nonce not in await known(database)
+    clocks.ahead_s = -DAY_S - clocks.passed_s
+    for again in (used, fresh(long_ago + 2)):
+        with pytest.raises(PeerFault, match="forgotten") as refused:
+            await started(database, clocks).use(again)
+        assert refused.value.cause is Cause.CLOCK_SKEW
+    await store.use(fresh(long_ago + 2.5))
+    await store.use(Nonce("f/m-1", used.nonce, used.expires_s))  # of whom nothing is forgotten
+    # It is the latest that counts, whatever is forgotten after it, and one row for each signer.
+    clocks.ahead_s = 0.0
+    await live_on(store, clocks, LIVES_S + 2 * FORGET_EVERY_S)
+    with pytest.raises(PeerFault, match="forgotten"):
+        await store.use(fresh(long_ago + 2.5))
+    async with database.reading() as connection:
+        rows = (await connection.execute(select(nonces).where(nonces.c.nonce == ""))).all()
+    assert {row.signer: row.expires_s for row in rows} == {
+        "f/m-0": pytest.approx(long_ago + 2.5),
+        "f/m-1": pytest.approx(used.expires_s),
+    }
