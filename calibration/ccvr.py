@@ -39,8 +39,18 @@ class CCVRStatistics:
         if not 0 < norm_bound < math.inf:
             raise CalibrationError(f"a norm bound is above 0 and finite, not {norm_bound!r}")
         self.layout = ccvr_layout(dim, classes)
-        self.dim, self.classes, self.norm_bound = dim, classes, float(norm_bound)
+        self._dim, self._classes, self.norm_bound = dim, classes, float(norm_bound)
         self._flat = np.zeros(self.layout.elements)
+
+    @property
+    def dim(self) -> int:
+        """Features, l."""
+        return self._dim
+
+    @property
+    def classes(self) -> int:
+        """Classes, C."""
+        return self._classes
 
     @property
     def counts(self) -> Integers:

@@ -219,9 +219,19 @@ def principal_axes(statistics: FFCStatistics, size: int) -> Floats:
     """
     if not statistics.records:
         raise NoRecords("the statistics hold no records; sum a first round to learn axes")
-    if not 1 <= size <= statistics.dim:
-        raise ShapeMismatch(f"{size} axes of {statistics.dim} features; pass 1 to {statistics.dim}")
-    _, vectors = np.linalg.eigh(statistics.V[: statistics.dim, : statistics.dim])
+    return leading_axes(statistics.V[: statistics.dim, : statistics.dim], size)
+
+
+def leading_axes(second: Floats, size: int) -> Floats:
+    """The same of a second moment (dim, dim), exact or noisy.
+
+    Raises:
+        ShapeMismatch: not 1 to dim directions.
+    """
+    dim = len(second)
+    if not 1 <= size <= dim:
+        raise ShapeMismatch(f"{size} axes of {dim} features; pass 1 to {dim}")
+    _, vectors = np.linalg.eigh(second)
     axes = vectors[:, : -size - 1 : -1].T
     # An eigenvector's sign is arbitrary: make the largest entry positive, so that machines agree.
     largest = np.abs(axes).argmax(axis=1)

@@ -7,7 +7,7 @@ x ↦ x^β, β = ½, and retrain the head by cross-entropy. The head applies the
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -16,8 +16,37 @@ from calibration.head import Head
 from calibration.logistic import fit_logistic
 from calibration.rows import Array, Floats, Integers, as_features, check_rows, finite_rows, unit_rows
 
-if TYPE_CHECKING:
-    from calibration.ccvr import CCVRStatistics
+
+class Gaussians(Protocol):
+    """What features are drawn from: `CCVRStatistics`, or `NoisyGaussians`."""
+
+    @property
+    def dim(self) -> int:
+        """Features, l."""
+        ...
+
+    @property
+    def classes(self) -> int:
+        """Classes, C."""
+        ...
+
+    @property
+    def counts(self) -> Integers:
+        """(C,), 0 for a class that nothing is drawn of."""
+        ...
+
+    def mean(self, label: int) -> Floats:
+        """(l,)."""
+        ...
+
+    def covariance(self, label: int) -> Floats:
+        """(l, l), of a class of two records or more."""
+        ...
+
+    def shared_covariance(self) -> Floats:
+        """(l, l), for classes of one record."""
+        ...
+
 
 FLOOR = 1e-6
 """Eigenvalues of a class's covariance are raised to this share of their mean. With n_c ≤ l records most of them are 0
@@ -80,7 +109,7 @@ def positive_definite(covariance: Floats, floor: float = FLOOR) -> tuple[Floats,
 
 
 def virtual_features(
-    statistics: CCVRStatistics,
+    statistics: Gaussians,
     per_class: int,
     rng: np.random.Generator,
     *,
@@ -135,7 +164,7 @@ def virtual_features(
 
 
 def solve_ccvr(
-    statistics: CCVRStatistics,
+    statistics: Gaussians,
     rng: np.random.Generator,
     *,
     per_class: int = 100,

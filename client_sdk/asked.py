@@ -89,7 +89,7 @@ def check_question(attempt: Attempt | HelperAttempt) -> None:
     if terms.family == Family.INDICATOR:
         return
     found = terms_question(attempt)
-    if terms.lattice not in found.lattices:
+    if terms.lattice not in ((FeaturesLattice.name,) if terms.noise else found.lattices):
         raise contradiction(f"a {found.name} round on the lattice {terms.lattice}")
     if terms.noise and not found.takes_noise:
         raise contradiction(f"a {found.name} round under noise")

@@ -121,7 +121,7 @@ def _question_terms(
     asked = kind(request.question)
     noise = None if request.noise is None else _noise(request)
     name = request.lattice or ("features" if noise is not None else asked.lattices[0])
-    if name not in asked.lattices:
+    if noise is None and name not in asked.lattices:
         raise PeerFault(
             Cause.TERMS_REFUSED,
             f"{asked.name} rounds go on the lattice {' or '.join(asked.lattices)}, not {name}",

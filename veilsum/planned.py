@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from client_sdk.operator import Operator
 from protocol.errors import Misuse
-from protocol.rest import Model, NoiseRequest
+from protocol.rest import Model, NoiseRequest, Parameter
 
 
 class SavedPlan(Model):
@@ -15,6 +15,8 @@ class SavedPlan(Model):
 
     Attributes:
         records: N that the verdict was made for.
+        statistic: the question; ffc with a bias is ffc-bias.
+        parameters: of the question.
         members: n.
         survivors_min: n_min.
         colluders: a.
@@ -29,6 +31,8 @@ class SavedPlan(Model):
     survivors_min: int
     colluders: int
     noise: NoiseRequest
+    statistic: str = "ffc"
+    parameters: dict[str, Parameter] = Field(default_factory=dict)
 
     @classmethod
     def load(cls, path: Path) -> "SavedPlan":
@@ -51,7 +55,11 @@ class SavedPlan(Model):
     def request(self) -> dict[str, Any]:
         """The fields of a `RoundRequest` that it fixes."""
         noise = self.noise.model_dump()
-        return {"dim": self.dim, "classes": self.classes, "bias": self.bias, "noise": noise}
+        fixed = {"dim": self.dim, "classes": self.classes, "noise": noise}
+        if self.statistic in {"ffc", "ffc-bias"}:
+            return {**fixed, "bias": self.bias}
+        more = {"bias": True} if self.bias else {}
+        return {**fixed, "statistic": self.statistic, "parameters": {**more, **self.parameters}}
 
     def check_cohort(self, client: Operator, cohort: str) -> None:
         """Refuse a cohort of other numbers than planned for: its noise would be another, and so would what it costs (Misuse)."""

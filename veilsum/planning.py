@@ -1,11 +1,29 @@
 """What `veilsum privacy plan` says of a noisy round, or of several, in the order in which it is read."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from calibration.privacy import MeanPlan, NoisyRound, Plan, RefinedPlan, plan, plan_mean, plan_refined
+from calibration.layout import Layout
+from calibration.noisy_choice import leaving_layout
+from calibration.noisy_reliability import noisy_layout as judging_layout
+from calibration.noisy_reliability import noisy_temperatures
+from calibration.privacy import (
+    MeanPlan,
+    NoiseTerms,
+    NoisyRound,
+    Plan,
+    RefinedPlan,
+    gdp_mu,
+    noisy_layout,
+    plan,
+    plan_mean,
+    plan_refined,
+    plan_round,
+)
+from calibration.privacy.mechanism import class_layout
 from calibration.privacy.plan import Verdict
-from calibration.questions import QUESTIONS, kind
-from protocol.errors import Misuse
+from calibration.questions import Question, Wish, ask, kind, question
+from calibration.questions.base import parse
 
 UNKNOWN = "not known"
 GRADIENT_ROUNDS = 4
@@ -13,7 +31,13 @@ GRADIENT_ROUNDS = 4
 
 
 def planned(
-    statistic: str, records: int, dim: int, classes: int, rounds: int, **given: Any
+    statistic: str,
+    records: int,
+    dim: int,
+    classes: int,
+    rounds: int,
+    parameters: Mapping[str, Any] | None = None,
+    **given: Any,
 ) -> dict[str, Any]:
     """The figures of a question's noisy round; of refine those of all rounds that lead to its head.
 
@@ -23,25 +47,60 @@ def planned(
         dim: features per record.
         classes: C.
         rounds: of gradients, where it is refine.
+        parameters: of the question, where they change its size.
         given: as `calibration.privacy.plan`.
 
     Raises:
-        Misuse: a question that takes no noise.
-        CalibrationError: as `calibration.privacy.plan`, and for a question that there is not.
+        CalibrationError: as `calibration.privacy.plan`, for a question that there is not, and for parameters that it does not have.
     """
-    if not kind(statistic).takes_noise:
-        noisy = ", ".join(name for name, each in QUESTIONS.items() if each.takes_noise)
-        raise Misuse(f"a {statistic} round takes no noise, so there is nothing to plan: {noisy} do")
     if statistic == "mean":
         given.pop("bias")
         return _mean(plan_mean(records, dim, **given))
-    given["bias"] = given["bias"] or statistic == "ffc-bias"
+    bias = given["bias"] = given["bias"] or statistic == "ffc-bias"
     if statistic == "refine":
         return _refined(plan_refined(records, dim, classes, rounds=rounds, **given))
+    if statistic not in {"ffc", "ffc-bias"}:
+        cohort = {name: given[name] for name in ("members", "survivors_min", "colluders")}
+        more = {name: given[name] for name in ("neighbours", "nonnegative")}
+        noise = NoiseTerms.for_classes(
+            classes, gdp_mu(given["epsilon"], given["delta"]), given["delta"], **more
+        )
+        asked = _asked(statistic, dim, classes, {**({"bias": True} if bias else {}), **(parameters or {})})
+        return _other(plan_round(asked, records, noise, **cohort))
     return _sums(
         plan(records, dim, classes, **given),
         plan_refined(records, dim, classes, rounds=GRADIENT_ROUNDS, **given),
     )
+
+
+def _asked(statistic: str, dim: int, classes: int, parameters: Mapping[str, Any]) -> Question:
+    """The question with the layout of its noisy round, as far as it goes before any round that it rests on."""
+    parsed = parse(kind(statistic), parameters)
+    match statistic:
+        case "balanced":
+            layout = noisy_layout(dim, classes, bias=bool(parsed["bias"]))
+        case "rff":
+            layout = noisy_layout(int(parsed["size"]), classes)
+            parsed.setdefault("bandwidth", 1.0)
+        case "ccvr":
+            layout = class_layout(int(parsed.get("axes") or dim), classes)
+        case "loo":
+            layout = leaving_layout()
+        case "reliability":
+            grid = 1 if "temperature" in parsed else len(noisy_temperatures())
+            layout = judging_layout(grid, int(parsed["bins"]), classes)
+        case _:
+            return question(statistic, ask(statistic, Wish(dim, classes, parameters, noisy=True)).layout)
+    return question(statistic, Layout(layout.blocks).having(dim=dim, classes=classes, **parsed))
+
+
+def _other(made: NoisyRound) -> dict[str, Any]:
+    return {
+        "expected_points_lost": UNKNOWN,
+        **_promised(made),
+        "sigma_when_all_are_summed": made.deviation,
+        **_sent(made),
+    }
 
 
 def _sums(made: Plan, refined: RefinedPlan) -> dict[str, Any]:

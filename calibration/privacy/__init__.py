@@ -18,7 +18,7 @@ from calibration.privacy.accountant import (
 from calibration.privacy.audit import Estimate, estimate_mu
 from calibration.privacy.budget import Budget, Charge
 from calibration.privacy.mechanism import Mechanism, MemberNoise, Share, default_weight, noisy_layout
-from calibration.privacy.plan import NoisyRound, Plan, Verdict, plan
+from calibration.privacy.plan import NoisyRound, Plan, Verdict, plan, plan_round
 from calibration.privacy.rounds import MeanPlan, RefinedPlan, plan_mean, plan_refined
 from calibration.privacy.sampler import ByteSource, DiscreteGaussian
 from calibration.privacy.sensitivity import (
@@ -78,6 +78,7 @@ __all__ = [
     "plan",
     "plan_mean",
     "plan_refined",
+    "plan_round",
     "solve_adassp",
     "solve_mean_ridge",
     "solve_noisy",

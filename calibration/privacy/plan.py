@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from calibration.layout import Layout
+    from calibration.privacy.terms import NoiseTerms, Released
 
 # From each ratio on: points of accuracy lost, the median of what was measured up to the next, the worst of all from there on.
 _BY_EIGENVALUE = ((0.0, 18.8, 33.3), (0.125, 13.2, 33.3), (0.25, 8.4, 31.7), (0.5, 5.2, 31.7), (1.0, 3.5, 15.8),
@@ -35,6 +36,7 @@ _BY_CLASS = ((0.0, 23.8, 33.3), (2.0, 17.0, 31.7), (4.0, 11.7, 15.8), (8.0, 5.2,
              (32.0, 2.6, 3.7), (64.0, 1.8, 2.4), (128.0, 0.7, 1.5))  # fmt: skip
 _GOOD_POINTS, _HOPELESS_POINTS = 4.0, 10.0
 _EPSILON_ADVISED = 8.0
+_COARSEST = 4
 
 
 class Cohort(TypedDict):
@@ -199,6 +201,31 @@ def plan(
 
     mechanism = sized(layout, release, gdp_mu(epsilon, delta), **cohort)
     return Plan(mechanism, records, delta, classes)
+
+
+def plan_round(asked: Released, records: int, noise: NoiseTerms, **cohort: Unpack[Cohort]) -> NoisyRound:
+    """Size a noisy round of any question, on the finest lattice that its noise can be drawn on.
+
+    Args:
+        asked: the question, with the layout of a noisy round.
+        records: N of all members.
+        noise: the terms.
+        cohort: its numbers.
+
+    Raises:
+        CalibrationError: no records, or terms that no lattice holds.
+    """
+    check_asked(records, noise.epsilon)
+    refused: CalibrationError | None = None
+    for bits in range(NOISY_BITS, _COARSEST - 1, -1):
+        try:
+            mechanism = noise.mechanism(asked, FeaturesLattice(bits), **cohort)
+        except CalibrationError as error:
+            refused = refused or error
+        else:
+            return NoisyRound(mechanism, records, noise.delta)
+    assert refused is not None
+    raise refused
 
 
 def sized(

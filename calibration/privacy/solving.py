@@ -84,13 +84,41 @@ def solve_noisy(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -
         NonFinite: NaN or infinity in one of them.
         CalibrationError: a deviation that isn't positive and finite.
     """
-    d, Q, edge = _spectrum(V, U, deviation)
+    _spectrum(V, U, deviation)
+    found = shrunk(V, deviation)
+    return _solution(
+        found.vectors,
+        found.eigenvalues + found.edge / 2,
+        U,
+        found.edge,
+        found.above,
+        float(np.trace(V)),
+        bias=bias,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Shrunk:
+    """A noisy symmetric matrix with its noise taken off the spectrum."""
+
+    eigenvalues: Floats
+    """(l,), ascending with those of the matrix; none is negative."""
+    vectors: Floats
+    """(l, l), a column for each."""
+    edge: float
+    above: int
+    """Eigenvalues of the matrix above the edge."""
+
+
+def shrunk(matrix: Floats, deviation: float) -> Shrunk:
+    """An eigenvalue above the edge as it was before the semicircle was added; all others one common value that keeps the trace."""
+    d, Q = np.linalg.eigh(matrix)
+    edge = noise_edge(deviation, len(d))
     above = int(np.count_nonzero(d > edge))
     first = len(d) - above
     kept = (d[first:] + np.sqrt(d[first:] ** 2 - edge**2)) / 2
     bulk = max(0.0, float(d.sum() - kept.sum()) / first) if first else 0.0
-    eigenvalues = np.concatenate([np.full(first, bulk), kept]) + edge / 2
-    return _solution(Q, eigenvalues, U, edge, above, float(d.sum()), bias=bias)
+    return Shrunk(np.concatenate([np.full(first, bulk), kept]), Q, edge, above)
 
 
 def solve_adassp(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -> NoisySolution:

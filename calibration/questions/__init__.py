@@ -28,11 +28,12 @@ from calibration.questions.base import (
     parse,
 )
 from calibration.questions.centring import MeanOfRecords
+from calibration.questions.choosing import Folds, LeaveOneOut
 from calibration.questions.ffc import FFC, PUBLISHED, Counts, FFCBias
 from calibration.questions.gaussian import CCVR
 from calibration.questions.judging import Reliability
 from calibration.questions.refining import Refinement
-from calibration.questions.variants import Balanced, Folds, LeaveOneOut, RandomFeatureRidge
+from calibration.questions.variants import Balanced, RandomFeatureRidge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,7 +20,15 @@ from calibration.layout import Layout, Scalar, in_pieces
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.lda import nearest_class_mean, solve_lda
 from calibration.posterior import ridge_posterior
-from calibration.privacy import NoisySolution, Release, ffc_sensitivity, noisy_layout, solve_noisy
+from calibration.privacy import (
+    NoisySolution,
+    Release,
+    counts_sensitivity,
+    ffc_sensitivity,
+    noisy_layout,
+    solve_noisy,
+)
+from calibration.privacy.mechanism import counts_layout
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -37,6 +45,8 @@ from calibration.questions.base import (
 )
 from calibration.questions.ridge import ridge_answer, solved
 from calibration.rows import as_features, check_rows
+
+_SQRT_HALF = float(np.sqrt(0.5))
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,6 +124,8 @@ class NoisySums:
     U: Floats
     deviation: float
     bias: bool
+    column_deviation: float = 0.0
+    """σ_U."""
 
     @classmethod
     def of(cls, layout: Layout, total: Integers, summed: Summed, *, bias: bool = False) -> NoisySums:
@@ -121,12 +133,22 @@ class NoisySums:
         assert summed.mechanism is not None
         blocks, lattice = layout.unflatten(total), summed.lattice
         V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
-        return cls(V, U, summed.mechanism.deviation("V", summed.members), bias)
+        of_V, of_U = (summed.mechanism.deviation(name, summed.members) for name in ("V", "U"))
+        return cls(V, U, of_V, bias, of_U)
 
     @cached_property
     def solution(self) -> NoisySolution:
         """By shrinkage."""
         return solve_noisy(self.V, self.U, self.deviation, bias=self.bias)
+
+    @property
+    def class_counts(self) -> ClassCounts:
+        """What the constant column of Û says of the classes; CalibrationError where there is none."""
+        if not self.bias:
+            raise CalibrationError(
+                "a noisy round of ffc counts no classes: rest on one of counts, or of ffc-bias"
+            )
+        return ClassCounts(self.U[-1] / _SQRT_HALF, self.column_deviation / _SQRT_HALF)
 
     @property
     def records(self) -> int:
@@ -332,22 +354,36 @@ class Counts(Question):
     learns: ClassVar[str] = "the records of each class, over all members together"
     has_head: ClassVar[bool] = False
     combines: ClassVar[bool] = True
+    takes_noise: ClassVar[bool] = True
 
     @classmethod
     def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
         """One number a class."""
         del earlier
+        if wish.noisy:
+            return Asked(counts_layout(wish.classes).having(dim=wish.dim, classes=wish.classes))
         blocks = tuple(block for block in ffc_layout(1, wish.classes).blocks if block.name == "n")
         return Asked(Layout(blocks).having(dim=wish.dim, classes=wish.classes))
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """Counts alone; the features are only looked at for the records' names."""
         del lattice
-        self._expect(self.ask(Wish(self.dim, self.classes), None).layout)
-        return _Counting(FFCStatistics(self.dim, self.classes, normalise=normalise, track_records=False))
+        noisy = self.layout.blocks == counts_layout(self.classes).blocks
+        self._expect(self.ask(Wish(self.dim, self.classes, noisy=noisy), None).layout)
+        statistics = FFCStatistics(self.dim, self.classes, normalise=normalise, track_records=False)
+        return _Counting(statistics, 2 if noisy else 0)
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """N alone."""
+        del lattice
+        self._expect(counts_layout(self.classes))
+        return Release(counts_sensitivity(noise.neighbours), counts_weight=1.0)
 
     def gathered(self, gathering: Any, summed: Summed) -> ClassCounts:
-        """The counts; none is negative or a fraction."""
+        """The counts; of an exact sum none is negative or a fraction."""
+        if summed.mechanism is not None:
+            noisy = summed.lattice.decode(total_of(gathering), 2)
+            return ClassCounts(noisy, summed.mechanism.deviation("N", summed.members))
         counts = counts_of(total_of(gathering), summed.lattice)
         if not counts.any():
             raise SumCheckFailed("no class has records", identity="counts")
@@ -361,20 +397,30 @@ class Counts(Question):
     def answer(self, statistics: Any, summed: Summed) -> Answer:
         """No head, the counts alone."""
         del summed
-        counts = {"counts": statistics.counts}
-        return Answer(int(statistics.counts.sum()), None, documents={"counts": Document(counts)})
+        whole = np.maximum(np.rint(statistics.counts), 0).astype(np.int64)
+        notes = {"deviation": statistics.deviation} if statistics.deviation else {}
+        document = Document({"counts": whole}, notes)
+        records = max(0, round(float(statistics.counts.sum())))
+        return Answer(records, None, documents={"counts": document})
 
 
+@dataclass(frozen=True, eq=False)
 class ClassCounts:
-    """What a round of counts pools."""
+    """What a round of counts pools.
 
-    def __init__(self, counts: Integers) -> None:
-        self.counts = counts
+    Attributes:
+        counts: (C,) records; under noise real numbers, also below 0.
+        deviation: of the noise; 0 for an exact sum.
+    """
+
+    counts: Integers | Floats
+    deviation: float = 0.0
 
 
 class _Counting(Vectors):
-    def __init__(self, statistics: FFCStatistics) -> None:
+    def __init__(self, statistics: FFCStatistics, degree: int) -> None:
         super().__init__(statistics, 0)
+        self._degree = degree
 
     def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        return in_pieces(np.asarray(self.statistics.counts) * lattice.unit(0), elements)
+        return in_pieces(np.asarray(self.statistics.counts) * lattice.unit(self._degree), elements)

@@ -10,18 +10,25 @@ import numpy as np
 
 from calibration.ccvr import CCVRStatistics
 from calibration.errors import CalibrationError, LayoutMismatch
-from calibration.lattice import SumsLattice
+from calibration.lattice import FeaturesLattice, SumsLattice
 from calibration.layouts import ccvr_layout
+from calibration.moments import ClassMoments
+from calibration.noisy_ccvr import NoisyGaussians
+from calibration.privacy.mechanism import COUNTS_WEIGHT, class_layout
+from calibration.privacy.sensitivity import Release, ccvr_sensitivity
 from calibration.questions.base import (
     Accumulator,
     Answer,
     Asked,
     Earlier,
+    Gathering,
     Mapped,
     Question,
     RoundLattice,
     Summed,
     Wish,
+    check_sign,
+    total_of,
 )
 from calibration.questions.variants import axes_of
 from calibration.rows import as_features, bounded_rows, check_rows, finite_rows, unit_rows
@@ -30,6 +37,7 @@ from calibration.virtual import TukeyHead, solve_ccvr
 if TYPE_CHECKING:
     from calibration.head import Head
     from calibration.layout import Scalar
+    from calibration.privacy import Mechanism, NoiseTerms
     from calibration.rows import Array, Floats, Integers
 
 
@@ -40,6 +48,8 @@ class CCVR(Question):
     title: ClassVar[str] = "logistic head on features drawn from each class's Gaussian"
     learns: ClassVar[str] = "the count, Σz and Σzzᵀ of each class by itself, over all members together"
     may_rest_on: ClassVar[tuple[str, ...]] = ("ffc", "ffc-bias")
+    takes_noise: ClassVar[bool] = True
+    rests_on_noisy: ClassVar[bool] = True
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {
         "unit": (bool, True),
         "norm_bound": (float, 1.0),
@@ -56,12 +66,36 @@ class CCVR(Question):
         if given["unit"] and given["norm_bound"] != 1.0:
             raise CalibrationError("a norm bound other than 1 goes with unit=false")
         material = {} if axes is None else {"axes": axes_of(cls.name, earlier, int(axes))}
-        layout = ccvr_layout(wish.dim if axes is None else int(axes), wish.classes)
+        summed = wish.dim if axes is None else int(axes)
+        layout = (class_layout if wish.noisy else ccvr_layout)(summed, wish.classes)
         return Asked(layout.having(dim=wish.dim, classes=wish.classes, **given), material)
 
     @property
     def _unit(self) -> bool:
         return bool(self.layout.parameter("unit"))
+
+    @property
+    def directed(self) -> bool:
+        """A row of zeros is a record unless rows are scaled."""
+        return self._unit
+
+    @property
+    def _summed(self) -> int:
+        return self.dim if self.layout.parameter("axes") is None else self._number("axes")
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """(αN, wS, M) of the one class that a record touches."""
+        del lattice
+        self._expect(class_layout(self._summed, self.classes))
+        check_sign(noise, mapped=self.layout.parameter("axes") is not None)
+        sensitivity = ccvr_sensitivity(
+            COUNTS_WEIGHT,
+            noise.weight,
+            1.0,
+            neighbours=noise.neighbours,
+            nonnegative=noise.nonnegative,
+        )
+        return Release(sensitivity, noise.weight, COUNTS_WEIGHT)
 
     def check_head(self, head: Head) -> None:
         """It maps features as the terms say."""
@@ -70,13 +104,21 @@ class CCVR(Question):
         self._check_size(head)
 
     def _statistics(self) -> CCVRStatistics:
-        summed = self.dim if self.layout.parameter("axes") is None else self._number("axes")
-        self._expect(ccvr_layout(summed, self.classes))
-        return CCVRStatistics(summed, self.classes, norm_bound=self._real("norm_bound"))
+        self._expect(ccvr_layout(self._summed, self.classes))
+        return CCVRStatistics(self._summed, self.classes, norm_bound=self._real("norm_bound"))
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
-        """One flat array."""
-        del lattice
+        """One flat array, of whole numbers under noise."""
+        if isinstance(lattice, FeaturesLattice):
+            self._expect(class_layout(self._summed, self.classes))
+            return ClassMoments(
+                self.layout,
+                lattice,
+                self.dim,
+                norm_bound=self._real("norm_bound"),
+                unit=self._unit,
+                axes=self._axes(),
+            )
         statistics, axes, unit = self._statistics(), self._axes(), self._unit
         if axes is None and not (unit and normalise):
             return statistics
@@ -93,16 +135,31 @@ class CCVR(Question):
 
         return Mapped(statistics, mapped)
 
-    def gathering(self, lattice: RoundLattice) -> _Gathering:
+    def gathering(self, lattice: RoundLattice) -> Gathering:
         """The pooled statistics themselves: one array, however large the sum."""
+        if isinstance(lattice, FeaturesLattice):
+            return super().gathering(lattice)
         return _Gathering(self._statistics(), lattice)
 
     def gathered(self, gathering: Any, summed: Summed) -> Any:
-        """The pooled statistics, checked class by class."""
+        """The pooled statistics, checked class by class; of a noisy sum `NoisyGaussians`."""
+        if summed.mechanism is not None:
+            return self._noisy(total_of(gathering), summed, summed.mechanism)
         statistics: CCVRStatistics = gathering.statistics
         assert isinstance(summed.lattice, SumsLattice)
         statistics.check(summed.lattice, summed.members)
         return statistics
+
+    def _noisy(self, total: Integers, summed: Summed, mechanism: Mechanism) -> NoisyGaussians:
+        blocks, lattice = self.layout.unflatten(total), summed.lattice
+        return NoisyGaussians(
+            lattice.decode(blocks["N"], 2),
+            lattice.decode(blocks["S"], 1),
+            np.array([lattice.decode(blocks[f"M.{label}"], 2) for label in range(self.classes)]),
+            mechanism.deviation("N", summed.members),
+            mechanism.deviation("M.0", summed.members),
+            self._real("norm_bound"),
+        )
 
     def answer(self, statistics: Any, summed: Summed) -> Answer:
         """The retrained head; its draws follow from the round's context."""

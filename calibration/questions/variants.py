@@ -1,9 +1,10 @@
-"""Rounds that end in a ridge head of another kind: classes that count alike, λ by folds or leave-one-out, random features."""
+"""Rounds that end in a ridge head of another kind: classes that count alike, random features."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -11,18 +12,15 @@ import numpy as np
 from calibration.checks import check_sums
 from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.ffc import FFCStatistics, balanced_weights
-from calibration.folds import FoldedStatistics, fold_curve
 from calibration.head import Head
-from calibration.lattice import FeaturesLattice, SumsLattice
-from calibration.layout import in_pieces
-from calibration.layouts import ffc_layout, fold_layout
-from calibration.loo import LeaveOneOutStatistics, RidgePath, ridge_path
+from calibration.lattice import FeaturesLattice
+from calibration.layouts import ffc_layout
+from calibration.moments import WeightedMoments
 from calibration.privacy import Release, ffc_sensitivity, noisy_layout
 from calibration.questions.base import (
     Accumulator,
     Answer,
     Asked,
-    Document,
     Earlier,
     Mapped,
     Question,
@@ -34,23 +32,21 @@ from calibration.questions.base import (
 )
 from calibration.questions.centring import Mean
 from calibration.questions.ffc import NoisySums, Vectors
-from calibration.questions.ridge import grid_of, ridge_answer, solved
+from calibration.questions.ridge import ridge_answer, solved
 from calibration.random_features import (
     KernelHead,
     RandomFeatures,
     choose_random_features,
+    leading_axes,
     mean_squared_distance,
     principal_axes,
     projected,
 )
-from calibration.ridge import solve_ffc
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from calibration.layout import Scalar
     from calibration.privacy import NoiseTerms
-    from calibration.rows import Array, Floats, Integers
+    from calibration.rows import Array, Floats
 
 
 class Balanced(Question):
@@ -60,19 +56,28 @@ class Balanced(Question):
     title: ClassVar[str] = "ridge head for which every class counts alike; needs a round of counts before"
     learns: ClassVar[str] = "the same as FFC's, each record weighted by its class"
     rests_on: ClassVar[tuple[str, ...]] = ("counts", "ffc", "ffc-bias")
+    takes_noise: ClassVar[bool] = True
+    rests_on_noisy: ClassVar[bool] = True
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {"bias": (bool, False)}
 
     @classmethod
     def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
         """The weights are material; classes that had no records weigh 1."""
         assert earlier is not None
-        weights = np.asarray(balanced_weights(earlier.statistics.counts))
+        counts = _counts(earlier.statistics)
+        weights = np.asarray(balanced_weights(counts))
         if len(weights) != wish.classes:
             raise CalibrationError(f"the round before counted {len(weights)} classes, not {wish.classes}")
         bias = bool(wish.parameters.get("bias"))
-        layout = ffc_layout(wish.dim, wish.classes, bias=bias)
+        layout = (noisy_layout if wish.noisy else ffc_layout)(wish.dim, wish.classes, bias=bias)
         return Asked(
-            layout.having(dim=wish.dim, classes=wish.classes, bias=bias or None), {"class_weights": weights}
+            layout.having(
+                dim=wish.dim,
+                classes=wish.classes,
+                bias=bias or None,
+                records=max(1, round(float(counts.sum()))) if wish.noisy else None,
+            ),
+            {"class_weights": weights},
         )
 
     @property
@@ -81,11 +86,25 @@ class Balanced(Question):
         return self.dim + self.bias
 
     def _weights(self) -> tuple[float, ...]:
-        return tuple(self._array("class_weights", self.classes).tolist())
+        weights = self._array("class_weights", self.classes)
+        if not ((weights > 0) & (weights <= 1)).all():
+            raise LayoutMismatch("the material's class weights lie above 0 and up to 1")
+        return tuple(weights.tolist())
+
+    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
+        """(V, wU) of rows that weights make no longer; the constant is weighted too, and need not cancel."""
+        del lattice
+        self._expect(noisy_layout(self.dim, self.classes, bias=self.bias))
+        sensitivity = ffc_sensitivity(
+            noise.weight, neighbours=noise.neighbours, nonnegative=noise.nonnegative
+        )
+        return Release(sensitivity, noise.weight)
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
-        """Weighted FFC statistics."""
-        del lattice
+        """Weighted FFC statistics; of whole numbers under noise."""
+        if isinstance(lattice, FeaturesLattice):
+            self._expect(noisy_layout(self.dim, self.classes, bias=self.bias))
+            return WeightedMoments(self.layout, lattice, np.asarray(self._weights()), bias=self.bias)
         self._expect(ffc_layout(self.dim, self.classes, bias=self.bias))
         statistics = FFCStatistics(
             self.dim,
@@ -98,8 +117,11 @@ class Balanced(Question):
         return Vectors(statistics, self.layout.elements)
 
     def gathered(self, gathering: Any, summed: Summed) -> Any:
-        """Weighted FFC statistics."""
+        """Weighted FFC statistics; of a noisy sum `NoisySums`."""
         total, weights = total_of(gathering), self._weights()
+        if summed.mechanism is not None:
+            sums = NoisySums.of(self.layout, total, summed, bias=self.bias)
+            return replace(sums, U=sums.U * np.sqrt(weights))
         check_sums(
             self.blocks, summed.lattice, total, members=summed.members, bias=self.bias, class_weights=weights
         )
@@ -113,203 +135,25 @@ class Balanced(Question):
         )
 
     def answer(self, statistics: Any, summed: Summed) -> Answer:
-        """The weighted ridge head."""
+        """The weighted ridge head; of a noisy sum by shrinkage."""
+        if summed.mechanism is not None:
+            sums: NoisySums = statistics
+            answer = sums.answer(Head(sums.solution.weights, sums.solution.bias, ()))
+            return replace(answer, records=self._number("records"))  # the trace says how many weighted ones
         return ridge_answer(solved(statistics, summed), summed)
 
 
-class Folds(Question):
-    """FFC's sums of each of K folds, from which λ follows by cross-validation."""
-
-    name: ClassVar[str] = "folds"
-    title: ClassVar[str] = "ridge head; λ by K-fold cross-validation"
-    learns: ClassVar[str] = "FFC's sums of each fold of the records, over all members together"
-    lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
-    domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {"folds": (int, 5), "bias": (bool, False)}
-    combines: ClassVar[bool] = True
-
-    @classmethod
-    def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
-        """`folds` is K, from 2 to 100."""
-        del earlier
-        folds, bias = int(wish.parameters["folds"]), bool(wish.parameters["bias"])
-        if not 2 <= folds <= 100:
-            raise CalibrationError(f"{folds} folds: take 2 to 100")
-        layout = fold_layout(wish.dim, wish.classes, folds, bias=bias)
-        return Asked(layout.having(dim=wish.dim, classes=wish.classes, folds=folds, bias=bias or None))
-
-    @property
-    def rows(self) -> int:
-        """l, with the constant."""
-        return self.dim + self.bias
-
-    def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
-        """Statistics of each fold."""
-        folds = self._number("folds")
-        self._expect(fold_layout(self.dim, self.classes, folds, bias=self.bias))
-        own = None if lattice.name == "sums" else lattice
-        return _Folds(
-            FoldedStatistics(
-                self.dim,
-                self.classes,
-                folds,
-                bias=self.bias,
-                normalise=normalise,
-                lattice=own,
-                track_records=False,
-            )
-        )
-
-    def gathered(self, gathering: Any, summed: Summed) -> Any:
-        """Folds, each checked by itself."""
-        total, folds = total_of(gathering), self._number("folds")
-        one = ffc_layout(self.dim, self.classes, bias=self.bias)
-        for part in np.split(total, folds):
-            check_sums(one, summed.lattice, part, members=summed.members, bias=self.bias)
-        return FoldedStatistics.from_sums(
-            self.blocks, summed.lattice, total, bias=self.bias, members=summed.members
-        )
-
-    def answer(self, statistics: Any, summed: Summed) -> Answer:
-        """The head at the λ of the smallest error over the folds."""
-        total = statistics.total
-        curve = fold_curve(statistics, grid_of(total, summed))
-        solution = solve_ffc(total, curve.ridge)
-        arrays = {"grid": curve.grid, "errors": curve.errors, "records": curve.records}
-        return ridge_answer(
-            solution,
-            summed,
-            chosen_by="folds",
-            grid=curve.grid,
-            errors=curve.mean,
-            documents={"folds": Document(arrays)},
-        )
+def _counts(statistics: Any) -> Floats:
+    """Records of each class, none less than noise explains: a class that it drowned would make all others weigh nothing."""
+    counted = statistics.class_counts if isinstance(statistics, NoisySums) else statistics
+    if not (deviation := getattr(counted, "deviation", 0.0)):
+        exact: Floats = np.asarray(counted.counts)
+        return exact
+    floored: Floats = np.maximum(counted.counts, max(1.0, _NOISE_FLOOR * deviation))
+    return floored
 
 
-class _Folds:
-    def __init__(self, folded: FoldedStatistics) -> None:
-        self._folded = folded
-
-    @property
-    def records(self) -> int:
-        return sum(fold.records for fold in self._folded.folds)
-
-    def update(self, features: Array, labels: Array) -> None:
-        self._folded.update(features, labels)
-
-    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        return in_pieces(self._folded.vector(lattice), elements)
-
-
-class LeaveOneOut(Question):
-    """Each record's error when it is left out, at each λ: a second round over the records of an FFC round."""
-
-    name: ClassVar[str] = "loo"
-    title: ClassVar[str] = "ridge head; λ by exact leave-one-out, a second round over the same records"
-    learns: ClassVar[str] = (
-        "for each λ the records' squared errors, hits and leverages without themselves, added up; "
-        "members learn Σzzᵀ and Σz·one_hot(y)ᵀ of the first round"
-    )
-    rests_on: ClassVar[tuple[str, ...]] = ("ffc", "ffc-bias")
-
-    @classmethod
-    def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
-        """The first round's spectrum and projections are material."""
-        assert earlier is not None
-        path = ridge_path(earlier.statistics)
-        if (path.projections.shape[1], len(path.values) - (path.constant is not None)) != (
-            wish.classes,
-            wish.dim,
-        ):
-            raise CalibrationError("the round before has another number of features or classes")
-        layout = LeaveOneOutStatistics(path).layout.having(
-            dim=wish.dim,
-            classes=wish.classes,
-            constant=path.constant,
-            bias=True if path.constant is not None else None,
-            records=path.records,
-        )
-        names = ("vectors", "values", "projections", "grid", "slack")
-        return Asked(layout, {name: np.ascontiguousarray(getattr(path, name)) for name in names})
-
-    def _path(self) -> RidgePath:
-        rows = self.dim + self.bias
-        grid = self._array("grid", None)
-        if not (np.diff(grid) > 0).all() or grid[0] <= 0:
-            raise LayoutMismatch("the material's grid does not ascend from above 0")
-        return RidgePath(
-            vectors=self._array("vectors", rows, rows),
-            values=self._array("values", rows),
-            projections=self._array("projections", rows, self.classes),
-            grid=grid,
-            constant=self._real("constant") if self.bias else None,
-            records=self._number("records"),
-            slack=self._array("slack", len(grid)),
-        )
-
-    def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
-        """Errors of the member's own records."""
-        del lattice
-        statistics = LeaveOneOutStatistics(self._path())
-        self._expect(statistics.layout)
-        return Judged(statistics, normalise=normalise)
-
-    def gathered(self, gathering: Any, summed: Summed) -> Any:
-        """Errors of all records, which are those of the first round as far as sums tell."""
-        statistics = LeaveOneOutStatistics(self._path())
-        assert isinstance(summed.lattice, SumsLattice)
-        statistics.add_sums(summed.lattice, total_of(gathering), members=summed.members)
-        statistics.check_same_records()
-        return statistics
-
-    def answer(self, statistics: Any, summed: Summed) -> Answer:
-        """The first round's head at the λ of the smallest error."""
-        path: RidgePath = statistics.path
-        solution = _solution_at(path, statistics.ridge)
-        arrays = {
-            "grid": path.grid,
-            "errors": np.asarray(statistics.errors),
-            "accuracies": np.asarray(statistics.accuracies),
-            "clipped": np.array(statistics.clipped),
-        }
-        del summed
-        return Answer(
-            statistics.records,
-            solution,
-            chosen_by="leave-one-out",
-            grid=path.grid,
-            errors=statistics.errors,
-            ridge=statistics.ridge,
-            documents={"leave-one-out": Document(arrays)},
-        )
-
-
-def _solution_at(path: RidgePath, ridge: float) -> Head:
-    W = path.vectors @ (path.projections / (path.values + ridge)[:, None])
-    empty = tuple(np.flatnonzero(~path.projections.any(axis=0)).tolist())
-    if path.constant is None:
-        return Head(W, None, empty)
-    return Head(W[:-1] * math.sqrt(0.5), W[-1] * path.constant, empty)
-
-
-class Judged:
-    """Statistics of a second round as an accumulator."""
-
-    def __init__(self, statistics: Any, *, normalise: bool) -> None:
-        self._statistics, self._normalise = statistics, normalise
-
-    @property
-    def records(self) -> int:
-        """N."""
-        records: int = self._statistics.records
-        return records
-
-    def update(self, features: Array, labels: Array) -> None:
-        """Add a batch of records."""
-        self._statistics.update(features, labels, normalise=self._normalise)
-
-    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        """The vector."""
-        return in_pieces(self._statistics.vector(lattice), elements)
+_NOISE_FLOOR = 4.0
 
 
 class RandomFeatureRidge(Question):
@@ -428,6 +272,10 @@ def _bandwidth(earlier: Earlier | None) -> float:
 
 def axes_of(name: str, earlier: Earlier | None, size: int) -> Floats:
     """Principal axes of an earlier round's V; CalibrationError where there is none."""
-    if earlier is None or not isinstance(earlier.statistics, FFCStatistics):
+    pooled = None if earlier is None else earlier.statistics
+    if isinstance(pooled, NoisySums):
+        rows = len(pooled.V) - pooled.bias
+        return np.ascontiguousarray(leading_axes(pooled.V[:rows, :rows], size))
+    if not isinstance(pooled, FFCStatistics):
         raise CalibrationError(f"axes of a {name} round come from a round of ffc: name one that it rests on")
-    return np.ascontiguousarray(principal_axes(earlier.statistics, size))
+    return np.ascontiguousarray(principal_axes(pooled, size))

@@ -64,4 +64,4 @@ async def test_a_noisy_mean_centres_a_noisy_round(tmp_path: Path) -> None:
         assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
         assert "centred and random features are below 0, too" in refused.json()["detail"]
         on_noise = await consortium.try_round(statistic="loo", rests_on=second)
-        assert "is noisy: a loo round rests on an exact sum" in on_noise.json()["detail"]
+        assert "a loo round does not rest on features that were centred" in on_noise.json()["detail"]

@@ -144,7 +144,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"statistic": "counts", "ridges": [1.0]}, "chooses no λ"),
     ({"statistic": "counts", "lattice": "features"}, "not features"),
     ({"statistic": "rff"}, "needs a bandwidth"),
-    ({"statistic": "counts", "noise": {"epsilon": 1.0}}, "takes no noise"),
     ({"parameters": {"publish": "everything"}}, "can't be published"),
 ]
 

@@ -44,6 +44,15 @@ def promise() -> tuple[object, ...]:
     return (*size, "--bias", "--replace", "--nonnegative", "--delta", 1e-6)
 
 
+def test_a_plan_of_another_question_says_which_it_is(cli: Cli) -> None:
+    saved = SavedPlan.load(plan(cli, 6, "--statistic", "ccvr", "--parameter", "axes=2")).request
+    assert (saved["statistic"], saved["parameters"], "bias" in saved) == ("ccvr", {"axes": 2}, False)
+    assert SavedPlan.load(plan(cli, 6, "--statistic", "folds", "--bias")).request["parameters"] == {
+        "bias": True
+    }
+    assert SavedPlan.load(plan(cli, 6, "--statistic", "mean")).request["statistic"] == "mean"
+
+
 def test_what_is_no_plan_is_refused(cli: Cli) -> None:
     path = plan(cli, 6)
     assert SavedPlan.load(path).survivors_min == 4

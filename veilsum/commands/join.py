@@ -55,7 +55,11 @@ def join(
     ] = None,
     sigma_min: Annotated[
         float,
-        typer.Option(help="Refuse sums with less noise than this deviation; 0 takes exact ones.", min=0),
+        typer.Option(
+            help="Refuse sums where any element has noise of a lesser deviation than this, when n_min less the colluders add theirs. The element "
+            "with least counts: off the diagonal of V it is σ/√2, on U σ/w, on counts σ/α. 0 takes exact sums.",
+            min=0,
+        ),
     ] = 0.0,
     mu_max: Annotated[
         float | None,

@@ -22,9 +22,13 @@ def plan_(
     statistic: Annotated[
         str,
         typer.Option(
-            help="What is asked: ffc, ffc-bias, mean, or refine, for one round of ffc and rounds of gradients after it."
+            help="What is asked: any question (`veilsum round questions`); refine is one round of ffc and rounds of gradients after it."
         ),
     ] = "ffc",
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=VALUE of the question; repeat.", show_default="its own"),
+    ] = None,
     rounds: Annotated[int, typer.Option(help="Of gradients, with --statistic refine.", min=1, max=100)] = 4,
     delta: Annotated[float, typer.Option(help="δ; well below 1 / records.")] = 1e-5,
     colluders: Annotated[
@@ -50,10 +54,16 @@ def plan_(
         from calibration.privacy import Neighbours  # noqa: PLC0415 - `--help` stays quick
         from protocol.errors import Misuse  # noqa: PLC0415 - as above
         from protocol.parameters import Quorum  # noqa: PLC0415 - as above
+        from veilsum.asking import parsed  # noqa: PLC0415 - as above
         from veilsum.planning import planned  # noqa: PLC0415 - as above
 
-        if output is not None and statistic not in {"ffc", "ffc-bias"}:
-            raise Misuse("--output saves one round of ffc: open the others by what this prints")
+        parameters = parsed(parameter or ())
+        if output is not None and statistic == "refine":
+            raise Misuse("--output saves one round, and refine takes several: open them by what this prints")
+        if parameters and statistic in {"ffc", "ffc-bias", "mean", "refine"}:
+            raise Misuse(
+                f"no parameter changes what a {statistic} round's noise costs: leave --parameter out"
+            )
         quorum = Quorum.derive(members, members, colluders=colluders)
         values = planned(
             statistic,
@@ -61,6 +71,7 @@ def plan_(
             dim,
             classes,
             rounds,
+            parameters,
             members=members,
             survivors_min=quorum.survivors_min,
             colluders=quorum.colluders,
@@ -79,6 +90,8 @@ def plan_(
                 dim=dim,
                 classes=classes,
                 bias=bias or statistic == "ffc-bias",
+                statistic=statistic,
+                parameters=parameters,
                 members=members,
                 survivors_min=quorum.survivors_min,
                 colluders=quorum.colluders,

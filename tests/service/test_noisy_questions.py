@@ -1,0 +1,135 @@
+"""Every question asked under noise over REST: the sum is the members' own and their noise, and the head follows from it."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+from safetensors.numpy import load
+
+from calibration import lattice_from
+from calibration.collected import Collected
+from calibration.layout import Layout
+from calibration.privacy import NoiseTerms
+from calibration.questions import QUESTIONS, question
+from client_sdk import Records, Result
+from client_sdk.asked import terms_mechanism
+from client_sdk.sums import verify_sums
+from tests.service.asking import CLASSES, DIM, Consortium
+from tests.service.serving import running
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+NOISE: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5}
+ASKED: dict[str, dict[str, Any]] = {
+    "mean": {},
+    "counts": {},
+    "ffc": {},
+    "ffc-bias": {},
+    "folds": {"parameters": {"folds": 3, "bias": True}},
+    "loo": {"rests_on": "ffc-bias"},
+    "balanced": {"rests_on": "counts"},
+    "rff": {"rests_on": "mean", "parameters": {"size": 16}},
+    "ccvr": {"rests_on": "ffc", "parameters": {"axes": 3, "per_class": 40}},
+    "refine": {"rests_on": "ffc", "parameters": {"rounds": 1}},
+    "reliability": {"rests_on": "balanced", "parameters": {"bins": 5}},
+}
+
+
+def records_of(member: int, *, held_out: bool = False) -> Records:
+    """3,000 records, of two classes in three the same few."""
+    rng = np.random.default_rng([member, held_out, 7])
+    labels = rng.choice(CLASSES, 3000, p=[0.6, 0.25, 0.15])
+    features = np.abs(rng.normal(size=(3000, DIM)))
+    features[np.arange(3000), labels] += 2
+    return Records(features, labels, normalise=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[str, Any]]:
+    """One consortium that asks everything in turn, under noise."""
+    folder = tmp_path_factory.mktemp("asked")
+    async with running(folder / "data") as server:
+        consortium = Consortium(
+            folder,
+            server,
+            {"statistics": {*QUESTIONS}, "mu_budget": 20.0},
+            records=records_of,
+            records_cap=4000,
+        )
+        await consortium.begin()
+        found: dict[str, Any] = {"consortium": consortium}
+        for name, request in ASKED.items():
+            before = {"rests_on": found[request["rests_on"]][2]} if "rests_on" in request else {}
+            opened = await consortium.open_round(**{**request, **before, "statistic": name, "noise": NOISE})
+            results = await consortium.contribute(opened, held_out=name == "reliability")
+            found[name] = results, await consortium.sums(opened), opened
+        yield found
+
+
+@pytest.mark.parametrize("name", ASKED)
+async def test_a_noisy_sum_is_the_members_own_and_as_much_noise_as_promised(
+    asked: dict[str, Any], name: str
+) -> None:
+    assert ASKED.keys() == QUESTIONS.keys()
+    results, total, round_id = asked[name]
+    result: Result = results[0]
+    attempt = result.evidence.attempt
+    terms, mechanism = attempt.opening.terms, terms_mechanism(attempt)
+    assert mechanism is not None
+    assert (terms.family, terms.lattice) == ("noisy", "features")
+    lattice = lattice_from(terms.lattice, terms.lattice_bits)
+    material = load(result.material) if result.material is not None else {}
+    layout = Layout.from_bytes(terms.layout)
+    posed = question(name, layout, attempt.context, material)
+    exact = np.zeros(terms.elements, np.int64)
+    for index in range(4):
+        records = records_of(index, held_out=name == "reliability")
+        own = Collected(posed, lattice, noise=NoiseTerms.from_bytes(terms.noise))
+        own.update(records.features, records.labels)
+        exact += own.vector(lattice)
+    # in units of one share's least deviation on a weighted coordinate; out of these bounds once in 10⁶ runs
+    scaled = (total - exact) * mechanism.weights() / mechanism.sigma
+    spread = float(scaled.std()) if scaled.size > 4 else 1.0
+    assert np.abs(scaled).max() < 6 * np.sqrt(4 / 3) * 1.01
+    assert abs(spread / np.sqrt(4 / 3) - 1) < 5 / np.sqrt(2 * max(8, scaled.size))
+
+    noise = result.record.noise
+    assert not isinstance(noise, str)
+    assert noise.epsilon <= 8.0 < noise.published_epsilon
+    assert noise.mu == mechanism.mu_round
+    sums = (await asked["consortium"].server.client.get(f"/v1/rounds/{round_id}/result/sums")).content
+    verify_sums(result, sums, np.random.default_rng(0))
+    assert result.record.records == pytest.approx(12_000, rel=0.1)
+
+
+@pytest.mark.parametrize("name", [name for name in ASKED if QUESTIONS[name].has_head])
+async def test_every_noisy_head_predicts_from_its_saved_result(
+    asked: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    result: Result = asked[name][0][1]
+    result.save(tmp_path / "kept")
+    loaded = Result.load(tmp_path / "kept")
+    loaded.verify(asked["consortium"].admin.public)
+    records = records_of(9)
+    assert (loaded.predict(records.features * 3) == records.labels).mean() > 0.8
+    assert loaded.calibrated.noise is not None
+
+
+async def test_what_is_told_beside_a_noisy_head_is_near_what_is_true(asked: dict[str, Any]) -> None:
+    counts = np.sum([np.bincount(records_of(index).labels) for index in range(4)], axis=0)
+    told: Result = asked["counts"][0][0]
+    assert np.abs(told.arrays("counts")["counts"] - counts).max() < 6 * told.notes("counts")["deviation"]
+    judged: Result = asked["reliability"][0][0]
+    notes = judged.notes("reliability")
+    records = records_of(9)
+    right = (judged.predict(records.features) == records.labels).mean()
+    assert notes["accuracy"] == pytest.approx(right, abs=0.03)
+    assert judged.calibrated.temperature == notes["temperature"] < 1
+    folds, loo = (asked[name][0][0].record.solution for name in ("folds", "loo"))
+    assert (folds.chosen_by, loo.chosen_by) == ("folds", "leave-one-out")
+    assert loo.ridge in loo.grid
+    accuracies = asked["loo"][0][0].arrays("leave-one-out")["accuracies"]
+    assert accuracies.max() == pytest.approx(right, abs=0.05)
