@@ -50,6 +50,7 @@ CASES = (
     *(Case(10, lost, 3, 3) for lost in (0, 1, 3)),
     *(Case(100, lost, 3) for lost in (0, 10, 30)),
 )
+BESIDE_FLOWER = (Case(10, 1, 3, 3), Case(100, 0, 3), Case(100, 10, 3))
 LARGE = (Case(1_000, 0), Case(1_000, 100))
 RINGS = {32: 32, 48: 64}  # ours, and the floor's: an element of 48 bits takes a uint64
 LARGE_RINGS = {32: 32}
@@ -151,13 +152,12 @@ def flower(case: Case, shares: int | None, threshold: int) -> dict[str, Any]:
 
 
 def flower_rounds(case: Case, *, full: bool) -> list[dict[str, Any]]:
-    """Flower at the same graph; at 100 members, unless `full`, at its sparse one alone."""
-    threshold = case.sizes.quorum.threshold
-    if case.members <= 50:
-        return [flower(case, None, threshold)]
+    """Flower at the same graph; at 100 members, unless `full`, at its sparse one alone, which a loss beyond a tenth halts."""
+    complete = [flower(case, None, case.sizes.quorum.threshold)] if full or case.members <= 50 else []
+    if case.members <= 50 or case.lost > case.members // 10:
+        return complete
     # Of 21 as many must answer as our rule asks of a cohort of 21.
-    sparse = flower(case, SPARSE_SHARES, Quorum.derive(SPARSE_SHARES, SPARSE_SHARES).threshold)
-    return [flower(case, None, threshold), sparse] if full else [sparse]
+    return [*complete, flower(case, SPARSE_SHARES, Quorum.derive(SPARSE_SHARES, SPARSE_SHARES).threshold)]
 
 
 def compare(case: Case, rings: dict[int, int], *, with_flower: bool, full: bool) -> list[dict[str, Any]]:
@@ -291,6 +291,9 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="10 members, measured once, no Flower: seconds")
     parser.add_argument("--skip-flower", action="store_true", help="ours and the floor only")
     parser.add_argument(
+        "--beside-flower", action="store_true", help="the rounds of the README's table alone: ten minutes"
+    )
+    parser.add_argument(
         "--large",
         action="store_true",
         help="ours and the floor at 1,000 members, 32 bits alone: a quarter of an hour",
@@ -299,7 +302,9 @@ def main() -> None:
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
     with_flower = not (given.quick or given.skip_flower or given.large)
-    cases = QUICK if given.quick else LARGE if given.large else CASES
+    cases = (
+        QUICK if given.quick else LARGE if given.large else BESIDE_FLOWER if given.beside_flower else CASES
+    )
     rings = LARGE_RINGS if given.large else RINGS
     rounds = []
     try:

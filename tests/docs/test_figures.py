@@ -1,0 +1,63 @@
+"""Tables of costs say what their result files hold."""
+
+import json
+from typing import Any
+
+from tests.docs.guide import ROOT
+
+FIGURES = ROOT / "benchmarks" / "figures"
+VECTOR_BYTES = 947_940 * 4
+
+
+def rounds(name: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((FIGURES / name).read_text("utf-8"))["rounds"]
+    return found
+
+
+def test_the_readme_s_table_of_costs() -> None:
+    rows = []
+    for each in rounds("bench_flower.json"):
+        if (each["members"], each["lost"]) in {(10, 1), (100, 10)}:
+            ours, floor = each["systems"]["ours"], each["ours_over_floor"]
+            graph, mark = ("complete", "") if each["members"] == 10 else ("sparse", " *")
+            flower = each["over_ours"][f"flower_{graph}"]
+            rows.append(
+                f"| {each['members']} | {each['lost']} | {each['ring_bits']} bits "
+                f"| {1e3 * ours['client_cpu_s']:.0f} | {floor['client_cpu_s']:.1f} | {flower['client_cpu_s']:.1f}{mark} "
+                f"| {ours['client_upload_bytes'] / 1e6:.1f} "
+                f"| {1e3 * ours['server_cpu_s']:,.0f} | {floor['server_cpu_s']:.1f} | {flower['server_cpu_s']:.1f}{mark} |"
+            )
+    shown = (ROOT / "README.md").read_text("utf-8").splitlines()
+    assert [line for line in shown if "0 bits |" in line or "2 bits |" in line or "8 bits |" in line] == rows
+    assert len(rows) == 4
+
+
+def test_the_benchmarks_own_table_of_costs() -> None:
+    rows = []
+    for each in rounds("bench.json"):
+        ours, floor, ctr = each["systems"]["ours"], each["ours_over_floor"], each["ours_over_floor_ctr"]
+        graph = ours["graph"] if ours["graph"] == "complete" else f"sparse, {ours['shares'] - 1}"
+        rows.append(
+            f"| {each['members']:,} | {graph} | {each['lost']} | {each['ring_bits']} bits "
+            f"| {1e3 * ours['client_cpu_s']:.0f} | {floor['client_cpu_s']:.2f} | {ctr['client_cpu_s']:.2f} "
+            f"| {1e3 * ours['server_cpu_s']:,.0f} | {floor['server_cpu_s']:.2f} | {ctr['server_cpu_s']:.2f} |"
+        )
+    shown = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    assert [row for row in rows if row not in shown] == []
+
+
+def test_what_the_page_beside_others_has_of_the_same_run() -> None:
+    of = {(each["lost"], each["ring_bits"]): each["systems"] for each in rounds("bench_flower.json")[-4:]}
+    kept, lost = of[0, 32], of[10, 32]
+    ours, flower = lost["ours"], lost["flower_sparse"]
+    shown = (ROOT / "docs" / "concepts" / "comparison.md").read_text("utf-8")
+    theirs = (
+        f"| Flower 1.41 SecAgg+, 21 neighbours | {flower['client_cpu_s']:.2g} | {flower['client_upload_bytes'] / 1e6:.2f} "
+        f"| {kept['flower_sparse']['server_cpu_s']:.1f} / {flower['server_cpu_s']:.1f} | `make bench` |"
+    )
+    own = (
+        f"| veilsum, everybody with everybody, 32 bits | {ours['client_cpu_s']:.2g} | {ours['client_upload_bytes'] / 1e6:.1f} "
+        f"| {kept['ours']['server_cpu_s']:.2g} / {ours['server_cpu_s']:.2g} | `make bench` |"
+    )
+    over = ours["client_upload_bytes"] / VECTOR_BYTES
+    assert [row for row in (theirs, own, f"| {over:.2f} for 100 members") if row not in shown] == []
