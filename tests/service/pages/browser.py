@@ -1,4 +1,4 @@
-"""`make browser`: every page at two widths, light and dark, photographed and read by axe."""
+"""`make browser`: every page at two widths, light and dark, photographed and read by axe; what operators do, by the keyboard too."""
 
 import argparse
 import asyncio
@@ -6,13 +6,55 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+from playwright.async_api import Page
+
 from tests.service.driver import Party
 from tests.service.pages.gallery import hang
-from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look
+from tests.service.pages.looking import SCHEMES, WIDTHS, chromium, context_of, look, reach
 from tests.service.serving import TOKEN, running, served
+
+OPERATORS = frozenset({"round-running", "result", "audit", "federation"})
+"""Pages that show more to whoever is signed in, or nothing to others."""
+
+
+async def extending(page: Page) -> None:
+    """An operator gives a round more time."""
+    await reach(page.get_by_label("Minutes more"))
+    await page.keyboard.type("90")
+    await reach(page.get_by_role("button", name="Extend"))
+
+
+async def extended(page: Page) -> None:
+    """And sees that it has."""
+    before = await page.locator(".clock time").first.text_content()
+    await extending(page)
+    await page.keyboard.press("Enter")
+    await page.wait_for_function(
+        "before => document.querySelector('.clock time').textContent !== before", arg=before
+    )
+    await reach(page.get_by_role("group", name="Members and phases"))
+
+
+async def reading_the_log(page: Page) -> None:
+    """An operator goes through the audit log."""
+    await reach(page.get_by_role("group", name="Entries"))
+
+
+async def reading_the_schedule(page: Page) -> None:
+    """An operator looks at what is to be opened."""
+    await reach(page.get_by_role("group", name="Scheduled rounds"))
+
+
+BY_KEYBOARD: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
+    "extending": ("round-running", extending),
+    "extended": ("round-running", extended),
+    "audit": ("audit", reading_the_log),
+    "schedule": ("federation", reading_the_schedule),
+}
 
 
 async def survey(pictures: Path) -> dict[str, Any]:
@@ -34,13 +76,19 @@ async def survey(pictures: Path) -> dict[str, Any]:
                             await page.get_by_role("button", name="Sign out").wait_for()
                             await page.close()
                         for name, path in pages.items():
-                            if signed_in and name not in {"round-running", "result", "audit"}:
+                            if signed_in and name not in OPERATORS:
                                 continue
                             shown = f"{name}{'-operator' if signed_in else ''}-{width_name}-{scheme}"
                             page = await context.new_page()
                             found = await look(page, address + path, pictures / f"{shown}.png")
                             findings[shown] = {"fine": found.fine, **vars(found)}
                             await page.close()
+                    for name, (of, first) in BY_KEYBOARD.items():
+                        shown = f"{name}-keyboard-{width_name}-{scheme}"
+                        page = await context.new_page()
+                        found = await look(page, address + pages[of], pictures / f"{shown}.png", first)
+                        findings[shown] = {"fine": found.fine, **vars(found)}
+                        await page.close()
                     await context.close()
     return {
         "pages": len(findings),

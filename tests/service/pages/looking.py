@@ -2,13 +2,13 @@
 
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Locator, Page, async_playwright
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text("utf-8")
@@ -40,15 +40,17 @@ class Look:
         complaints: what the browser said on its console: a script's error, or something that the policy forbids.
         violations: what axe found, by rule.
         overflow_px: by how much the page is wider than its window.
+        sideways: regions that have to be scrolled sideways on a phone.
     """
 
     complaints: list[str] = field(default_factory=list)
     violations: dict[str, list[str]] = field(default_factory=dict)
     overflow_px: int = 0
+    sideways: list[str] = field(default_factory=list)
 
     @property
     def fine(self) -> bool:
-        return not self.complaints and not self.violations and self.overflow_px <= 0
+        return not (self.complaints or self.violations or self.overflow_px > 0 or self.sideways)
 
 
 async def context_of(
@@ -62,8 +64,22 @@ async def context_of(
     )
 
 
-async def look(page: Page, address: str, picture: Path | None = None) -> Look:
-    """Open a page, photograph it, and have axe read it."""
+async def reach(target: Locator) -> None:
+    """Go there by the keyboard alone."""
+    for _ in range(200):
+        await target.page.keyboard.press("Tab")
+        if await target.evaluate("node => node === document.activeElement"):
+            return
+    raise AssertionError(f"no key leads to {target}")
+
+
+async def look(
+    page: Page,
+    address: str,
+    picture: Path | None = None,
+    first: Callable[[Page], Awaitable[None]] | None = None,
+) -> Look:
+    """Open a page, do something `first`, photograph it, and have axe read it."""
     found = Look()
 
     def heard(message: Any) -> None:
@@ -75,10 +91,17 @@ async def look(page: Page, address: str, picture: Path | None = None) -> Look:
     page.on("pageerror", lambda error: found.complaints.append(str(error)))
     await page.goto(address, wait_until="load")
     await page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    if first is not None:
+        await first(page)
     if picture is not None:
         picture.parent.mkdir(parents=True, exist_ok=True)
         await page.screenshot(path=picture, full_page=True)
     found.overflow_px = await page.evaluate("document.documentElement.scrollWidth - innerWidth")
+    if page.viewport_size is not None and page.viewport_size["width"] == WIDTHS["phone"]:
+        found.sideways = await page.evaluate(
+            "[...document.querySelectorAll('.scroll')].filter(each => each.scrollWidth > each.clientWidth + 1)"
+            ".map(each => each.getAttribute('aria-label'))"
+        )
     await page.evaluate(AXE)
     outcome = await page.evaluate(
         "axe.run(document, {runOnly: ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']})"

@@ -4,6 +4,7 @@
 """
 
 import os
+from pathlib import Path
 
 import pytest
 from playwright.async_api import expect
@@ -11,7 +12,7 @@ from playwright.async_api import expect
 from tests.service.driver import Party
 from tests.service.pages import looking
 from tests.service.pages.gallery import hang
-from tests.service.serving import Server, served
+from tests.service.serving import Server, running, served
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +29,7 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server, party
         gallery = await hang(server, party)
         pages = gallery.pages()
         context = await looking.context_of(browser, looking.WIDTHS["phone"], "dark")
-        for name in ("rounds", "result"):
+        for name in ("rounds", "result", "federation", "round-done"):
             page = await context.new_page()
             found = await looking.look(page, address + pages[name])
             assert found.fine, (name, found)
@@ -51,3 +52,24 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server, party
         await page.locator("summary").click()
         await expect(page.locator("#curve tbody tr").first).to_be_visible()
         await expect(page.locator(".chart")).to_be_hidden()
+
+
+@pytest.mark.slow
+async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, party: Party) -> None:
+    async with (
+        running(tmp_path, address_streams=0) as server,
+        served(server) as address,
+        looking.chromium() as browser,
+    ):
+        await party.begin(server)
+        round_id = await party.open_round(server)
+        context = await looking.context_of(browser, looking.WIDTHS["desktop"], "light")
+        page = await context.new_page()
+        await page.clock.install()
+        async with page.expect_response("**/events") as refused:
+            await page.goto(f"{address}/rounds/{round_id}")
+        assert (await refused.value).status == 429
+        await party.serve(server, round_id, party.ids[0])
+        await expect(page.locator("#grid tbody")).not_to_contain_text("4/4")
+        await page.clock.fast_forward(16_000)
+        await expect(page.locator("#grid tbody")).to_contain_text("4/4")
