@@ -26,7 +26,6 @@ from client_sdk.files import remove_durably, write_durably
 from client_sdk.personal import personalise
 from client_sdk.replaying import replayed
 from client_sdk.supply import Records
-from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.evicting import check_proof
@@ -277,7 +276,7 @@ class Result:
             raise _mismatch("the record gives counts exactly where the terms name an indicator round")
         if rare is None:
             return
-        floor = class_floor(len(manifest.members), group_floor(manifest), terms.margin)
+        floor = class_floor(manifest, terms.margin)
         if (rare.indicator, rare.margin, rare.floor) != (terms.indicator.hex(), terms.margin, floor):
             raise _mismatch("the record states another indicator round, margin or floor than the terms")
         if rare_classes(rare.holders, floor) != terms.withheld:

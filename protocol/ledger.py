@@ -171,7 +171,7 @@ def check_ledger(
     floor: int,
     exceptions: Iterable[LedgerException] = (),
 ) -> None:
-    """Refuse a proposed sum that would expose a group, or mix exact sums with noisy ones.
+    """Refuse a proposed sum that would expose a group, or mix exact sums and counts with noisy ones.
 
     Args:
         opened: everything opened before.
@@ -180,12 +180,12 @@ def check_ledger(
         exceptions: the admin's, which name members whose groups may be smaller.
 
     Raises:
-        PeerFault: lineage-mixed where a lineage stands in exact and in noisy rounds.
+        PeerFault: lineage-mixed where a lineage stands in noisy rounds and in others.
         LedgerFault: the smallest group below the floor.
     """
     if twice := _mixed(opened, proposal):
-        other = Family.NOISY if proposal.family == Family.EXACT else Family.EXACT
-        raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {other} rounds", twice)
+        others = "exact or indicator" if proposal.family == Family.NOISY else "noisy"
+        raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {others} rounds", twice)
     if exposed := _exposed(opened, proposal, floor, exceptions):
         raise LedgerFault(min(exposed, key=lambda group: (len(group.members), group.members)), floor)
 
@@ -218,9 +218,10 @@ def _exposed(
 
 
 def _mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:
-    """Members whose lineages stand in exact and in noisy rounds."""
-    mixed = {Family.EXACT: Family.NOISY, Family.NOISY: Family.EXACT}.get(Family(proposal.family))
-    columns = {(s.member, s.lineage) for each in opened if each.family == mixed for s in each.survivors}
+    """Members whose lineages stand in exact rounds, or were counted, and in noisy ones."""
+    noisy = proposal.family == Family.NOISY
+    others = (each for each in opened if (each.family == Family.NOISY) != noisy)
+    columns = {(s.member, s.lineage) for each in others for s in each.survivors}
     return sorted({s.member for s in proposal.survivors if (s.member, s.lineage) in columns})
 
 

@@ -1,7 +1,7 @@
 """Which survivors are proposed, and what anybody can check of them: decryptors, coordinator, auditors (protocol §4.5, §4.6)."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from protocol.attempt import Attempt, group_floor
 from protocol.causes import Cause
@@ -51,58 +51,96 @@ def covers(receipt: Receipt, uploads: Mapping[str, Announced]) -> bool:
     )
 
 
+def contested(
+    attempt: Attempt, receipts: Mapping[str, Receipt], disputes: Iterable[Dispute]
+) -> tuple[Dispute, ...]:
+    """Without complaints about dealers of whose shares `t` honest decryptors vouch, whoever lies (protocol §4.5)."""
+    held = attempt.quorum.threshold + attempt.quorum.decryptor_colluders
+    clean = _clean(receipts)
+    return tuple(each for each in disputes if each.cause is not Cause.BOX_REFUSED or clean[each.one] < held)
+
+
+def _clean(receipts: Mapping[str, Receipt]) -> Counter[str]:
+    """How many clean receipts each dealer has."""
+    clean = Counter(dealer for receipt in receipts.values() for dealer in receipt.dealers)
+    clean.update(receipts.keys())  # a decryptor keeps its own share
+    return clean
+
+
 def settle(
     attempt: Attempt,
     uploads: Mapping[str, Announced],
     receipts: Mapping[str, Receipt],
-    disputes: Sequence[Dispute],
+    disputes: tuple[Dispute, ...],
     history: Sequence[Past],
-) -> dict[str, Announced]:
-    """The survivors to propose (protocol §4.5).
+) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
+    """The survivors to propose, and the disputes that had members dropped (protocol §4.5).
 
     Args:
         attempt: gives context and threshold.
         uploads: the whole ones, in order of member.
         receipts: by decryptor; they cover all of those.
-        disputes: `disputes_among` these.
+        disputes: those of `disputes_among` these that are `contested`.
         history: how each attempt ended that the opening's links name.
 
     Raises:
         PeerFault: chain-broken where the history is not that of the links.
     """
-    dropped = vertex_cover(attempt.context, disputes)
-    clean = Counter(dealer for receipt in receipts.values() for dealer in receipt.dealers)
-    clean.update(receipts.keys())  # a decryptor keeps its own share
-    staying = {
+    opened, clean = opened_sets(attempt.opening.links, history), _clean(receipts)
+    vouched = {
         member: Survivor.of(upload.header)
         for member, upload in uploads.items()
-        if member not in dropped and clean[member] >= attempt.quorum.threshold
+        if clean[member] >= attempt.quorum.threshold
     }
-    staying = _as_counted(attempt, staying, history)
-    staying = _as_the_ledger_allows(attempt, staying, opened_sets(attempt.opening.links, history))
-    return {member: uploads[member] for member in staying}
+    counted = _as_counted(attempt, vouched, history)
+    staying = _undisputed(attempt, counted, disputes, opened)
+    if disputes and not _may_be_proposed(attempt, staying, history):
+        # Who stands in no sum has nothing to lose by a lie: its word counts only where it costs no sum.
+        base = _undisputed(attempt, counted, (), opened)
+        disputes = tuple(each for each in disputes if base.keys() >= {*each.parties})
+        staying = _undisputed(attempt, base, disputes, opened)
+    return {member: uploads[member] for member in staying}, disputes
+
+
+def _undisputed(
+    attempt: Attempt, staying: dict[str, Survivor], disputes: Sequence[Dispute], opened: Sequence[Opened]
+) -> dict[str, Survivor]:
+    """Without a cover of these disputes, as far as the ledger allows."""
+    return _as_the_ledger_allows(attempt, _without(staying, vertex_cover(attempt.context, disputes)), opened)
+
+
+def _may_be_proposed(attempt: Attempt, staying: Mapping[str, Survivor], history: Sequence[Past]) -> bool:
+    try:
+        check_proposal(attempt, tuple(staying.values()), history)
+    except PeerFault:
+        return False
+    return True
 
 
 def _as_counted(
     attempt: Attempt, staying: dict[str, Survivor], history: Sequence[Past]
 ) -> dict[str, Survivor]:
     """Without those whom the indicator round did not count with these records: it counted S∖E (protocol §9)."""
-    terms = attempt.opening.terms
-    if terms.indicator == NO_INDICATOR:
+    if attempt.terms.indicator == NO_INDICATOR:
         return staying
-    counted = {
-        (each.member, each.lineage, each.records)
+    counted = _records(_counted(attempt, history))
+    return {member: each for member, each in staying.items() if _records([each]) <= counted}
+
+
+def _counted(attempt: Attempt, history: Sequence[Past]) -> list[Survivor]:
+    """The indicator round's S∖E, as the chain and the terms have them."""
+    return [
+        each
         for past in history
-        if past.context == terms.indicator
+        if past.context == attempt.terms.indicator
         for opened in past.sets
         for each in opened.survivors
-        if each.member not in terms.evicted
-    }
-    return {
-        member: each
-        for member, each in staying.items()
-        if (each.member, each.lineage, each.records) in counted
-    }
+        if each.member not in attempt.terms.evicted
+    ]
+
+
+def _records(survivors: Iterable[Survivor]) -> set[tuple[str, bytes, bytes]]:
+    return {(each.member, each.lineage, each.records) for each in survivors}
 
 
 def _as_the_ledger_allows(
@@ -174,3 +212,40 @@ def check_survivors(
     attempt.check_survivors(survivors)
     attempt.check_windows({survivor.member for survivor in survivors})
     _check_ledger(attempt, survivors, (*opened_sets(attempt.opening.links, history), *signed))
+
+
+def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], history: Sequence[Past]) -> None:
+    """Check survivors as far as anybody can who was not dealt their uploads: clauses 1 to 4, and 7 by the chain.
+
+    Raises:
+        PeerFault: as `check_survivors` and `check_counted`.
+    """
+    check_survivors(attempt, survivors, history)
+    if attempt.terms.indicator != NO_INDICATOR:
+        check_counted(attempt, survivors, _counted(attempt, history))
+
+
+def check_counted(attempt: Attempt, survivors: Iterable[Survivor], counted: Iterable[Survivor]) -> None:
+    """Refuse survivors that an indicator round did not count, or that leave out too many whom it did (protocol §4.6, clause 7).
+
+    Args:
+        attempt: a main round.
+        survivors: as proposed.
+        counted: the indicator round's S∖E.
+
+    Raises:
+        PeerFault: indicator-mismatch, naming those.
+    """
+    here, there, margin = _records(survivors), _records(counted), attempt.terms.margin
+    if here - there:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            "survivors were not in the indicator round with these records",
+            sorted(member for member, *_ in here - there),
+        )
+    if len(there - here) > margin:
+        raise PeerFault(
+            Cause.INDICATOR_MISMATCH,
+            f"{len(there - here)} of the indicator round are missing, at most {margin} may be",
+            sorted(member for member, *_ in there - here),
+        )

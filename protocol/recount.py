@@ -6,12 +6,12 @@ from hashlib import sha256
 import numpy as np
 import numpy.typing as npt
 
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, group_floor
 from protocol.causes import Cause
 from protocol.due import due_secrets, secret_commitment
 from protocol.errors import PeerFault
 from protocol.merkle import Tree, verify
-from protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Survivor
+from protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Manifest, Survivor
 from protocol.unmasking import Unmasking
 
 
@@ -94,9 +94,18 @@ def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:
     return PeerFault(Cause.DISCLOSURE_INVALID, named, ["coordinator"])
 
 
-def class_floor(members: int, group_floor: int, margin: int | None = None) -> int:
-    """Compute m = g + r, the fewest holders a class is published with; r is ⌊n/6⌋ unless the terms say otherwise."""
-    return group_floor + (members // 6 if margin is None else margin)
+def class_floor(manifest: Manifest, margin: int) -> int:
+    """Compute m = g + r, the fewest holders a class is published with."""
+    return group_floor(manifest) + margin
+
+
+def default_margin(manifest: Manifest) -> int:
+    """Compute r where nobody says otherwise: a sixth of the members and all colluders may be counted and then stay away.
+
+    More than n − n_min would only withhold more classes: with so many missing there is no sum.
+    """
+    members = len(manifest.members)
+    return min(max(members // 6, manifest.colluders), members - manifest.survivors_min)
 
 
 def rare_classes(holders: Sequence[int], floor: int) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ from protocol.messages import (
     survivors_hash,
 )
 from protocol.opening_rules import check_opening
-from protocol.proposal import check_survivors, covers, disputes_among, settle
+from protocol.proposal import check_proposal, contested, covers, disputes_among, settle
 from protocol.shelf import Announced
 from protocol.transcript import Transcript, transcript_digest
 from protocol.verdict import COORDINATOR, Finding, Verdict
@@ -249,7 +249,8 @@ class _Replay:
         self.attempt.check_context(freeze.context, COORDINATOR)
         self.proposal = tuple(Survivor.of(header) for header in freeze.headers)
         self.whole, disputes = self._disputed()
-        settled = settle(self.attempt, self.whole, self.receipts, disputes, freeze.history)
+        heard = contested(self.attempt, self.receipts, disputes)
+        settled, _ = settle(self.attempt, self.whole, self.receipts, heard, freeze.history)
         expected = tuple(Survivor.of(upload.header) for upload in settled.values())
         if self.proposal != expected:
             named = sorted({each.member for each in {*self.proposal} ^ {*expected}})
@@ -257,7 +258,7 @@ class _Replay:
                 Cause.SURVIVORS_INVALID,
                 f"the survivors proposed are not those that uploads and receipts give: {', '.join(named)}",
             )
-        check_survivors(self.attempt, self.proposal, freeze.history)
+        check_proposal(self.attempt, self.proposal, freeze.history)
 
     def _disputed(self) -> tuple[dict[str, Announced], tuple[Dispute, ...]]:
         """The uploads that were whole, which are those that the receipts cover, and the disputes among them."""

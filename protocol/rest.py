@@ -280,7 +280,7 @@ class RoundRequest(Model):
         lifetime_s: seconds until the round's keys are erased whatever happens.
         exceptions: LedgerException messages that the admin signed for this cohort and sequence, in hexadecimal.
         margin: r, how many of the members counted may be missing; a class is published that g + r of them hold. None for a
-            sixth of the members.
+            sixth of the members or all colluders, whichever is more, as far as a sum can spare them.
     """
 
     statistic: Annotated[str, Field(pattern=MEMBER_PATTERN)] = "ffc"

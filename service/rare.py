@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from protocol.attempt import Attempt, group_floor
+from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Family, Manifest, Roster
 from protocol.published import RareView
-from protocol.recount import class_floor, rare_classes
+from protocol.recount import class_floor, default_margin, rare_classes
 from protocol.rest import RoundRequest
 from service.indicating import NOTHING, Clauses
 from service.rounds import Round
@@ -62,9 +62,8 @@ def clauses_of(request: RoundRequest, roster: Roster, manifest: Manifest, rounds
             f"indicator round {found.id} counted {len(view.holders)} classes, and this round is over {request.classes}: open "
             "another indicator round, over as many classes"
         )
-    members = len(manifest.members)
-    margin = members // 6 if request.margin is None else request.margin
-    floor = class_floor(members, group_floor(manifest), margin)
+    margin = default_margin(manifest) if request.margin is None else request.margin
+    floor = class_floor(manifest, margin)
     withheld = rare_classes(view.holders, floor)
     if len(withheld) == request.classes:
         raise _refused(
@@ -81,13 +80,13 @@ def clauses_of(request: RoundRequest, roster: Roster, manifest: Manifest, rounds
 
 def reason(attempt: Attempt, rounds: Sequence[Round]) -> RareView | None:
     """Why a round withholds what it does, for its record; None where it rests on no indicator round."""
-    terms, manifest = attempt.opening.terms, attempt.manifest
+    terms = attempt.terms
     for round_ in rounds:
         if round_.attempt.context == terms.indicator:
             return RareView(
                 indicator=terms.indicator.hex(),
                 margin=terms.margin,
-                floor=class_floor(len(manifest.members), group_floor(manifest), terms.margin),
+                floor=class_floor(attempt.manifest, terms.margin),
                 holders=round_.view().holders,
             )
     return None

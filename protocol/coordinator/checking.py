@@ -11,7 +11,7 @@ from protocol.coordinator.voiding import Voiding
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.messages import Deliveries, Message, Receipt, Survivor
-from protocol.proposal import check_survivors, covers, disputes_among, settle
+from protocol.proposal import check_proposal, contested, covers, disputes_among, settle
 from protocol.shelf import Announced
 
 
@@ -73,13 +73,14 @@ class Checking(CoordinatorPhase):
         if len(self.receipts) < quorum.threshold:
             few = f"{len(self.receipts)} receipts, the threshold is {quorum.threshold}"
             return Voiding.begin(self.setting, now_s, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
-        disputes = disputes_among(self.attempt, self.uploads, self.receipts)
+        attempt, history = self.attempt, self.setting.history
+        disputes = contested(attempt, self.receipts, disputes_among(attempt, self.uploads, self.receipts))
         try:
-            survivors = settle(self.attempt, self.uploads, self.receipts, disputes, self.setting.history)
+            survivors, heard = settle(attempt, self.uploads, self.receipts, disputes, history)
             self._check(survivors, disputes)
         except PeerFault as fault:
             return Voiding.begin(self.setting, now_s, fault)
-        return Freezing.begin(self.setting, now_s, survivors, self.receipts, disputes)
+        return Freezing.begin(self.setting, now_s, survivors, self.receipts, heard)
 
     def _check(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:
         """Refuse survivors that no honest decryptor would sign (protocol §4.5)."""
@@ -88,4 +89,4 @@ class Checking(CoordinatorPhase):
             parties = sorted({party for dispute in disputes for party in dispute.parties})
             raise PeerFault(disputes[0].cause, f"{len(survivors)} survivors are left", parties)
         proposed = tuple(Survivor.of(upload.header) for upload in survivors.values())
-        check_survivors(self.attempt, proposed, self.setting.history)
+        check_proposal(self.attempt, proposed, self.setting.history)

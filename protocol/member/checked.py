@@ -22,7 +22,7 @@ from protocol.messages import (
     survivors_hash,
 )
 from protocol.messages.base import MAX_MEMBERS
-from protocol.proposal import check_survivors
+from protocol.proposal import check_counted, check_survivors
 
 
 class Holding(Attempting):
@@ -90,7 +90,7 @@ class Checked(Holding):
         5. this member's own upload, if it stands among them, is the one it sent;
         6. every other one is an upload that was delivered with this header: its signature was checked then, and its
            digest pins all it signed;
-        7. the indicator's rule (protocol §9).
+        7. the indicator's rule (protocol §9), by this member's own count.
         """
         # What this member has learned since the opening, of other cohorts, must stand in its chain as well.
         self.history.check(self.opening, self.attempt.context)
@@ -107,26 +107,8 @@ class Checked(Holding):
                 Cause.SURVIVORS_INVALID, f"{survivor.member}'s upload is not the one whose box was shown"
             )
         if self.opening.terms.indicator != NO_INDICATOR:
-            self._check_indicator(survivors)
-
-    def _check_indicator(self, survivors: tuple[Survivor, ...]) -> None:
-        counted = {
-            (each.member, each.lineage, each.records)
-            for round_ in self.history.counted
-            if round_.context == self.opening.terms.indicator
-            for each in round_.survivors
-        }
-        here = {(each.member, each.lineage, each.records) for each in survivors}
-        if not here <= counted:
-            raise PeerFault(
-                Cause.INDICATOR_MISMATCH,
-                "survivors were not in the indicator round with these records",
-                sorted(member for member, *_ in here - counted),
-            )
-        if len(counted - here) > self.opening.terms.margin:
-            raise PeerFault(
-                Cause.INDICATOR_MISMATCH,
-                f"{len(counted - here)} of the indicator round are missing, "
-                f"at most {self.opening.terms.margin} may be",
-                sorted(member for member, *_ in counted - here),
+            rounds = self.history.counted
+            recounted = (each for each in rounds if each.context == self.opening.terms.indicator)
+            check_counted(
+                self.attempt, survivors, (each for round_ in recounted for each in round_.survivors)
             )

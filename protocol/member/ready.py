@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.codec import U8, U64, Id, Many, Nested, SecretBytes
 from protocol.errors import PeerFault
@@ -132,7 +131,7 @@ class Ready(MemberPhase):
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH, "this member has not recounted the indicator round", ["coordinator"]
             )
-        floor = class_floor(len(self.manifest.members), group_floor(self.manifest), terms.margin)
+        floor = class_floor(self.manifest, terms.margin)
         rare = rare_classes(counted[0].holders, floor)
         if terms.withheld != rare:
             raise PeerFault(

@@ -76,7 +76,9 @@ class Receiving(Attempting):
             dealers=tuple(entry.member for entry in dealt),
             complaints=tuple(dealer.member for dealer in refused),
         )
-        holding = (self.ready, self.opening, self.uploads, self.own_shares, tuple(dealt), tuple(refused))
+        # Who holds shares is asked how the attempt ended for it, also when it has run out (protocol §4.9).
+        ready = self.ready.knowing(self.history.entered(self._entry(())))
+        holding = (ready, self.opening, self.uploads, self.own_shares, tuple(dealt), tuple(refused))
         checked = Checked(*holding, receipt)
         return checked, (receipt,)
 

@@ -10,7 +10,6 @@ from calibration import FFCStatistics, IndicatorLattice, indicator_layout
 from client_sdk import Records
 from client_sdk.effects import Flow, Request, Response
 from protocol import published, rest
-from protocol.attempt import group_floor
 from protocol.causes import Cause
 from protocol.coordinator import Recovered, disclose
 from protocol.errors import PeerFault
@@ -47,7 +46,7 @@ class CountingCoordinator(LocalCoordinator):
         phase = self.rounds[indicator].phase
         assert isinstance(phase, Recovered)
         manifest = phase.attempt.manifest
-        floor = class_floor(len(manifest.members), group_floor(manifest), margin)
+        floor = class_floor(manifest, margin)
         terms = {
             "indicator": phase.attempt.context,
             "margin": margin,
@@ -96,7 +95,7 @@ class CountingCoordinator(LocalCoordinator):
         rare = published.RareView(
             indicator=terms.indicator.hex(),
             margin=terms.margin,
-            floor=class_floor(len(manifest.members), group_floor(manifest), terms.margin),
+            floor=class_floor(manifest, terms.margin),
             holders=self.holders[rest.round_name(terms.indicator)],
         )
         return super().sign(entry, ridge, records, **{"withheld": terms.withheld, "rare": rare, **changes})

@@ -1,12 +1,13 @@
 """Dealers and decryptors against each other: who is dropped, who is named, and that the sum stands."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
+import pytest
 
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.coordinator import Recovered, Voided
+from protocol.coordinator import Failed, Recovered, Voided
 from protocol.disputes import Dispute
 from protocol.messages import (
     Message,
@@ -16,12 +17,13 @@ from protocol.messages import (
 )
 from protocol.shamir import PRIME
 from protocol.simulator import After, Federation
-from tests.protocol.forging import again, other_secrets
+from tests.protocol.forging import again, other_secrets, redeal, reupload
+from tests.protocol.transcripts import verdict
 
 
 def test_a_dealer_cannot_frame_a_decryptor_after_a_clean_receipt(redeal: Callable[..., Upload]) -> None:
     """A bad box is a complaint before the freeze: then no share of the dealer is ever asked for."""
-    federation = Federation(6)
+    federation = Federation(8)
 
     def tamper(sender: str, message: Message) -> Message:
         if sender == "member-3" and isinstance(message, Upload):
@@ -41,7 +43,7 @@ def test_a_dealer_cannot_frame_a_decryptor_after_a_clean_receipt(redeal: Callabl
     assert outcome.faults == ()
 
 
-def complaining(federation: Federation, complaints: dict[str, tuple[str, ...]]) -> None:
+def complaining(federation: Federation, complaints: Mapping[str, tuple[str, ...]]) -> None:
     """These decryptors complain of true boxes."""
 
     def tamper(sender: str, message: Message) -> Message:
@@ -55,7 +57,7 @@ def complaining(federation: Federation, complaints: dict[str, tuple[str, ...]]) 
 
 
 def test_a_false_complaint_costs_one_honest_member_at_most() -> None:
-    federation = Federation(6)
+    federation = Federation(8)
     complaining(federation, {"member-1": ("member-0",)})
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
@@ -66,9 +68,9 @@ def test_a_false_complaint_costs_one_honest_member_at_most() -> None:
 
 
 def test_false_complaints_of_several_cost_the_liar_alone() -> None:
-    federation = Federation(9)
+    federation = Federation(8)
     complaining(
-        federation, {"member-1": ("member-0", "member-4", "member-8"), "member-7": ("member-0", "member-2")}
+        federation, {"member-1": ("member-0", "member-4", "member-6"), "member-7": ("member-0", "member-2")}
     )
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Recovered)
@@ -129,9 +131,10 @@ def test_a_member_that_lies_about_edges_is_dropped_alone(resign: Callable[..., U
     assert outcome.survivors == tuple(m for m in federation.ids if m != "member-2")
 
 
-def test_a_dealer_of_one_bad_box_takes_no_loss_from_the_sum(redeal: Callable[..., Upload]) -> None:
-    """It has eleven clean receipts of twelve, and is dropped all the same: with it, four losses would leave it seven holders."""
-    federation = Federation(12, drop=dict.fromkeys(range(8, 12), After.VOTE))
+@pytest.mark.parametrize("lost", [3, 4])
+def test_a_dealer_of_one_bad_box_takes_one_loss_from_the_sum(lost: int) -> None:
+    """It has eleven clean receipts of twelve, as many as nobody disputes: eight holders are left after three losses."""
+    federation = Federation(12, drop=dict.fromkeys(range(12 - lost, 12), After.VOTE))
 
     def tamper(sender: str, message: Message) -> Message:
         if sender != "member-00" or not isinstance(message, Upload):
@@ -143,5 +146,158 @@ def test_a_dealer_of_one_bad_box_takes_no_loss_from_the_sum(redeal: Callable[...
 
     federation.tamper = tamper
     outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered if lost == 3 else Failed)
+    assert len(outcome.phase.certificate.survivors) == 12
+
+
+# Complaints that need no cover
+
+
+def test_one_false_complaint_stops_no_exact_round_over_the_same_records() -> None:
+    """Twelve members, who all have to be there again: a liar is one of two in the transcript, and costs nobody."""
+    federation = Federation(12, lineage=b"the same")
+    federation.run_round(terms=federation.terms(8))
+    for accused in (("member-00",), federation.ids[2:]):
+        complaining(federation, {"member-01": accused})
+        outcome = federation.run_round(terms=federation.terms(8))
+        assert isinstance(outcome.phase, Recovered)
+        assert outcome.survivors == federation.ids
+        assert outcome.phase.disputes == ()
+        found = verdict(federation)
+        assert found.kept
+        assert {(each.cause, "member-01" in each.parties) for each in found.findings} == {
+            (Cause.BOX_REFUSED, True)
+        }
+
+
+@pytest.mark.parametrize("members", [8, 12])
+def test_whoever_colludes_and_falls_silent_leaves_a_dealer_that_was_not_dropped_its_holders(
+    members: int,
+) -> None:
+    """All colluders praise, but for one that complains; none of them reveals: t honest members hold every dealer's shares."""
+    federation = Federation(members, drop=dict.fromkeys(range(1, 1 + members // 4), After.VOTE))
+    liar, dealer = federation.ids[1], federation.ids[0]
+    complaining(federation, {liar: (dealer,)})
+    outcome = federation.run_round(terms=federation.terms(8))
     assert isinstance(outcome.phase, Recovered)
-    assert outcome.survivors == federation.ids[1:]
+    assert (dealer in outcome.survivors) == (members == 12)
+
+
+def staying_away(federation: Federation, complaints: Mapping[str, tuple[str, ...]]) -> None:
+    """These complain of true boxes, and upload nothing themselves."""
+    complaining(federation, complaints)
+    lie = federation.tamper
+    federation.tamper = lambda sender, message: (
+        None if sender in complaints and isinstance(message, Upload) else lie(sender, message)
+    )
+
+
+@pytest.mark.parametrize("members", [5, 6, 8, 9, 12, 16])
+def test_colluders_who_complain_and_do_not_upload_cost_nobody_else_where_the_sum_cannot_spare_them(
+    members: int,
+) -> None:
+    """Each of `a` complains about another honest member; with the colluders themselves that would be 2a who are missing."""
+    federation = Federation(members)
+    colluders = federation.manifest.colluders
+    liars = federation.ids[:colluders]
+    honest = federation.ids[colluders:]
+    staying_away(
+        federation, {liar: (dealer,) for liar, dealer in zip(liars, honest[: len(liars)], strict=True)}
+    )
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert set(outcome.survivors) == set(honest)
+    assert federation.phase.attempt.quorum.survivors_min <= len(honest)
+    found = verdict(federation)
+    assert found.kept
+    assert all({*each.parties} & {*liars} for each in found.findings)
+
+
+def test_nor_do_those_who_fall_silent_beside_them() -> None:
+    """One is silent, so that no dealer has receipts to spare; the two others complain about one each."""
+    federation = Federation(12, drop={0: After.OPENING})
+    staying_away(federation, {"member-01": ("member-03",), "member-02": ("member-04",)})
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == federation.ids[3:]
+
+
+def test_false_dealers_who_fall_silent_take_nobody_with_them() -> None:
+    """Two of eight deal badly and send no receipt: with six receipts a bad box is enough, and the disputes cost nobody else."""
+    federation = Federation(8)
+    bad = {"member-0": {"member-1"}, "member-4": {"member-1", "member-6"}}
+
+    def tamper(sender: str, message: Message) -> Message | None:
+        if sender in bad and isinstance(message, Receipt):
+            return None
+        if sender in bad and isinstance(message, Upload):
+            false = other_secrets(federation.phase.attempt)
+            return redeal(
+                federation,
+                message,
+                lambda who, own: false(who, own) if who in bad[sender] else own,
+                commit=False,
+            )
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert set(outcome.survivors) == {*federation.ids} - {*bad}
+
+
+@pytest.mark.parametrize("again_there", [False, True])
+def test_who_is_new_to_a_lineages_rounds_costs_them_nobody_by_a_complaint(*, again_there: bool) -> None:
+    """Eight members, where every complaint is contested: the newcomer leaves the sum in any case. Who was there must be again."""
+    federation = Federation(8, lineage=b"the same", drop={} if again_there else {7: After.CARD})
+    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Recovered)
+    federation.drop = {}
+    complaining(federation, {"member-7": ("member-0",)})
+    outcome = federation.run_round(terms=federation.terms(8))
+    if again_there:
+        assert isinstance(outcome.phase, Voided)
+        assert outcome.phase.fault.cause is Cause.LEDGER_REFUSED
+    else:
+        assert isinstance(outcome.phase, Recovered)
+        assert outcome.survivors == federation.ids[:7]
+
+
+def test_whom_the_indicator_round_did_not_count_costs_the_main_round_nobody_by_a_complaint() -> None:
+    """Two of eight bring other records than were counted, and complain of one member each; two may be missing."""
+    federation = Federation(8, withhold=True, lineage=b"the same")
+    ones = {member: np.ones(8, np.int64) for member in federation.ids}
+    federation.run_round(ones, federation.terms(8, statistic="indicator"))
+    federation.disclose()
+    complaints = {"member-6": ("member-0",), "member-7": ("member-1",)}
+    complaining(federation, complaints)
+    lie = federation.tamper
+    federation.tamper = lambda sender, message: (
+        reupload(federation, message, records=b"changed!")
+        if sender in complaints and isinstance(message, Upload)
+        else lie(sender, message)
+    )
+    terms = federation.terms(8, indicator=federation.phase.attempt.context, margin=2)
+    outcome = federation.run_round(terms=terms)
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == federation.ids[:6]
+
+
+def test_a_false_dealer_is_dropped_on_the_word_of_who_has_not_uploaded_while_the_sum_can_spare_it() -> None:
+    """Two honest members come too late to be counted, and their boxes are bad: with the dealer the sum would starve."""
+    federation = Federation(12, drop=dict.fromkeys((0, 10, 11), After.VOTE))
+    late = {"member-01", "member-02"}
+
+    def tamper(sender: str, message: Message) -> Message | None:
+        if isinstance(message, Upload) and sender in late:
+            return None
+        if isinstance(message, Upload) and sender == "member-00":
+            false = other_secrets(federation.phase.attempt)
+            return redeal(
+                federation, message, lambda who, own: false(who, own) if who in late else own, commit=False
+            )
+        return message
+
+    federation.tamper = tamper
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.survivors == federation.ids[3:]

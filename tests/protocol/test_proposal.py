@@ -13,11 +13,11 @@ from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
 from protocol.graph import Graph
 from protocol.ledger import Opened
-from protocol.messages import Link, Past, Receipt, Survivor, SurvivorSet
+from protocol.messages import Link, Past, Receipt, Survivor, SurvivorSet, Upload
 from protocol.messages.upload import deliveries_hash
-from protocol.proposal import check_survivors, covers, disputes_among, settle
+from protocol.proposal import check_survivors, contested, covers, disputes_among, settle
 from protocol.shelf import Announced
-from protocol.simulator import After, Federation
+from protocol.simulator import After, Federation, Tamper
 from tests.protocol.forging import again
 
 
@@ -38,7 +38,7 @@ def changed(upload: Announced, index: int) -> Announced:
 def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:
     _, phase = frozen()
     assert disputes_among(phase.attempt, phase.uploads, phase.receipts) == ()
-    assert settle(phase.attempt, phase.uploads, phase.receipts, (), ()) == phase.uploads
+    assert settle(phase.attempt, phase.uploads, phase.receipts, (), ()) == (phase.uploads, ())
 
 
 @pytest.mark.parametrize("one", range(6))
@@ -78,23 +78,36 @@ def test_complaints_follow_the_edges() -> None:
     )
 
 
+def late(*members: int) -> Tamper:
+    """Uploads of these do not come in; receipts do."""
+    names = {f"member-{index}" for index in members}
+    return lambda sender, message: None if sender in names and isinstance(message, Upload) else message
+
+
+def standing(
+    attempt: Attempt, uploads: dict[str, Announced], receipts: dict[str, Receipt], *disputes: Dispute
+) -> set[str]:
+    """Who is proposed."""
+    return set(settle(attempt, uploads, receipts, disputes, ())[0])
+
+
 def test_survivors_are_without_the_cover_and_hold_a_threshold_of_clean_receipts() -> None:
     federation, phase = frozen()
     attempt, uploads = phase.attempt, phase.uploads
     dispute = Dispute(Cause.EDGE_DISAGREEMENT, "member-1", "member-2")
     (gone,) = vertex_cover(attempt.context, [dispute])
-    assert settle(attempt, uploads, phase.receipts, [dispute], ()).keys() == uploads.keys() - {gone}
+    assert standing(attempt, uploads, phase.receipts, dispute) == uploads.keys() - {gone}
     # the fewest receipts: each dealer has as many as there are, its own among them
     few = dict(list(phase.receipts.items())[: attempt.quorum.threshold])
-    assert settle(attempt, uploads, few, (), ()).keys() == uploads.keys()
+    assert standing(attempt, uploads, few) == uploads.keys()
     # one of them complains of member-5, which sent no receipt itself
     one = next(iter(few))
     receipt = few[one]
     dealers = tuple(dealer for dealer in receipt.dealers if dealer != "member-5")
     few[one] = again(receipt, federation.keys[one], dealers=dealers, complaints=("member-5",))
-    assert settle(attempt, uploads, few, (), ()).keys() == uploads.keys() - {"member-5"}
+    assert standing(attempt, uploads, few) == uploads.keys() - {"member-5"}
     few.pop(one)
-    assert settle(attempt, uploads, few, (), ()) == {}
+    assert standing(attempt, uploads, few) == set()
 
 
 def test_a_receipt_counts_as_its_decryptors_own() -> None:
@@ -118,7 +131,83 @@ def test_a_receipt_counts_as_its_decryptors_own() -> None:
         )
 
     receipts = {member: receipt(member) for member in members[: attempt.quorum.threshold]}
-    assert settle(attempt, phase.uploads, receipts, (), ()).keys() == phase.uploads.keys()
+    assert standing(attempt, phase.uploads, receipts) == phase.uploads.keys()
+
+
+# Complaints that need no cover
+
+
+def complained(
+    phase: Freezing, federation: Federation, complaints: dict[str, tuple[str, ...]]
+) -> dict[str, Receipt]:
+    """The receipts, with these complaints in them."""
+    receipts = dict(phase.receipts)
+    for member, of in complaints.items():
+        receipt = receipts[member]
+        clean = tuple(dealer for dealer in receipt.dealers if dealer not in of)
+        receipts[member] = again(receipt, federation.keys[member], dealers=clean, complaints=of)
+    return receipts
+
+
+def heard(phase: Freezing, receipts: dict[str, Receipt]) -> set[tuple[str, str]]:
+    """The complaints that are contested."""
+    disputes = disputes_among(phase.attempt, phase.uploads, receipts)
+    return {each.parties for each in contested(phase.attempt, receipts, disputes)}
+
+
+def test_a_dealer_with_t_and_a_d_clean_receipts_is_not_disputed() -> None:
+    """Twelve members, t = 8 and a_D = 3: eleven clean receipts, one of them its own."""
+    federation, phase = frozen(12)
+    receipts = complained(phase, federation, {"member-01": ("member-00", "member-05")})
+    assert heard(phase, receipts) == set()
+    for short in ("member-02", "member-00"):  # somebody else's receipt, or its own
+        few = {member: receipt for member, receipt in receipts.items() if member != short}
+        found = {("member-00", "member-01"), ("member-05", "member-01")}
+        assert heard(phase, few) == found
+    # two complain of one: it is short of one receipt, and the other dealer is not
+    receipts = complained(
+        phase, federation, {"member-01": ("member-00", "member-05"), "member-02": ("member-00",)}
+    )
+    assert heard(phase, receipts) == {("member-00", "member-01"), ("member-00", "member-02")}
+
+
+def test_an_edge_is_contested_however_many_receipts_are_clean() -> None:
+    _, phase = frozen(12)
+    uploads = {**phase.uploads, "member-00": changed(phase.uploads["member-00"], 1)}
+    disputes = disputes_among(phase.attempt, uploads, phase.receipts)
+    assert contested(phase.attempt, phase.receipts, disputes) == disputes
+    assert len(disputes) == 1
+
+
+def test_who_has_no_upload_is_heard_as_long_as_the_sum_can_spare_it() -> None:
+    """Eight members, t = 6, a_D = 2 and n_min = 6; member-6 and member-7 have not uploaded and complain."""
+    federation, phase = frozen(8, tamper=late(6, 7))
+    everyone = set(phase.uploads)
+    assert everyone == set(federation.ids[:6])
+    with_seven, seven = frozen(8, tamper=late(7))
+    of_seven = complained(seven, with_seven, {"member-7": ("member-0",)})
+    disputes = disputes_among(seven.attempt, seven.uploads, of_seven)
+    assert settle(seven.attempt, seven.uploads, of_seven, disputes, ()) == (
+        {member: upload for member, upload in seven.uploads.items() if member != "member-0"},
+        disputes,
+    )
+    receipts = complained(phase, federation, {"member-6": ("member-0",), "member-7": ("member-1",)})
+    disputes = disputes_among(phase.attempt, phase.uploads, receipts)
+    assert settle(phase.attempt, phase.uploads, receipts, disputes, ()) == (phase.uploads, ())
+    # but neither holds a share: with both against one dealer, and one more silent, it is short of t
+    receipts = complained(phase, federation, {"member-6": ("member-0",), "member-7": ("member-0",)})
+    few = {member: receipt for member, receipt in receipts.items() if member != "member-5"}
+    disputes = disputes_among(phase.attempt, phase.uploads, few)
+    assert set(settle(phase.attempt, phase.uploads, few, disputes, ())[0]) == everyone - {"member-0"}
+
+
+def test_who_has_uploaded_is_heard_beside_who_has_not() -> None:
+    federation, phase = frozen(8, tamper=late(6, 7))
+    receipts = complained(phase, federation, {"member-6": ("member-0",), "member-2": ("member-1",)})
+    disputes = disputes_among(phase.attempt, phase.uploads, receipts)
+    survivors, mutual = settle(phase.attempt, phase.uploads, receipts, disputes, ())
+    assert mutual == (Dispute(Cause.BOX_REFUSED, "member-1", "member-2"),)
+    assert set(survivors) == set(phase.uploads) - {"member-1"}
 
 
 def test_a_receipt_covers_what_was_delivered_and_nothing_else() -> None:
@@ -153,7 +242,7 @@ def settled(
     opening = replace(opening, links=(link,), sequence=1, terms=replace(opening.terms, **terms))
     attempt = replace(phase.attempt, opening=opening)
     uploads = {m: upload for m, upload in phase.uploads.items() if m not in gone}
-    return set(settle(attempt, uploads, phase.receipts, (), (past,)))
+    return set(settle(attempt, uploads, phase.receipts, (), (past,))[0])
 
 
 def test_whoever_is_new_to_a_lineages_rounds_is_dropped() -> None:

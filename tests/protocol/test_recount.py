@@ -12,8 +12,10 @@ from protocol.causes import Cause
 from protocol.coordinator import Failed, Freezing, Recovered, Voided
 from protocol.errors import PeerFault
 from protocol.member import Closed, History, MemberPhase
-from protocol.messages import Disclosed, Disclosure, Freeze, Message, Refusal, Upload, Vote
-from protocol.recount import class_floor, rare_classes, recount
+from protocol.messages import Disclosed, Disclosure, Freeze, Manifest, Message, Refusal, Upload, Vote
+from protocol.parameters import Quorum
+from protocol.proposal import check_survivors
+from protocol.recount import class_floor, default_margin, rare_classes, recount
 from protocol.simulator import After, Federation, Vector
 from tests.protocol.forging import false_dealers, other_secrets, reupload
 
@@ -301,9 +303,8 @@ def test_a_disclosure_of_another_round_is_refused(round_: tuple[Federation, Disc
 
 
 def test_the_floor_and_what_lies_below_it() -> None:
-    assert [class_floor(n, 4) for n in (5, 6, 11, 12, 60)] == [4, 5, 5, 6, 14]
-    assert class_floor(60, 4, 0) == 4
-    assert class_floor(60, 4, 3) == 7
+    manifest = indicated().manifest
+    assert [class_floor(manifest, margin) for margin in (0, 1, 5)] == [4, 5, 9]
     assert rare_classes((7, 5, 4, 1, 0, 5), 5) == (2, 3, 4)
     assert rare_classes((), 5) == rare_classes((5, 9), 5) == ()
 
@@ -402,8 +403,59 @@ def test_more_missing_than_the_margin_void_the_round() -> None:
     federation.drop = {6: After.CARD}
     outcome = federation.run_round(terms=without_rare(federation, 0, 3))
     assert isinstance(outcome.phase, Voided)
-    assert outcome.fault is not None
-    assert outcome.fault.cause is Cause.INDICATOR_MISMATCH
+    # nobody was asked to sign it: who is missing is named, and not who would have refused
+    assert outcome.phase.fault.cause is Cause.INDICATOR_MISMATCH
+    assert outcome.phase.fault.parties == ("member-6",)
+    assert outcome.phase.fault.detail == "1 of the indicator round are missing, at most 0 may be"
+
+
+def manifest_of(members: int, roster: int) -> Manifest:
+    quorum = Quorum.derive(members, members, colluders=roster // 4, roster=roster)
+    ids = tuple(f"m-{index:03}" for index in range(members))
+    return replace(
+        indicated().manifest,
+        members=ids,
+        colluders=quorum.colluders,
+        survivors_min=quorum.survivors_min,
+    )
+
+
+@pytest.mark.parametrize(
+    ("members", "roster", "margin", "floor"),
+    [
+        (3, 3, 0, 3),
+        (4, 4, 0, 4),
+        (5, 5, 1, 5),
+        (7, 7, 1, 5),
+        (8, 8, 2, 7),
+        (12, 12, 3, 9),
+        (12, 16, 1, 8),
+        (50, 50, 12, 27),
+    ],
+)
+def test_by_default_all_colluders_may_stay_away_where_the_sum_can_spare_them(
+    members: int, roster: int, margin: int, floor: int
+) -> None:
+    manifest = manifest_of(members, roster)
+    assert default_margin(manifest) == margin
+    assert class_floor(manifest, margin) == floor
+
+
+def test_a_sixth_may_be_missing_where_fewer_are_assumed_to_collude() -> None:
+    assert default_margin(replace(manifest_of(18, 18), colluders=2)) == 3
+
+
+def test_colluders_who_were_counted_and_stay_away_do_not_void_the_round() -> None:
+    federation = Federation(8, withhold=True, lineage=b"the same")
+    ones = {member: np.ones(CLASSES, np.int64) for member in federation.ids}
+    federation.run_round(ones, federation.terms(CLASSES, statistic="indicator"))
+    federation.disclose()
+    margin = default_margin(federation.manifest)
+    assert (federation.manifest.colluders, margin) == (2, 2)
+    federation.drop = {2: After.CARD, 5: After.OPENING}
+    outcome = federation.run_round(terms=main_terms(federation, margin=margin, withheld=()))
+    assert isinstance(outcome.phase, Recovered)
+    assert len(outcome.survivors) == 6
 
 
 @pytest.mark.parametrize("change", [{"records": b"changed!"}, {"lineage": b"another!"}], ids=str)
@@ -424,6 +476,7 @@ def test_nor_does_a_decryptor_sign_other_records(
 ) -> None:
     # a coordinator that leaves nobody out
     monkeypatch.setattr("protocol.proposal._as_counted", lambda _attempt, staying, _history: staying)
+    monkeypatch.setattr("protocol.coordinator.checking.check_proposal", check_survivors)
     federation = indicated()
     federation.disclose()
     federation.tamper = lambda who, m: (

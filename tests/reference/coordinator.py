@@ -120,24 +120,40 @@ class Coordinator(Party):
             (v, w): each for v in whole for w, each in zip(secrets(self.m, v), self.uploads[v][2], strict=True) if w
         }
         conflicts = {frozenset(pair) for pair, each in seen.items() if seen.get(pair[::-1], each) != each}
-        complaints = {(v, d) for d, each in receipts.items() for v in each.complaints}
-        dropped = self.dropped(conflicts, complaints)
         clean = {v: sum(v in each.dealers or v == d for d, each in receipts.items()) for v in whole}
-        staying = [survivor(self.uploads[v].header) for v in whole if v not in dropped and clean[v] >= t]
-        main, gone = any(self.terms.indicator), self.terms.evicted
-        counted = [each[:3] for at, _, sets in self.history if at == self.terms.indicator for each in sets[0].survivors]
-        staying = [each for each in staying if not main or (each[:3] in counted and each.member not in gone)]
+        held = t + self.m.a_D  # of these t are honest, whoever lies
+        complaints = {(v, d) for d, each in receipts.items() for v in each.complaints if clean[v] < held}
+        disputed = ("edge-disagreement" if conflicts else "box-refused") if conflicts or complaints else ""
+        past = [sets[0].survivors for at, _, sets in self.history if at == self.terms.indicator]
+        self.counted = {each[:3] for names in past for each in names if each.member not in self.terms.evicted}
+        vouched = (survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
+        staying = [each for each in vouched if not any(self.terms.indicator) or each[:3] in self.counted]
         try:
             demand(len(whole) >= self.m.n_min, "survivors-too-few")
             demand(len(receipts) >= t, "quorum-lost")
-            self.survivors = self._allowed(tuple(staying))
-            disputed = "edge-disagreement" if conflicts else "box-refused"
-            demand(len(self.survivors) >= self.m.n_min or not (conflicts or complaints), disputed)
-            self.check_proposal(self.survivors, self.history)
+            self.survivors = self._undisputed(staying, conflicts, complaints)
+            if (conflicts or complaints) and not self._passes(self.propose, self.survivors):
+                among = self._undisputed(staying, (), ())
+                base = {each.member for each in among}
+                conflicts = {each for each in conflicts if each <= base}
+                complaints = {each for each in complaints if base >= {*each}}
+                self.survivors = self._undisputed(among, conflicts, complaints)
+            demand(len(self.survivors) >= self.m.n_min or not disputed, disputed)
+            self.propose(self.survivors)
         except Refused as refused:
             return encode(M.VoidRequest(self.context, refused.args[0]))
         headers = tuple(self.uploads[each.member].header for each in self.survivors)
         return encode(M.Freeze(self.context, headers, self.history))
+
+    def propose(self, survivors: Any) -> None:
+        """What can be checked of survivors with the history (§4.6, clauses 1 to 4 and 7)."""
+        self.check_proposal(survivors, self.history)
+        missing = self.counted - {each[:3] for each in survivors}
+        demand(len(missing) <= self.terms.margin, "indicator-mismatch")
+
+    def _undisputed(self, staying: Any, conflicts: Any, complaints: Any) -> Any:
+        gone = self.dropped(conflicts, complaints)
+        return self._allowed(tuple(each for each in staying if each.member not in gone))
 
     def _allowed(self, survivors: Any) -> Any:  # without those whom the ledger lets this sum expose alone (§4.5)
         try:
@@ -148,13 +164,13 @@ class Coordinator(Party):
             if cause == "lineage-mixed" or inside:
                 return self._allowed(tuple(each for each in survivors if each.member not in group))
             left = tuple(each for each in survivors if each.member not in self.lonely)
-            if 0 < len(survivors) - len(left) <= self.m.a and self._admits(left):
+            if 0 < len(survivors) - len(left) <= self.m.a and self._passes(self.check_ledger, left, self.history):
                 return left
         return survivors
 
-    def _admits(self, survivors: Any) -> bool:
+    def _passes(self, check: Any, *args: Any) -> bool:
         try:
-            self.check_ledger(survivors, self.history)
+            check(*args)
         except Refused:
             return False
         return True

@@ -179,8 +179,8 @@ class Party(SimpleNamespace):
         """§8; `chosen` are further sets, each with its context."""
         mine, kinds = family(self.terms), {link.context: link.family for link in self.links}
         sets = dict.fromkeys([*((at, each.survivors) for at, _, every in history for each in every), *chosen])
-        other, columns, linked = {"exact": "noisy", "noisy": "exact"}.get(mine), {each[:2] for each in survivors}, -1
-        mixed = {each.member for at, held in sets for each in held if kinds[at] == other and each[:2] in columns}
+        columns, linked, noisy = {each[:2] for each in survivors}, -1, mine == "noisy"
+        mixed = {v.member for at, held in sets for v in held if (kinds[at] == "noisy") != noisy and v[:2] in columns}
         demand(not mixed, "lineage-mixed", tuple(sorted(mixed)), ())
         past, near = [(at, held, {each[:2] for each in held}) for at, held in sets if kinds[at] == mine], list[Any]()
         while linked < len(columns):
@@ -188,7 +188,7 @@ class Party(SimpleNamespace):
             columns = columns.union(*(each[2] for each in near))
         floor = self.m.a + self.m.h_min
         opened, small, split, last = [*near, (self.context, survivors, ())], list[Any](), list[Any](), len(near)
-        for reading in (2, 3) if mine != "noisy" else ():
+        for reading in () if noisy else (2, 3):
             rounds, groups = defaultdict[Any, Any](tuple), defaultdict[Any, set[str]](set)
             for number, each in ((i, each) for i, (_, members, _) in enumerate(opened) for each in members):
                 rounds[each[:reading]] += (number,)
@@ -215,7 +215,7 @@ class Member(Party):
         self.name, self.policy, self.step = name, policy, 0
         self.ends: dict[bytes, Any] = {}  # context → the link it knows
         self.chosen: dict[bytes, Any] = {}  # context → survivors it signed, unless VOID closed it
-        self.joined: set[bytes] = set()  # contexts it uploaded to, or voted in
+        self.joined: set[bytes] = set()  # contexts it uploaded to, sent a receipt in, or voted in
         self.spent: set[bytes] = set()  # lineages
         self.counted: Any = (b"", [], [])  # the last indicator round: its context, survivors and holders
 
@@ -331,6 +331,7 @@ class Member(Party):
                     opened[header.member] = shares
         self.shares |= opened
         fates = (tuple(v for v in self.headers if (v in opened) == clean) for clean in (True, False))
+        self.joined.add(self.context)
         self.receipt = sign(self.key, "Receipt", self.context, self.name, self.delivered(self.headers.values()), *fates)
         return self.receipt
 

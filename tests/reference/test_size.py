@@ -31,9 +31,9 @@ def lines(modules: tuple[str, ...]) -> int:
 
 def test_it_is_small() -> None:
     assert sum(map(code, MEMBER)) <= 545
-    assert sum(map(code, ALL)) <= 725
+    assert sum(map(code, ALL)) <= 735
     assert lines(MEMBER) <= 680
-    assert lines(ALL) <= 895
+    assert lines(ALL) <= 915
     assert all(len(line) <= 120 for name in ALL for line in (HERE / f"{name}.py").read_text("utf-8").splitlines())
 
 

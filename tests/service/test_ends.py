@@ -24,30 +24,40 @@ from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server, running, snapshot
 
 
-def complaining(member: str, dealer: str, party: Party) -> Any:
-    """A decryptor that says of one dealer's box what is not true."""
+def complaining(members: tuple[str, ...], dealer: str, party: Party) -> Any:
+    """Decryptors that say of one dealer's box what is not true."""
 
     def tamper(sender: str, message: Message) -> Message:
-        if sender != member or not isinstance(message, Receipt):
+        if sender not in members or not isinstance(message, Receipt):
             return message
         values = {name: getattr(message, name) for name, _ in Receipt.codecs() if name != "signature"}
         values["dealers"] = tuple(name for name in message.dealers if name != dealer)
         values["complaints"] = (dealer,)
-        return Receipt.make(party.keys[member], **values)
+        return Receipt.make(party.keys[sender], **values)
 
     return tamper
 
 
-async def test_a_complaint_costs_one_member_its_place_and_the_round_ends(
-    server: Server, formed: Party
-) -> None:
-    formed.tamper = complaining("m-4", "m-1", formed)
+async def test_complaints_cost_one_member_its_place_and_the_round_ends(server: Server, formed: Party) -> None:
+    formed.tamper = complaining(("m-4", "m-5"), "m-1", formed)
     round_id = await formed.open_round(server)
     view = await formed.play(server, round_id)
     assert (view["state"], view["survivors"]) == ("done", ["m-0", "m-2", "m-3", "m-4", "m-5"])
     record = await formed.check_result(server, round_id)
-    assert record["disputes"] == [{"cause": "box-refused", "parties": ["m-1", "m-4"]}]
+    parties = [["m-1", "m-4"], ["m-1", "m-5"]]
+    assert record["disputes"] == [{"cause": "box-refused", "parties": each} for each in parties]
     assert (record["dropped"], record["evicted"]) == (["m-1"], [])
+
+
+async def test_one_complaint_costs_nobody_where_five_of_six_have_no_complaint(
+    server: Server, formed: Party
+) -> None:
+    formed.tamper, formed.drop = complaining(("m-4",), "m-1", formed), {"m-4": After.VOTE}
+    round_id = await formed.open_round(server)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"]) == ("done", list(formed.ids))
+    record = await formed.check_result(server, round_id)
+    assert (record["disputes"], record["dropped"]) == ([], [])
 
 
 async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Server, formed: Party) -> None:
@@ -223,7 +233,7 @@ async def test_decryptors_who_know_more_than_the_coordinator_name_group_and_roun
     formed.drop = {"m-5": After.OPENING}
     second = await formed.open_round(server)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("protocol.coordinator.checking.check_survivors", lambda *_: None)
+        patched.setattr("protocol.coordinator.checking.check_proposal", lambda *_: None)
         view = await formed.play(server, second)
     fault = view["fault"]
     assert (view["state"], fault["cause"]) == ("voided", "ledger-refused")

@@ -283,8 +283,8 @@ def cover(case: Case) -> Case:
 def ledger(case: Case) -> Case:
     """Whether each group that is in any round has columns of at least g members, in both readings."""
     proposal, opened = case["proposal"], case["opened"]
-    mixed = {"exact": "noisy", "noisy": "exact"}.get(proposal["family"])
-    if any(_columns(each) & _columns(proposal) for each in opened if each["family"] == mixed):
+    noisy = proposal["family"] == "noisy"
+    if any(_columns(each) & _columns(proposal) for each in opened if (each["family"] == "noisy") != noisy):
         raise Refused("lineage-mixed")
     rounds = _related([each for each in opened if each["family"] == proposal["family"]], proposal)
     small = [

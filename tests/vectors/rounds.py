@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from protocol.attempt import group_floor
 from protocol.coordinator import Ended, Recovered
 from protocol.keys import PairKey
 from protocol.member import Closed, Opened
@@ -305,7 +304,7 @@ def indicator() -> Recorded:
         closed = recorder.phases["member-0"]
         assert isinstance(closed, Closed)
         (counted,) = closed.history.counted
-        floor = class_floor(4, group_floor(recorder.manifest), 0)
+        floor = class_floor(recorder.manifest, 0)
         terms = recorder.terms(8, indicator=counted.context)
         return replace(terms, withheld=rare_classes(counted.holders, floor)), ()
 

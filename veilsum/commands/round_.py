@@ -82,7 +82,7 @@ def open_(
         typer.Option(
             help="Where rare classes are withheld: how many of the members counted may be missing.",
             min=0,
-            show_default="a sixth",
+            show_default="a sixth or all colluders, whichever is more, as far as a sum can spare them",
         ),
     ] = None,
     recount: Annotated[

@@ -181,9 +181,9 @@ def test_a_second_receipt_is_a_conflict(federation: Federation) -> None:
 # Disputes: who leaves the sum
 
 
-def among_nine(receipts: Mapping[str, tuple[str, ...]]) -> CoordinatorPhase:
-    """Nine members (a = 2, n_min = 6, t = 6) have uploaded; everybody sends a receipt, some with complaints."""
-    federation = Federation(9)
+def among_eight(receipts: Mapping[str, tuple[str, ...]]) -> CoordinatorPhase:
+    """Eight members (a = a_D = 2, n_min = t = 6) have uploaded; everybody sends a receipt, some with complaints."""
+    federation = Federation(8)
     federation.begin(terms=federation.terms(8))
     federation.run_until(Checking)
     everyone = []
@@ -194,16 +194,16 @@ def among_nine(receipts: Mapping[str, tuple[str, ...]]) -> CoordinatorPhase:
     return received(federation, *everyone)
 
 
-def members(phase: CoordinatorPhase) -> tuple[str, ...]:
+def members_of(phase: CoordinatorPhase) -> tuple[str, ...]:
     assert isinstance(phase, Freezing)
     assert tuple(phase.uploads) == tuple(survivor.member for survivor in phase.survivors)
     return tuple(phase.uploads)
 
 
 def test_a_single_complaint_drops_the_dealer_and_not_its_place_as_a_decryptor() -> None:
-    phase = among_nine({"member-2": ("member-3",)})
-    assert "member-3" not in members(phase)
-    assert len(members(phase)) == 8
+    phase = among_eight({"member-2": ("member-3",)})
+    assert "member-3" not in members_of(phase)
+    assert len(members_of(phase)) == 7
     assert isinstance(phase, Freezing)
     assert phase.disputes == (Dispute(Cause.BOX_REFUSED, "member-3", "member-2"),)
     assert set(phase.receipts) == set(phase.attempt.members)
@@ -211,8 +211,8 @@ def test_a_single_complaint_drops_the_dealer_and_not_its_place_as_a_decryptor() 
 
 
 def test_a_decryptor_that_complains_of_several_is_dropped_alone() -> None:
-    phase = among_nine({"member-2": ("member-3", "member-4", "member-7")})
-    assert members(phase) == tuple(m for m in phase.attempt.members if m != "member-2")
+    phase = among_eight({"member-2": ("member-3", "member-4", "member-7")})
+    assert members_of(phase) == tuple(m for m in phase.attempt.members if m != "member-2")
     # the others' shares of member-3 are a threshold without those that member-2 refused
     assert isinstance(phase, Freezing)
     assert "member-2" in phase.waiting_for()
@@ -221,20 +221,36 @@ def test_a_decryptor_that_complains_of_several_is_dropped_alone() -> None:
 def test_two_liars_cost_two_members() -> None:
     liars = {
         "member-2": ("member-3", "member-4", "member-7"),
-        "member-5": ("member-0", "member-1", "member-8"),
+        "member-5": ("member-0", "member-1", "member-6"),
     }
-    phase = among_nine(liars)
-    assert set(phase.attempt.members) - set(members(phase)) == {"member-2", "member-5"}
+    phase = among_eight(liars)
+    assert set(phase.attempt.members) - set(members_of(phase)) == {"member-2", "member-5"}
 
 
 def test_more_complaints_than_the_sum_can_spare_void_the_attempt_and_name_all_parties() -> None:
-    # four pairs that nobody can tell apart
-    pairs = {f"member-{index}": (f"member-{index + 4}",) for index in range(4)}
-    phase = among_nine(pairs)
+    # three pairs that nobody can tell apart
+    pairs = {f"member-{index}": (f"member-{index + 3}",) for index in range(3)}
+    phase = among_eight(pairs)
     assert isinstance(phase, Voiding)
     assert phase.fault.cause is Cause.BOX_REFUSED
     assert phase.fault.detail == "5 survivors are left"
-    assert phase.fault.parties == tuple(f"member-{index}" for index in range(8))
+    assert phase.fault.parties == tuple(f"member-{index}" for index in range(6))
+
+
+def test_a_complaint_about_a_dealer_that_enough_others_vouch_for_drops_nobody() -> None:
+    """Nine members, t = 6 and a_D = 2: eight clean receipts are enough, whoever lies."""
+    federation = Federation(9)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Checking)
+    everyone = []
+    for member in federation.ids:
+        complaints = ("member-3", "member-4") if member == "member-2" else ()
+        clean = tuple(m for m in federation.ids if m != member and m not in complaints)
+        everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
+    phase = received(federation, *everyone)
+    assert members_of(phase) == federation.ids
+    assert isinstance(phase, Freezing)
+    assert phase.disputes == ()
 
 
 def test_a_decryptors_own_share_counts_for_it() -> None:
@@ -246,23 +262,28 @@ def test_a_decryptors_own_share_counts_for_it() -> None:
         receipt(federation, m, dealers=tuple(o for o in federation.ids if o != m)) for m in federation.ids[:6]
     ]
     phase = received(federation, *everyone).expire(federation.now_s)
-    assert members(phase) == federation.ids
+    assert members_of(phase) == federation.ids
 
 
-def test_who_complains_costs_a_dealer_a_holder_even_where_the_complaint_drops_the_decryptor() -> None:
-    federation = Federation(9)
+@pytest.mark.parametrize("members", [8, 9])
+def test_who_complains_costs_a_dealer_a_holder_and_with_nobody_to_spare_the_attempt(members: int) -> None:
+    """t = 6 receipts, of which the last three dealers have five clean ones; five or six others are left, and n_min = 6."""
+    federation = Federation(members)
     federation.begin(terms=federation.terms(8))
     federation.run_until(Checking)
-    everyone = []
+    everyone, accused = [], federation.ids[-3:]
     for member in federation.ids[:6]:
-        complaints = ("member-6", "member-7", "member-8") if member == "member-0" else ()
+        complaints = accused if member == "member-0" else ()
         clean = tuple(m for m in federation.ids if m != member and m not in complaints)
         everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
-    # of those three only five of six receipts are clean: with nobody to spare, what member-0 says is enough
     phase = received(federation, *everyone).expire(federation.now_s)
+    if members == 9:
+        # they are out in any case, so nobody need be dropped for a dispute with them
+        assert members_of(phase) == federation.ids[:6]
+        return
     assert isinstance(phase, Voiding)
     assert phase.fault.cause is Cause.BOX_REFUSED
-    assert phase.fault.parties == ("member-0", "member-6", "member-7", "member-8")
+    assert phase.fault.parties == ("member-0", *accused)
 
 
 def test_an_edge_on_which_both_ends_disagree_drops_one_of_them(resign: Resign) -> None:
@@ -282,7 +303,7 @@ def test_an_edge_on_which_both_ends_disagree_drops_one_of_them(resign: Resign) -
         phase = federation.run_until(Freezing)
         assert isinstance(phase, Freezing)
         assert phase.disputes == (Dispute(Cause.EDGE_DISAGREEMENT, "member-2", "member-5"),)
-        (gone,) = set(federation.ids) - set(members(phase))
+        (gone,) = set(federation.ids) - set(members_of(phase))
         dropped.add(gone)
     # nobody can tell who lies, and nobody chooses who goes
     assert dropped == {"member-2", "member-5"}
@@ -301,7 +322,7 @@ def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Re
     federation.tamper = lie
     federation.begin(terms=federation.terms(8))
     phase = federation.run_until(Freezing)
-    assert members(phase) == federation.ids[:4]
+    assert members_of(phase) == federation.ids[:4]
 
 
 # What no honest decryptor would sign is not proposed
@@ -354,7 +375,7 @@ def test_one_that_mixes_them_costs_itself_only(resign: Resign) -> None:
     )
     federation.begin(terms=federation.terms(8, noise=b"some"))
     phase = federation.run_until(Freezing)
-    assert members(phase) == tuple(m for m in federation.ids if m != "member-4")
+    assert members_of(phase) == tuple(m for m in federation.ids if m != "member-4")
 
 
 def test_a_newcomer_to_a_lineages_rounds_costs_itself_only() -> None:
@@ -365,7 +386,7 @@ def test_a_newcomer_to_a_lineages_rounds_costs_itself_only() -> None:
     federation.begin(terms=federation.terms(8))
     phase = federation.run_until(Freezing)
     # with member-5 the second sum less the first would be its vector
-    assert members(phase) == federation.ids[:5]
+    assert members_of(phase) == federation.ids[:5]
     assert isinstance(federation.run_until(), Recovered)
 
 

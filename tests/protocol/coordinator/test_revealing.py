@@ -206,7 +206,7 @@ def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation
 
 
 def test_a_decryptor_reveals_a_run_for_each_dealer_it_vouched_for() -> None:
-    federation = Federation(9)
+    federation = Federation(8)
 
     def complain(sender: str, message: Message) -> Message:
         if sender == "member-2" and isinstance(message, Receipt):
@@ -221,7 +221,7 @@ def test_a_decryptor_reveals_a_run_for_each_dealer_it_vouched_for() -> None:
     assert [s.member for s in phase.certificate.survivors] == [m for m in federation.ids if m != "member-2"]
     assert "member-2" in phase.waiting_for()
     whole = reveal(federation, "member-2")
-    assert [len(run) for run in whole.runs] == [2 * 36] * 8
+    assert [len(run) for run in whole.runs] == [2 * 36] * 7
     with pytest.raises(PeerFault, match=r"^reveal-misshapen: .*\[member-2\]$"):
         phase.receive(whole, federation.now_s)
     covered = [

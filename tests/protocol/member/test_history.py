@@ -24,6 +24,7 @@ from protocol.messages import (
     VoidRequest,
     Vote,
 )
+from protocol.messages import Lost as LostMessage
 from protocol.simulator import After, Federation
 from tests.protocol.forging import again, lost
 
@@ -117,6 +118,29 @@ def test_a_vote_for_void_counts_as_taking_part(answer: Answer) -> None:
     federation.now_s = opening.terms.latest_end_s
     federation.place = (1, 0)
     assert opens(answer, federation) == Cause.OUTCOME_MISSING
+
+
+def test_who_sent_a_receipt_alone_reports_when_the_attempt_has_run_out(answer: Answer) -> None:
+    """It signed nothing, and says so: else Lost finds too few reports where many came too late to upload (protocol §4.9)."""
+    federation = Federation(6)
+    federation.tamper = lambda who, sent: None if isinstance(sent, Upload) and who in late else sent
+    late = {"member-4", "member-5"}
+    lapsed(Freezing, federation)
+    context = federation.phase.attempt.context
+    request, reports = ReportRequest(context), {}
+    for member in federation.ids[2:]:
+        phase, (reports[member],) = answer(federation, member, request)
+        assert isinstance(phase, Ready)
+        assert phase == federation.phases[member]
+    assert all(isinstance(each, Report) and each.sets == () for each in reports.values())
+    made = LostMessage.make(federation.admin, context=context, reports=tuple(reports.values()))
+    assert federation.phase.attempt.check_lost(made)
+    # and it opens nothing before it has seen the end
+    close(federation, federation.phase.attempt.past(made))
+    assert opens(answer, federation, "member-5") == Cause.OUTCOME_MISSING
+    federation.phases["member-5"], _ = answer(federation, "member-5", made)
+    assert history_of(federation.phases["member-5"]).spent == ()
+    assert opens(answer, federation, "member-5") is None
 
 
 def test_who_only_opened_an_attempt_needs_no_end_of_it(answer: Answer) -> None:
