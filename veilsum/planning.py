@@ -56,16 +56,23 @@ def planned(
     if statistic == "mean":
         given.pop("bias")
         return _mean(plan_mean(records, dim, **given))
+    if statistic == "ffc" and given["bias"]:
+        statistic = "ffc-bias"
     bias = given["bias"] = given["bias"] or statistic == "ffc-bias"
     if statistic == "refine":
         return _refined(plan_refined(records, dim, classes, rounds=rounds, **given))
-    if statistic not in {"ffc", "ffc-bias"}:
+    if statistic not in {"ffc", "ffc-bias"} or parameters:
         cohort = {name: given[name] for name in ("members", "survivors_min", "colluders")}
         more = {name: given[name] for name in ("neighbours", "nonnegative")}
         noise = NoiseTerms.for_classes(
             classes, gdp_mu(given["epsilon"], given["delta"]), given["delta"], **more
         )
-        asked = _asked(statistic, dim, classes, {**({"bias": True} if bias else {}), **(parameters or {})})
+        asked = _asked(
+            statistic,
+            dim,
+            classes,
+            {**({"bias": True} if bias and statistic != "ffc-bias" else {}), **(parameters or {})},
+        )
         return _other(plan_round(asked, records, noise, **cohort))
     return _sums(
         plan(records, dim, classes, **given),

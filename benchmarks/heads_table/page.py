@@ -37,7 +37,7 @@ the noise is fresh.
 
 CIFAR-10 is a pack of lossy JPEG. Members keep a tenth of their records back, for the round that finds a temperature.
 
-Where a column of ε shows –, there is no such round. LDA, class means and the posterior need exact counts of the classes, which a noisy round does not release. Folds, leave-one-out,
+Where a column of ε shows –, there is no such round. LDA, class means and the posterior beside a noisy head are not measured here. Folds, leave-one-out,
 class-balanced sums, CCVR and reliability under noise are measured [elsewhere](privacy.md#the-other-questions). Unit columns follow from the head of FFC. Centred features
 spend a tenth of μ² on their mean.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,7 @@ from calibration.lattice import FeaturesLattice
 from calibration.layout import Layout, Scalar, in_pieces
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.lda import nearest_class_mean, solve_lda
+from calibration.noisy_lda import NoisyMoments, posterior_of
 from calibration.posterior import ridge_posterior
 from calibration.privacy import (
     NoisySolution,
@@ -28,7 +30,7 @@ from calibration.privacy import (
     noisy_layout,
     solve_noisy,
 )
-from calibration.privacy.mechanism import counts_layout
+from calibration.privacy.mechanism import COUNTS_WEIGHT, counts_layout
 from calibration.questions.base import (
     Accumulator,
     Answer,
@@ -109,6 +111,26 @@ class Vectors:
         return in_pieces(self.statistics.vector(lattice)[: self._elements], elements)
 
 
+class _Counted(Vectors):
+    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
+        vector = self.statistics.vector(lattice)
+        vector[-self.statistics.classes :] *= lattice.unit(2)
+        return in_pieces(vector, elements)
+
+
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """What a round of counts pools.
+
+    Attributes:
+        counts: (C,) records; under noise real numbers, also below 0.
+        deviation: of the noise; 0 for an exact sum.
+    """
+
+    counts: Integers | Floats
+    deviation: float = 0.0
+
+
 @dataclass(frozen=True, eq=False)
 class NoisySums:
     """What a noisy round pools.
@@ -126,6 +148,8 @@ class NoisySums:
     bias: bool
     column_deviation: float = 0.0
     """σ_U."""
+    named: ClassCounts | None = None
+    """Counts that the round released by themselves; of rows with a constant its column says them."""
 
     @classmethod
     def of(cls, layout: Layout, total: Integers, summed: Summed, *, bias: bool = False) -> NoisySums:
@@ -134,7 +158,11 @@ class NoisySums:
         blocks, lattice = layout.unflatten(total), summed.lattice
         V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
         of_V, of_U = (summed.mechanism.deviation(name, summed.members) for name in ("V", "U"))
-        return cls(V, U, of_V, bias, of_U)
+        named = None
+        if "N" in blocks:
+            of_N = summed.mechanism.deviation("N", summed.members)
+            named = ClassCounts(lattice.decode(blocks["N"], 2), of_N)
+        return cls(V, U, of_V, bias, of_U, named)
 
     @cached_property
     def solution(self) -> NoisySolution:
@@ -143,7 +171,9 @@ class NoisySums:
 
     @property
     def class_counts(self) -> ClassCounts:
-        """What the constant column of Û says of the classes; CalibrationError where there is none."""
+        """N̂, or what the constant column of Û says of the classes; CalibrationError where there is neither."""
+        if self.named is not None:
+            return self.named
         if not self.bias:
             raise CalibrationError(
                 "a noisy round of ffc counts no classes: rest on one of counts, or of ffc-bias"
@@ -151,18 +181,49 @@ class NoisySums:
         return ClassCounts(self.U[-1] / _SQRT_HALF, self.column_deviation / _SQRT_HALF)
 
     @property
+    def moments(self) -> NoisyMoments:
+        """Of unit features, without the constant."""
+        counted, own, scale = self.class_counts, len(self.V) - self.bias, 2.0 if self.bias else 1.0
+        return NoisyMoments(
+            scale * self.V[:own, :own],
+            math.sqrt(scale) * self.U[:own],
+            np.asarray(counted.counts, np.float64),
+            scale * self.deviation,
+            math.sqrt(scale) * self.column_deviation,
+            counted.deviation,
+        )
+
+    @property
+    def posterior(self) -> Document:
+        """Beside the head by shrinkage."""
+        counts = np.asarray(self.class_counts.counts, np.float64)
+        whitening, variances = posterior_of(self.solution, self.U, counts, self.column_deviation)
+        notes = {"constant": _SQRT_HALF} if self.bias else {}
+        return Document({"whitening": whitening, "variances": variances}, notes)
+
+    @property
     def records(self) -> int:
         """N as tr V̂ has it; 0 where noise made it negative."""
         return max(0, round(self.solution.records))
 
-    def answer(self, head: Head) -> Answer:
+    def answer(self, head: Head, **documents: Document) -> Answer:
         """The head that follows from the solution, with the spectrum beside it."""
         found = self.solution
         spectrum = Document(
             {"eigenvalues": np.linalg.eigvalsh(self.V), "shrunk": found.eigenvalues},
             {"edge": found.edge, "above": found.above},
         )
-        return Answer(self.records, head, chosen_by="shrinkage", documents={"spectrum": spectrum})
+        return Answer(
+            self.records, head, chosen_by="shrinkage", documents={"spectrum": spectrum, **documents}
+        )
+
+
+NOISY_PUBLISHED: dict[str, Callable[[NoisySums], Document]] = {
+    "lda": lambda sums: _head(sums.moments.lda()),
+    "ncm": lambda sums: _head(sums.moments.nearest_mean()),
+    "posterior": lambda sums: sums.posterior,
+}
+"""What of `PUBLISHED` a noisy round can publish; pooled sums are mixed with a member's own, which takes exact ones."""
 
 
 class FFC(Question):
@@ -188,11 +249,13 @@ class FFC(Question):
                 f"{', '.join(publish)} can't be published of centred features: rest on no round of means"
             )
         if wish.noisy:
-            if publish:
+            if unknown := [name for name in publish if name not in NOISY_PUBLISHED]:
                 raise CalibrationError(
-                    f"{', '.join(publish)} can't be published of a noisy sum: they need exact class counts"
+                    f"{', '.join(unknown)} can't be published of a noisy sum: a member's own sums are mixed with exact ones"
                 )
-            return _centred(noisy_layout(wish.dim, wish.classes, bias=cls.with_bias), wish, earlier)
+            counts = bool(publish) and not cls.with_bias
+            blocks = noisy_layout(wish.dim, wish.classes, bias=cls.with_bias, counts=counts)
+            return _centred(blocks.having(publish=",".join(publish) or None), wish, earlier)
         layout = ffc_layout(wish.dim, wish.classes, bias=cls.with_bias)
         return _centred(layout.having(publish=",".join(publish) or None), wish, earlier)
 
@@ -205,7 +268,12 @@ class FFC(Question):
     @property
     def noisy(self) -> bool:
         """Whether the layout is one for noise."""
-        return [block.name for block in self.layout.blocks] == ["V", "U"]
+        return [block.name for block in self.layout.blocks] in (["V", "U"], ["V", "U", "N"])
+
+    @property
+    def _counts(self) -> bool:
+        """Whether counts are released by themselves, under noise."""
+        return self.layout.blocks[-1].name == "N"
 
     @property
     def bias(self) -> bool:
@@ -230,8 +298,9 @@ class FFC(Question):
             )
         if self.noisy:
             rows, classes = self.layout.blocks[1].shape[0], self.layout.blocks[1].shape[-1]
-            self._expect(noisy_layout(rows - self.with_bias, classes, bias=self.with_bias))
-            return rows - self.with_bias, classes
+            dim, counts = rows - self.with_bias, self._counts
+            self._expect(noisy_layout(dim, classes, bias=self.with_bias, counts=counts))
+            return dim, classes
         return ffc_dimensions(self.blocks, bias=self.with_bias)
 
     @property
@@ -245,11 +314,12 @@ class FFC(Question):
         _ = self._dimensions()
         sensitivity = ffc_sensitivity(
             noise.weight,
+            counts_weight=COUNTS_WEIGHT if self._counts else 0.0,
             neighbours=noise.neighbours,
             nonnegative=noise.nonnegative,
             constant=lattice.constant_share if self.with_bias else 0.0,
         )
-        return Release(sensitivity, noise.weight)
+        return Release(sensitivity, noise.weight, COUNTS_WEIGHT if self._counts else 0.0)
 
     def takes(self, layout: Layout) -> bool:
         """What is published changes no number, the mean that is taken off changes all."""
@@ -279,7 +349,7 @@ class FFC(Question):
             lattice=own,
             track_records=False,
         )
-        vectors = Vectors(statistics, self.layout.elements)
+        vectors = (_Counted if self._counts else Vectors)(statistics, self.layout.elements)
         if centre is None:
             return vectors
 
@@ -310,7 +380,10 @@ class FFC(Question):
         return ridge_answer(solution, summed, self._headed(solution), documents=documents)
 
     def _noisy_answer(self, sums: NoisySums) -> Answer:
-        return sums.answer(self._headed(Head(sums.solution.weights, sums.solution.bias, ())))
+        wanted = published(str(self.layout.parameter("publish") or ""))
+        documents = {name: NOISY_PUBLISHED[name](sums) for name in wanted}
+        head = Head(sums.solution.weights, sums.solution.bias, ())
+        return sums.answer(self._headed(head), **documents)
 
     def _headed(self, head: Head) -> Head:
         """With the mean that features are centred by, if they are."""
@@ -402,19 +475,6 @@ class Counts(Question):
         document = Document({"counts": whole}, notes)
         records = max(0, round(float(statistics.counts.sum())))
         return Answer(records, None, documents={"counts": document})
-
-
-@dataclass(frozen=True, eq=False)
-class ClassCounts:
-    """What a round of counts pools.
-
-    Attributes:
-        counts: (C,) records; under noise real numbers, also below 0.
-        deviation: of the noise; 0 for an exact sum.
-    """
-
-    counts: Integers | Floats
-    deviation: float = 0.0
 
 
 class _Counting(Vectors):

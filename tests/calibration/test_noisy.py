@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration import CCVRStatistics, FeaturesLattice, FFCStatistics, solve_ffc
+from calibration import CCVRStatistics, FeaturesLattice, FFCStatistics, Head, ridge_posterior, solve_ffc
 from calibration.collected import Collected
 from calibration.errors import CalibrationError, LayoutMismatch, NoRecords
 from calibration.ffc import balanced_weights
+from calibration.lda import nearest_class_mean, solve_lda
 from calibration.noisy_ccvr import NoisyGaussians
 from calibration.noisy_choice import FACTORS, NoisyFolds, paths
 from calibration.noisy_reliability import NoisyReliability
@@ -74,6 +75,34 @@ def test_balanced_sums_are_those_of_weighted_rows(*, bias: bool) -> None:
     np.testing.assert_allclose(found.pooled.U, exact.U, atol=1.0)
     assert found.answer.records == N
     assert (found.answer.head.bias is None) != bias
+
+
+@pytest.mark.parametrize("name", ["ffc", "ffc-bias"])
+def test_what_is_published_beside_a_noisy_head_is_what_exact_sums_publish(name: str) -> None:
+    found = noisy(name, publish="lda,ncm,posterior")
+    exact = FFCStatistics(DIM, CLASSES, bias=name == "ffc-bias", track_records=False)
+    exact.update(ROWS, LABELS)
+    told = {key: document.arrays for key, document in found.answer.documents.items()}
+    means = nearest_class_mean(exact)
+    np.testing.assert_allclose(told["ncm"]["weights"], means.weights, atol=5e-3)
+    assert means.bias is not None
+    np.testing.assert_allclose(told["ncm"]["bias"], means.bias, atol=5e-3)
+    lda, own = solve_lda(exact, shrinkage=0.0), Head(told["lda"]["weights"], told["lda"]["bias"], ())
+    assert (own.predict(ROWS) == lda.predict(ROWS)).mean() > 0.98
+    solution = solve_ffc(exact, found.pooled.solution.edge / 2)
+    posterior = ridge_posterior(exact, solution)
+    whitening = told["posterior"]["whitening"]
+    np.testing.assert_allclose(
+        whitening.T @ whitening, posterior.whitening.T @ posterior.whitening, rtol=0.2, atol=0.02
+    )
+    np.testing.assert_allclose(told["posterior"]["variances"], posterior.variances, rtol=0.05)
+    loud = [noisy(name, mu=0.5, seed=seed, publish="ncm").answer for seed in range(30)]
+    squares = [-2 * answer.documents["ncm"].arrays["bias"][0] for answer in loud]
+    assert np.mean(squares) == pytest.approx(-2 * float(means.bias[0]), abs=4 * np.std(squares) / 30**0.5)
+    drowned = noisy(name, mu=0.02, publish="lda,ncm,posterior").answer.documents
+    assert all(
+        np.isfinite(array).all() for document in drowned.values() for array in document.arrays.values()
+    )
 
 
 def test_material_with_weights_beyond_1_is_refused() -> None:

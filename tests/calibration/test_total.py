@@ -74,6 +74,7 @@ def refined() -> Question:
 
 ASKED: dict[str, Any] = {
     "ffc": lambda: made("ffc"),
+    "ffc and counts": lambda: made("ffc", publish="lda"),
     "ffc-bias": lambda: made("ffc-bias"),
     "ffc, centred": centred,
     "mean": lambda: made("mean"),
@@ -95,6 +96,7 @@ ASKED: dict[str, Any] = {
 }
 SIGNED = {
     "ffc",
+    "ffc and counts",
     "ffc-bias",
     "mean",
     "counts",

@@ -26,8 +26,8 @@ NOISE: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5}
 ASKED: dict[str, dict[str, Any]] = {
     "mean": {},
     "counts": {},
-    "ffc": {},
-    "ffc-bias": {},
+    "ffc": {"parameters": {"publish": "lda,ncm,posterior"}},
+    "ffc-bias": {"parameters": {"publish": "lda"}},
     "folds": {"parameters": {"folds": 3, "bias": True}},
     "loo": {"rests_on": "ffc-bias"},
     "balanced": {"rests_on": "counts"},
@@ -116,6 +116,14 @@ async def test_every_noisy_head_predicts_from_its_saved_result(
     records = records_of(9)
     assert (loaded.predict(records.features * 3) == records.labels).mean() > 0.8
     assert loaded.calibrated.noise is not None
+
+
+async def test_heads_beside_a_noisy_ridge_head_come_from_the_same_upload(asked: dict[str, Any]) -> None:
+    records = records_of(9)
+    for name, beside in (("ffc", "lda"), ("ffc", "ncm"), ("ffc-bias", "lda")):
+        result: Result = asked[name][0][0]
+        assert (result.head(beside).predict(records.features) == records.labels).mean() > 0.85
+    assert asked["ffc"][0][0].arrays("posterior")["whitening"].shape == (DIM, DIM)
 
 
 async def test_what_is_told_beside_a_noisy_head_is_near_what_is_true(asked: dict[str, Any]) -> None:

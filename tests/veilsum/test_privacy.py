@@ -60,6 +60,8 @@ def test_a_plan_of_a_mean(cli: Cli) -> None:
     ("statistic", "elements", "delta"),
     [
         ("counts", 10, 1),
+        ("ffc --parameter publish=lda,ncm", 64 * 65 // 2 + 650, 2.25),
+        ("ffc --bias --parameter publish=lda", 65 * 66 // 2 + 650, 2),
         ("folds --parameter folds=3", 3 * (64 * 65 // 2 + 640), 2),
         ("balanced --bias", 65 * 66 // 2 + 650, 2),
         ("rff --parameter size=128", 128 * 129 // 2 + 1280, 2),
@@ -82,7 +84,7 @@ def test_plans_that_are_not_saved(cli: Cli) -> None:
     saved = ("--statistic", "refine", "--output", "plan.json")
     terms = ("privacy", "plan", "--records", 500, *TERMS, "--epsilon", 1)
     assert cli(*terms, *saved).error.startswith("--output saves one round")
-    assert "no parameter changes" in cli(*terms, "--parameter", "publish=lda").error
+    assert "no parameter changes" in cli(*terms, "--statistic", "mean", "--parameter", "a=1").error
     assert "no round asks 'fedcof'" in cli(*terms, "--statistic", "fedcof").error
 
 

@@ -60,7 +60,7 @@ def plan_(
         parameters = parsed(parameter or ())
         if output is not None and statistic == "refine":
             raise Misuse("--output saves one round, and refine takes several: open them by what this prints")
-        if parameters and statistic in {"ffc", "ffc-bias", "mean", "refine"}:
+        if parameters and statistic in {"mean", "refine"}:
             raise Misuse(
                 f"no parameter changes what a {statistic} round's noise costs: leave --parameter out"
             )
