@@ -99,7 +99,7 @@ def test_what_is_published_beside_a_noisy_head_is_what_exact_sums_publish(name: 
     loud = [noisy(name, mu=0.5, seed=seed, publish="ncm").answer for seed in range(30)]
     squares = [-2 * answer.documents["ncm"].arrays["bias"][0] for answer in loud]
     assert np.mean(squares) == pytest.approx(-2 * float(means.bias[0]), abs=4 * np.std(squares) / 30**0.5)
-    drowned = noisy(name, mu=0.02, publish="lda,ncm,posterior").answer.documents
+    drowned = noisy(name, mu=0.03, publish="lda,ncm,posterior").answer.documents
     assert all(
         np.isfinite(array).all() for document in drowned.values() for array in document.arrays.values()
     )
