@@ -1,7 +1,7 @@
 /* Whether an attempt ends, with a coordinator that keeps to the protocol: its phases as in protocol/coordinator.
  *
  * Members 0, 1 and 2 keep to the protocol too. Member 3 is the one that may miss: it vanishes whenever it likes, refuses,
- * complains falsely, or deals falsely. The network loses LOSSES messages and repeats one; one member is restarted. A
+ * complains falsely, with an upload of its own or without, or deals falsely. The network loses LOSSES messages and repeats one; one member is restarted. A
  * message that the coordinator refuses changes nothing, so that whoever sends such is silent. The coordinator asks
  * until it has its answer; a lost question is one that is asked again, so only answers are lost here.
  *
@@ -39,6 +39,7 @@
 #define COMPLAINS     1 /* about dealer 0, falsely */
 #define DEALS_BADLY   2 /* a box for member 0 that fails its checks */
 #define DEALS_FALSELY 3 /* shares that pass every check and make no secret */
+#define STAYS_AWAY    4 /* complains as well, and uploads nothing */
 byte fault;             /* of member 3 */
 bool gone;              /* member 3 has vanished */
 
@@ -101,9 +102,15 @@ inline still_possible() {
   open_ = 0
 }
 
-/* protocol 4.5: a lone complaint drops its dealer, and each that stays has t clean receipts. */
+/* protocol 4.5: a lone complaint drops its dealer, and each that stays has t clean receipts; where that leaves too few, the
+ * word of who cannot stand in the sum does not count. */
 inline end_checking() {
   survivors = uploads & ~disputed;
+  if
+  :: RULE_DISPUTES_AMONG_SURVIVORS && SIZE(survivors) < N_MIN && !IN(uploads, 3) && SIZE(receipts) > T ->
+     survivors = uploads; disputed = 0
+  :: else
+  fi;
   if
   :: SIZE(receipts) >= T && SIZE(survivors) >= N_MIN && (RULE_DROP_DISPUTED || !disputed) -> move(FREEZING)
   :: else -> begin_voiding(0)
@@ -139,13 +146,13 @@ inline receive(m, kind) {
   :: phase == COLLECTING && kind == UPLOAD ->
      uploads = WITH(uploads, m);
      if
-     :: uploads == ALL -> move(CHECKING)
+     :: uploads == (fault == STAYS_AWAY -> ALL - 8 : ALL) -> move(CHECKING) /* for 3 the time is up */
      :: else
      fi
   :: phase == CHECKING && kind == RECEIPT ->
      receipts = WITH(receipts, m);
      disputed = disputed |
-       (m == 3 && fault == COMPLAINS && IN(uploads, 0)) |
+       (m == 3 && (fault == COMPLAINS || fault == STAYS_AWAY) && IN(uploads, 0)) |
        ((m == 0 && fault == DEALS_BADLY && IN(uploads, 3)) << 3);
      if
      :: receipts == ALL -> end_checking()
@@ -191,7 +198,7 @@ inline receive(m, kind) {
 
 /* What the coordinator asks of a member now, and what it answers; 0 where there is nothing to say. */
 #define ASKED(m) ( \
-    (phase == COLLECTING && !IN(uploads, m)) * UPLOAD + \
+    (phase == COLLECTING && !IN(uploads, m) && !(m == 3 && fault == STAYS_AWAY)) * UPLOAD + \
     (phase == CHECKING && !IN(receipts, m)) * RECEIPT + \
     (phase == FREEZING && IN(receipts, m) && !IN(votes, m) && !IN(refusals, m) && given[m] != VOID) * VOTE + \
     (phase == REVEALING && IN(receipts, m) && !IN(reveals, m)) * (evicted -> AGAIN : REVEAL) + \
@@ -256,6 +263,7 @@ init {
     :: fault = COMPLAINS
     :: fault = DEALS_BADLY
     :: fault = DEALS_FALSELY
+    :: fault = STAYS_AWAY
     fi;
     run Member(0); run Member(1); run Member(2); run Member(3);
     run Network(0); run Network(1); run Network(2); run Network(3);

@@ -81,6 +81,9 @@
 #ifndef RULE_DROP_DISPUTED /* 4.5: A disputed dealer is dropped. Without: a complaint voids the attempt. */
 #define RULE_DROP_DISPUTED 1
 #endif
+#ifndef RULE_DISPUTES_AMONG_SURVIVORS /* 4.5: Where too few would stay, only disputes among who can stay count. */
+#define RULE_DISPUTES_AMONG_SURVIVORS 1
+#endif
 #ifndef RULE_EVICT /* 4.7: A dealer proved false is evicted. Without: the attempt fails. */
 #define RULE_EVICT 1
 #endif
