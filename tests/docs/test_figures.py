@@ -61,3 +61,16 @@ def test_what_the_page_beside_others_has_of_the_same_run() -> None:
     )
     over = ours["client_upload_bytes"] / VECTOR_BYTES
     assert [row for row in (theirs, own, f"| {over:.2f} for 100 members") if row not in shown] == []
+
+
+def test_what_a_member_installs() -> None:
+    found = json.loads((FIGURES / "dist.json").read_text("utf-8"))
+    shown = (ROOT / "benchmarks" / "README.md").read_text("utf-8")
+    for promise in found["promises"]:
+        assert promise["kept"]
+        if promise["bound"]:
+            named = f"{promise['measured']:g} {promise['unit'].split()[0]} | {promise['bound']:g} {promise['unit'].split()[0]} |"
+            assert named in shown, promise["name"]
+    assert f"| {found['from client_sdk import Member']['processor_s']:g} s | – |" in shown
+    for version, said in found["suite_against_the_wheel"].items():
+        assert f"{version}: {said.partition(',')[0]}" in shown
