@@ -75,7 +75,7 @@ class Campaign:
 
     @asynccontextmanager
     async def _playing(self, fleet: Fleet) -> AsyncIterator[tuple[Members, httpx.AsyncClient]]:
-        waiting = 0
+        waiting = len(fleet.deaths_s)
 
         def answered(now_s: float) -> None:
             nonlocal waiting
@@ -97,21 +97,23 @@ class Campaign:
         Returns:
             What `killed` counts by label, and how long it took to go on.
         """
-        begun, answers, first = time.monotonic(), 0, len(self.gaps_s)
+        begun, first = time.monotonic(), len(self.gaps_s)
         fleet = Fleet(self.replicas, fates)
         fates.killed = fleet.killed
-        games = 0
-        async with self._playing(fleet) as (members, client):
-            for games in itertools.count(1):
-                before = fleet.killed.copy()
-                await self._game(fleet, members, client)
-                killed = fleet.killed - before
-                sys.stderr.write(
-                    f"{title}: game {games}, {killed.total()} kills, {fleet.killed.total()} so far\n"
-                )
-                if enough(games, fleet, killed.total()):
-                    break
-            answers = members.answers
+        games = calm = answers = 0
+        while not enough(games, fleet, calm):
+            async with self._playing(fleet) as (members, client):
+                calm_before = calm
+                # After a calm one with new processes: those of before may all have died at what was due.
+                while (calm == calm_before or not enough.calm) and not enough(games, fleet, calm):
+                    games, before = games + 1, fleet.killed.total()
+                    await self._game(fleet, members, client)
+                    killed = fleet.killed.total() - before
+                    calm = 0 if killed else calm + 1
+                    sys.stderr.write(
+                        f"{title}: game {games}, {killed} kills, {fleet.killed.total()} so far\n"
+                    )
+                answers += members.answers
         self.faults += fleet.faults
         gaps = self.gaps_s[first:]
         labels = {label: count for label, count in sorted(fleet.killed.items()) if label != Fleet.RANDOM}
@@ -184,23 +186,19 @@ class Enough:
     """When a campaign may end.
 
     Attributes:
-        quiet: after a game in which nobody died.
-        kills: after so many.
+        calm: after so many games in a row in which nobody died, each with new processes.
+        kills: after so many, and
         rounds: after so many.
         by_s: at this time of the monotonic clock in any case.
     """
 
-    def __init__(
-        self, *, quiet: bool = False, kills: int = 0, rounds: int = 0, by_s: float = float("inf")
-    ) -> None:
-        self.quiet, self.kills, self.rounds, self.by_s = quiet, kills, rounds, by_s
+    def __init__(self, *, calm: int = 0, kills: int = 0, rounds: int = 0, by_s: float = float("inf")) -> None:
+        self.calm, self.kills, self.rounds, self.by_s = calm, kills, rounds, by_s
 
-    def __call__(self, games: int, fleet: Fleet, killed: int) -> bool:
+    def __call__(self, games: int, fleet: Fleet, calm: int) -> bool:
         if time.monotonic() > self.by_s:
             return True
-        if self.quiet:
-            return not killed
-        return fleet.killed.total() >= self.kills and games >= self.rounds
+        return calm >= self.calm and fleet.killed.total() >= self.kills and games >= self.rounds
 
 
 @dataclass(frozen=True)
@@ -232,9 +230,7 @@ async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None
     quiet = Fates(Fleet([], Doom).killed, 0, None)
     found["nobody_killed"] = await campaign.run(quiet, Enough(rounds=1), pair)
     by_label = Fates(quiet.killed, plan.times, None)
-    found["each_point"] = await campaign.run(
-        by_label, Enough(quiet=True, by_s=plan.end_s()), f"{pair}, points"
-    )
+    found["each_point"] = await campaign.run(by_label, Enough(calm=2, by_s=plan.end_s()), f"{pair}, points")
     any_time = Fates(quiet.killed, 0, (0.0, LIVES * campaign.start_s))
     found["any_time"] = await campaign.run(
         any_time,
