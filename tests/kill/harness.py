@@ -26,8 +26,8 @@ CONTEXT = multiprocessing.get_context("forkserver")
 # Not the coordinator alone: each process runs the main module anew, and is to find there what that imports.
 CONTEXT.set_forkserver_preload(["tests.kill.campaign"])
 START_S = 60.0
-AT_A_TIME = 6
-"""At how many labels a process may die."""
+FEW = 0.12
+"""At which part of the labels a process may die, while all are due."""
 ANSWERED_S = 60.0
 """Longest time in which a request is sent again and again."""
 
@@ -269,7 +269,8 @@ class Fates:
     def __call__(self) -> Doom:
         if self.times:
             due = sorted(label for label, count in self.killed.items() if count < self.times)
-            # A few at a time: who died at each point of its start would never come to a round.
-            chosen = self._random.sample(due, min(len(due), AT_A_TIME))
-            return Doom(Fate(frozenset(self.killed) - {*chosen}, self._random.getrandbits(64)))
+            # A few at first: who died at each point of its start would never come to a round.
+            chance = max(FEW, 1 - len(due) / max(1, len(self.killed)))
+            chosen = {label for label in due if self._random.random() < chance}
+            return Doom(Fate(frozenset(self.killed) - chosen, self._random.getrandbits(64)))
         return Doom(after_s=None if self.among_s is None else self._random.uniform(*self.among_s))

@@ -14,6 +14,7 @@ from protocol.causes import Cause
 from protocol.helpers.helper import Standing
 from protocol.helpers.messages import HelperFreeze
 from protocol.record import sign_record
+from service.views import Shown
 from tests.client_sdk.helping.driver import Killed, People
 from tests.service.helping.driver import HelperParty
 from tests.service.serving import Server
@@ -105,7 +106,7 @@ async def test_the_coordinator_holds_another_context(
     round_id = await party.begin(server)
     round_ = server.coordinator.rounds[round_id]
     view = round_.view().model_copy(update={"context": "00" * 32})
-    monkeypatch.setattr(type(round_), "view", lambda _self: view)
+    monkeypatch.setattr(type(round_), "shown", property(lambda self: Shown(self.version, view)))
     with pytest.raises(PeerFault, match="another context") as caught:
         await speaking(people, "c-00", round_id)
     assert caught.value.cause is Cause.WRONG_CONTEXT
