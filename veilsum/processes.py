@@ -1,4 +1,8 @@
-"""Several processes that do the same: one that dies is replaced, and all end with this one."""
+"""Several processes that do the same: one that dies is replaced, and all end with this one.
+
+uvicorn's own supervisor starts all at once, each of them to meet an empty database, goes on replacing those that cannot start, and leaves
+them behind where it is killed itself.
+"""
 
 import multiprocessing
 import os
