@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from benchmarks.heads_table.features import Features
-from benchmarks.heads_table.heads import Row
+from benchmarks.heads_table.heads import ON_LATTICE, Row
 
 RESULTS = Path(__file__).parents[1] / "figures/heads-table"
 FORMAT = "veilsum/heads-table/1"
@@ -29,6 +29,7 @@ class ResultFile:
         tested: test records.
         machine: on which it was run, and with which numpy.
         rows: heads × paths × ε.
+        kept_back: records of all members, for the round that finds a temperature; 0 where a file does not say.
     """
 
     data: str
@@ -40,6 +41,7 @@ class ResultFile:
     tested: int
     machine: str
     rows: tuple[Row, ...]
+    kept_back: int = 0
 
     @classmethod
     def of(cls, features: Features, rows: list[Row]) -> Self:
@@ -53,6 +55,7 @@ class ResultFile:
             len(features.test_y),
             f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}",
             tuple(rows),
+            sum(map(len, features.kept_back)),
         )
 
     @staticmethod
@@ -78,6 +81,13 @@ class ResultFile:
             Row(**{**row, "transcripts": tuple(row.get("transcripts", ()))}) for row in content.pop("rows")
         ]
         return cls(**{**content, "records": tuple(content["records"]), "rows": tuple(rows)})
+
+    @property
+    def without_noise(self) -> tuple[str, ...]:
+        """Heads that have no row under noise: none of a file that the benchmark as it is makes."""
+        noisy = {row.head for row in self.rows if row.epsilon is not None}
+        heads = dict.fromkeys(row.head for row in self.rows)
+        return tuple(head for head in heads if head not in noisy and head != ON_LATTICE)
 
     @property
     def summary(self) -> str:

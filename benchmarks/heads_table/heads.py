@@ -20,9 +20,15 @@ from client_sdk.asked import terms_question
 Lattice = SumsLattice | FeaturesLattice
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-MEAN_SHARE = 0.1  # of μ², for the round of means that centred features rest on
+MEAN_SHARE = (
+    0.1  # of μ², for the round of means that centred features rest on, and of counts that weights follow from
+)
+HALF = 0.5  # of μ², for the round of FFC that leave-one-out and axes rest on
 FINE_BITS = 62  # of int64: a finer step than float64 sums of as many records have
 AXES, SIZE = 32, 512
+ON_LATTICE = "FFC, features lattice"  # the head of FFC once more: only its weights are of interest
+POSTERIOR = "posterior: the half it knows best"
+TEMPERED = "FFC with its temperature"
 NOISY_SIZE = 256  # random features under noise, which more of them spread over more numbers
 
 
@@ -39,7 +45,7 @@ class Row:
         agreement: the share of test records that both paths' heads call the same; None as `off_by`.
         same_sums: whether the masked sum is, bit for bit, that of the members' vectors in the clear; None as `off_by`.
         lattice: of the last round.
-        adassp: the accuracy that AdaSSP has from the same noisy sums.
+        adassp: the accuracy that AdaSSP has from the same noisy sums; None of other heads than ridge heads of V̂ and Û.
         transcripts: SHA-256 of the signed transcript of each round that led here, the last one last.
         upload_bytes: that a member sent in the last round, the mean over members.
         cpu_s: of the last round, all members and the coordinator.
@@ -92,7 +98,7 @@ class Compared:
     federation: Federation
 
     def noisy(self) -> Iterator[Row]:
-        """The heads whose rounds take noise, at every ε."""
+        """The same heads under noise, at every ε."""
         for epsilon in EPSILONS:
             yield from self._noisy(epsilon)
 
@@ -106,7 +112,7 @@ class Compared:
             document = Calibrated.of(ffc.plain.documents[name].arrays, ffc.plain.documents[name].notes)
             yield from self._rows(title, ffc, ffc.held.result.head(name).head, document.head)
         yield from self._posterior(ffc)
-        yield from self._pair("FFC, features lattice", self._both("ffc", lattice="features"))
+        yield from self._pair(ON_LATTICE, self._both("ffc", lattice="features"))
         yield from self._pair("FFC with a bias", self._both("ffc-bias"))
         yield from self._pair("FFC, centred", self._both("ffc", before=self._both("mean")))
         yield from self._pair("λ by five folds", self._both("folds"))
@@ -115,37 +121,79 @@ class Compared:
         # On the features lattice: of a few thousand inverse bandwidths the sums lattice leaves the weights 1e-6 apart.
         rff = self._both("rff", {"size": SIZE}, before=ffc, lattice="features")
         yield from self._pair("random features", rff)
-        drawn = {"tukey": self.features.nonnegative}
-        yield from self._pair("CCVR", self._both("ccvr", drawn))
-        axes = self._both("ccvr", {**drawn, "axes": AXES}, before=ffc)
+        yield from self._pair("CCVR", self._both("ccvr", self._drawn))
+        axes = self._both("ccvr", {**self._drawn, "axes": AXES}, before=ffc)
         yield from self._pair(f"CCVR of {AXES} axes", axes)
         yield from self._reliability(ffc)
 
     def _noisy(self, epsilon: float) -> Iterator[Row]:
-        for title, statistic in (("FFC", "ffc"), ("FFC with a bias", "ffc-bias")):
-            held = self.federation.ask(statistic, epsilon=epsilon)
-            yield self._under_noise(title, held, epsilon)
-            if statistic == "ffc":
-                yield self._under_noise("FFC, unit columns", held, epsilon, unit_columns=True)
-        mu = gdp_mu(epsilon, DELTA)
-        shares = (gdp_epsilon(mu * share**0.5, DELTA) for share in (MEAN_SHARE, 1 - MEAN_SHARE))
-        first, second = shares
-        mean = self.federation.ask("mean", epsilon=first)
-        held = self.federation.ask("ffc", rests_on=mean, epsilon=second)
-        yield self._under_noise("FFC, centred", held, epsilon, before=(mean.transcript,))
-        size = {"size": NOISY_SIZE}
-        held = self.federation.ask("rff", parameters=size, rests_on=mean, epsilon=second)
-        yield self._under_noise("random features", held, epsilon, before=(mean.transcript,))
+        asked, half = self.federation.ask, _part_of(epsilon, HALF)
+        first, second = _part_of(epsilon, MEAN_SHARE), _part_of(epsilon, 1 - MEAN_SHARE)
+        ffc = asked("ffc", epsilon=epsilon)
+        yield self._ridge("FFC", epsilon, ffc)
+        yield self._ridge("FFC, unit columns", epsilon, ffc, unit_columns=True)
+        yield from self._beside(epsilon)
+        yield self._ridge("FFC with a bias", epsilon, asked("ffc-bias", epsilon=epsilon))
+        mean = asked("mean", epsilon=first)
+        yield self._ridge("FFC, centred", epsilon, mean, asked("ffc", rests_on=mean, epsilon=second))
+        yield self._noised("λ by five folds", epsilon, asked("folds", epsilon=epsilon))
+        before = asked("ffc", epsilon=half)
+        yield self._noised("λ by leave-one-out", epsilon, before, asked("loo", rests_on=before, epsilon=half))
+        counts = asked("counts", epsilon=first)
+        yield self._noised(
+            "class-balanced", epsilon, counts, asked("balanced", rests_on=counts, epsilon=second)
+        )
+        rff = asked("rff", parameters={"size": NOISY_SIZE}, rests_on=mean, epsilon=second)
+        yield self._ridge("random features", epsilon, mean, rff)
+        yield self._noised("CCVR", epsilon, asked("ccvr", parameters=self._drawn, epsilon=epsilon))
+        axes = asked("ccvr", parameters={**self._drawn, "axes": AXES}, rests_on=before, epsilon=half)
+        yield self._noised(f"CCVR of {AXES} axes", epsilon, before, axes)
+        # Other records than FFC's, so that each of them is in one of the two rounds: the whole ε for both.
+        judged = asked("reliability", rests_on=ffc, epsilon=epsilon, kept_back=True)
+        head, temperature = judged.result.calibrated.head, judged.result.calibrated.temperature
+        assert temperature is not None
+        errors = self._temperature(head, temperature)
+        yield self._noised(TEMPERED, epsilon, ffc, judged, more=errors)
 
-    def _under_noise(
+    def _beside(self, epsilon: float) -> Iterator[Row]:
+        """What a noisy round of FFC publishes beside its head, whose counts take a part of the budget."""
+        held = self.federation.ask("ffc", parameters={"publish": "lda,ncm,posterior"}, epsilon=epsilon)
+        for name, title in (("lda", "LDA"), ("ncm", "nearest class mean")):
+            yield self._noised(title, epsilon, held, head=held.result.head(name).head)
+        known = self._known(held.result.calibrated.head, held.result.arrays("posterior"))
+        right = self._right(held.result.calibrated.head)[known]
+        yield self._noised(POSTERIOR, epsilon, held, accuracy=float(right.mean()))
+
+    def _noised(
         self,
         title: str,
-        held: Held,
         epsilon: float,
-        *,
-        before: tuple[str, ...] = (),
-        unit_columns: bool = False,
+        *rounds: Held,
+        head: Head | None = None,
+        accuracy: float | None = None,
+        adassp: float | None = None,
+        more: Mapping[str, float] | None = None,
     ) -> Row:
+        """The last round's head, unless another or its accuracy is given."""
+        last = rounds[-1]
+        if accuracy is None:
+            accuracy = self._accuracy(last.result.calibrated.head if head is None else head)
+        return Row(
+            head=title,
+            path="secure",
+            accuracy=accuracy,
+            epsilon=epsilon,
+            lattice=last.result.evidence.opening.terms.lattice,
+            adassp=adassp,
+            transcripts=tuple(held.transcript for held in rounds),
+            upload_bytes=last.upload_bytes,
+            cpu_s=last.cpu_s,
+            more=more or {},
+        )
+
+    def _ridge(self, title: str, epsilon: float, *rounds: Held, unit_columns: bool = False) -> Row:
+        """With what AdaSSP makes of the same sums."""
+        held = rounds[-1]
         head = held.result.calibrated.head
         V, U, deviation = held.noisy_sums()
         found = solve_adassp(V, U, deviation, bias=head.bias is not None)
@@ -156,17 +204,12 @@ class Compared:
             baseline = head.map.head(baseline)
         if unit_columns:
             head, baseline = head.with_unit_columns(), baseline.with_unit_columns()
-        return Row(
-            head=title,
-            path="secure",
-            accuracy=self._accuracy(head),
-            epsilon=epsilon,
-            lattice="features",
-            adassp=self._accuracy(baseline),
-            transcripts=(*before, held.transcript),
-            upload_bytes=held.upload_bytes,
-            cpu_s=held.cpu_s,
-        )
+        return self._noised(title, epsilon, *rounds, head=head, adassp=self._accuracy(baseline))
+
+    @property
+    def _drawn(self) -> dict[str, Any]:
+        """How CCVR's draws are made."""
+        return {"tukey": self.features.nonnegative}
 
     def _both(
         self,
@@ -258,14 +301,18 @@ class Compared:
         secure = ffc.held.result.arrays("posterior")
         found, knows = list[float](), list[npt.NDArray[np.bool_]]()
         for arrays, head in zip((secure, document), self._heads(ffc), strict=True):
-            whitened = head.rows(self.features.test_z, normalise=True) @ arrays["whitening"].T
-            leverage = (whitened**2).sum(axis=1)
-            knows.append(leverage <= np.median(leverage))
+            knows.append(self._known(head, arrays))
             found.append(float(self._right(head)[knows[-1]].mean()))
-        title = "posterior: the half it knows best"
-        yield Row(head=title, path="plain", accuracy=found[1])
+        yield Row(head=POSTERIOR, path="plain", accuracy=found[1])
         agreement = float((knows[0] == knows[1]).mean())
-        yield self._secure(title, ffc, found[0], apart(secure, document), agreement)
+        yield self._secure(POSTERIOR, ffc, found[0], apart(secure, document), agreement)
+
+    def _known(self, head: Head, posterior: Mapping[str, npt.NDArray[Any]]) -> npt.NDArray[np.bool_]:
+        """The half of the test records of least leverage."""
+        whitened = head.rows(self.features.test_z, normalise=True) @ posterior["whitening"].T
+        leverage = (whitened**2).sum(axis=1)
+        known: npt.NDArray[np.bool_] = leverage <= np.median(leverage)
+        return known
 
     def _reliability(self, ffc: Both) -> Iterator[Row]:
         """FFC again, with the temperature that records kept back have."""
@@ -274,15 +321,17 @@ class Compared:
         temperature, plainly = both.held.result.calibrated.temperature, both.plain.temperature
         assert temperature is not None
         assert plainly is not None
-        title = "FFC with its temperature"
-        yield Row(head=title, path="plain", accuracy=self._accuracy(plain))
+        yield Row(head=TEMPERED, path="plain", accuracy=self._accuracy(plain))
         off_by = max(abs(temperature - plainly) / plainly, apart(arrays_of(head), arrays_of(plain)))
-        errors = {
+        errors = self._temperature(head, temperature)
+        yield self._secure(TEMPERED, both, self._accuracy(head), off_by, 1.0, **errors)
+
+    def _temperature(self, head: Head, temperature: float) -> dict[str, float]:
+        return {
+            "temperature": temperature,
             "calibration_error_before": self._calibration_error(head, 1.0),
             "calibration_error": self._calibration_error(head, temperature),
         }
-        accuracy = self._accuracy(head)
-        yield self._secure(title, both, accuracy, off_by, 1.0, temperature=temperature, **errors)
 
     def _calibration_error(self, head: Head, temperature: float, bins: int = 15) -> float:
         """Σ_b |hits_b − confidences_b|/N over the test records (Guo et al. 2017, eq. 3)."""
@@ -301,6 +350,11 @@ class Compared:
 
     def _accuracy(self, head: Head) -> float:
         return float(self._right(head).mean())
+
+
+def _part_of(epsilon: float, share: float) -> float:
+    """The ε of a round that takes this share of μ²."""
+    return gdp_epsilon(gdp_mu(epsilon, DELTA) * share**0.5, DELTA)
 
 
 def apart(arrays: Mapping[str, npt.NDArray[Any]], plain: Mapping[str, npt.NDArray[Any]]) -> float:

@@ -36,6 +36,11 @@ def test_result_files_name_their_features_and_every_round() -> None:
         assert set(heads) <= set(plain)
 
 
+def test_result_files_have_noise_on_the_same_heads() -> None:
+    """So that all are of one state of the benchmark."""
+    assert len({found.without_noise for found in read_results()}) == 1
+
+
 def found_with(*rows: Row) -> ResultFile:
     return ResultFile("fashion-random", 0, "0" * 64, (4, 4, 4), 2, 2, 10, "nowhere", rows)
 
