@@ -44,33 +44,36 @@ def vertex_cover(context: bytes, disputes: Collection[Dispute]) -> frozenset[str
         context: ranks the members, so that nobody can choose whom a tie spares.
         disputes: in any order.
     """
-    graph = defaultdict[str, set[str]](set)
+    graph, about = defaultdict[str, set[str]](set), defaultdict[str, set[Dispute]](set)
     for dispute in disputes:
         graph[dispute.one].add(dispute.other)
         graph[dispute.other].add(dispute.one)
+        about[dispute.one].add(dispute)
     rank = {member: hash_fields(Tag.PRIORITY, context, member.encode()) for member in graph}
     ordered = {member: frozenset(graph[member]) for member in sorted(graph, key=rank.__getitem__)}
     dropped: set[str] = set()
     for component in _components(ordered):
-        inside = {dispute for dispute in disputes if dispute.one in component}
-        if len(inside) == 1 and (lone := next(iter(inside))).cause is Cause.BOX_REFUSED:
-            dropped.add(lone.one)
+        inside = [dispute for member in component for dispute in about[member]]
+        if len(inside) == 1 and inside[0].cause is Cause.BOX_REFUSED:
+            dropped.add(inside[0].one)
         else:
             dropped |= _least_cover(component) or _matching(component)
     return frozenset(dropped)
 
 
 def _components(graph: _Graph) -> Iterable[_Graph]:
-    left = dict(graph)
-    while left:
-        found, reached = set(), [next(iter(left))]
+    place = {member: index for index, member in enumerate(graph)}
+    seen = set[str]()
+    for first in graph:
+        found, reached = set[str](), [] if first in seen else [first]
         while reached:
             member = reached.pop()
             if member not in found:
                 found.add(member)
-                reached.extend(graph[member])
-        yield {member: graph[member] for member in graph if member in found}
-        left = {member: others for member, others in left.items() if member not in found}
+                reached.extend(graph[member] - found)
+        if found:
+            seen |= found
+            yield {member: graph[member] for member in sorted(found, key=place.__getitem__)}
 
 
 def _least_cover(component: _Graph) -> frozenset[str] | None:

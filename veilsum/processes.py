@@ -37,7 +37,7 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
     running: list[SpawnProcess] = []
 
     def start(tell: Connection | None = None) -> None:
-        process = context.Process(target=_work, args=(work, tell))
+        process = context.Process(target=_work, args=(work, tell), daemon=True)
         process.start()
         running.append(process)
 
@@ -58,10 +58,14 @@ def keep(count: int, work: Work, started: Callable[[], None]) -> bool:
     except KeyboardInterrupt:
         return True
     finally:
+        # Another signal would leave some of them at work, and this process waiting for them.
+        before = [(stop, signal.signal(stop, signal.SIG_IGN)) for stop in (signal.SIGTERM, signal.SIGINT)]
         for process in running:
             process.terminate()
         for process in running:
             process.join()
+        for stop, handler in before:
+            signal.signal(stop, handler)
 
 
 def _work(work: Work, tell: Connection | None) -> None:

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,20 @@ def test_who_dies_is_replaced_until_the_end(tmp_path: Path, monkeypatch: pytest.
     assert told == ["started"]
     assert {path.name for path in tmp_path.iterdir()} == set(map(str, seen))
     assert children(os.getpid()) == []
+
+
+@pytest.mark.usefixtures("_handler")
+def test_a_second_signal_leaves_nobody_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    true = SpawnProcess.terminate
+
+    def impatient(process: SpawnProcess) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        true(process)
+
+    monkeypatch.setattr(SpawnProcess, "terminate", impatient)
+    assert processes.keep(2, partial(noting, tmp_path), lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert children(os.getpid()) == []
+    assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
 
 
 @pytest.mark.usefixtures("_handler")
