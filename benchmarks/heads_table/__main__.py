@@ -41,7 +41,8 @@ def measured(features: Features, coordinator: Coordinator, home: Path) -> Result
     return ResultFile.of(features, rows)
 
 
-def _whole(path: Path) -> bool:
+def is_whole(path: Path) -> bool:
+    """Whether a file is there and has every head under noise."""
     return path.exists() and not ResultFile.read(path).without_noise
 
 
@@ -75,7 +76,7 @@ def run(output: Path, cache: Path, folder: Path | None, names: Sequence[str]) ->
     """Whatever files are missing."""
     torch.set_num_threads(1)
     cells = [(seed, name) for seed, name in product(SEEDS, names)]
-    missing = [(seed, name) for seed, name in cells if not _whole(ResultFile.path(output, name, seed))]
+    missing = [(seed, name) for seed, name in cells if not is_whole(ResultFile.path(output, name, seed))]
     minutes = CPU_MINUTES * len(missing)
     print(f"{len(missing)} of {len(cells)} files are missing: some {minutes:.0f} CPU minutes", flush=True)
     with tempfile.TemporaryDirectory(prefix="veilsum-heads-") as home, Coordinator(Path(home)) as coordinator:

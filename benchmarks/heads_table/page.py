@@ -40,8 +40,7 @@ Each column of ε says what all rounds of its row promise together. Unit columns
 256 under it.
 """
 
-ASKED = """LDA, class means and the posterior follow from a round of FFC that also
-releases counts, for 6 % more noise. Class-balanced sums spend a tenth of μ² on counts, leave-one-out and CCVR of 32 axes half of it on a round of FFC. The temperature is found over the
+ASKED = """LDA, class means and the posterior follow from a round of FFC that also releases counts, for 6 % more noise. Class-balanced sums spend a tenth of μ² on counts, leave-one-out and CCVR of 32 axes half of it on a round of FFC. The temperature is found over the
 records kept back, so that every record is in one of its two rounds, and both have the whole ε. [Differential privacy](privacy.md#the-other-questions) has the same questions without members,
 with no more noise than needed.
 """
@@ -67,7 +66,7 @@ Points by which each head is ahead of FFC's at the same ε, the mean over all se
 TEMPERATURE = """## Temperatures
 
 Of FFC's head, found by a second round over records kept back: the geometric mean over seeds, and the lowest and highest where they differ. Records are all that members kept back; the calibration error is that of the test records. Exact rounds
-try 33 temperatures, noisy ones 17.
+try 33 temperatures, noisy ones 17. Where few records were kept back, noise drowns their losses, and the τ that is found means nothing: the last column shows where.
 """
 
 FILES = """## Result files

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.heads_table.__main__ import is_whole
 from benchmarks.heads_table.claims import claims_of, leads_of
 from benchmarks.heads_table.features import load_features
 from benchmarks.heads_table.federation import Coordinator, Federation
 from benchmarks.heads_table.files import RESULTS, ResultFile, read_results
-from benchmarks.heads_table.heads import EPSILONS, Compared, Row
+from benchmarks.heads_table.heads import EPSILONS, TEMPERED, Compared, Row
 from benchmarks.heads_table.page import page_of
 
 PAGE = Path(__file__).parents[2] / "docs/heads-table.md"
@@ -56,6 +57,7 @@ EXACT = Row(
 )
 NOISY = Row(head="FFC", path="secure", accuracy=0.7, epsilon=1.0, adassp=0.675, transcripts=("0" * 64,))
 KERNEL = replace(EXACT, head="random features", accuracy=0.81)
+EVERY = tuple(replace(NOISY, epsilon=epsilon) for epsilon in EPSILONS)
 ON_LATTICE = replace(EXACT, head="FFC, features lattice", lattice="features", off_by=0.0)
 
 
@@ -97,6 +99,30 @@ def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
     found = found_with(EXACT, NOISY, replace(KERNEL, more={"temperature": 0.5}))
     found.write(tmp_path)
     assert read_results(tmp_path) == [found]
+
+
+def test_a_head_without_noise_is_named_and_its_file_is_run_again(tmp_path: Path) -> None:
+    lacking = found_with(EXACT, KERNEL, ON_LATTICE, *EVERY)
+    assert lacking.without_noise == ("random features",)
+    assert "where a column shows –: random features." in page_of([lacking])
+    lacking.write(tmp_path)
+    path = ResultFile.path(tmp_path, lacking.data, lacking.seed)
+    assert not is_whole(path)
+    asked = found_with(EXACT, KERNEL, ON_LATTICE, *EVERY, replace(NOISY, head="random features", adassp=None))
+    assert "files do not have" not in page_of([asked])
+    asked.write(tmp_path)
+    assert is_whole(path)
+
+
+def test_noisy_temperatures_stand_below_the_exact_one() -> None:
+    judged = {"temperature": 0.1, "calibration_error_before": 0.5, "calibration_error": 0.04}
+    exact = replace(EXACT, head=TEMPERED, more=judged)
+    noisy = replace(NOISY, head=TEMPERED, adassp=None, more={**judged, "temperature": 10.0})
+    found = [
+        replace(found_with(EXACT, KERNEL, *EVERY, exact, noisy), seed=seed, kept_back=5) for seed in (0, 1)
+    ]
+    lines = [line for line in page_of(found).splitlines() if "rectified random features | " in line][-2:]
+    assert [line.split(" | ")[1:4] for line in lines] == [["exact", "5", "0.100"], ["1", "5", "10.000"]]
 
 
 def test_without_files_the_page_says_so() -> None:
