@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibration.digest import MODULUS, SHORT_BYTES, digests_of, sum_of_digests
-from calibration.errors import LabelOutOfRange
+from calibration.errors import CalibrationError, LabelOutOfRange
 from calibration.indicator import ClassIndicator
 from calibration.lattice import FeaturesLattice
 from calibration.rows import (
@@ -68,7 +68,7 @@ class Collected:
         if withheld and not 0 <= min(withheld) <= max(withheld) < self._classes:
             raise LabelOutOfRange(f"classes to withhold are 0 to {self._classes - 1}, not {list(withheld)}")
         self._sums = question.accumulator(lattice, normalise=normalise or noise is not None)
-        self._noise, self._directed = noise, question.directed
+        self.noise, self._directed = noise, question.directed
         self.left_out = 0
         """Records under noise that are none: a row with NaN or infinity, or one of zeros where its length is to be 1; a label that is no class."""
         self._held = np.zeros(self._classes, bool)
@@ -94,34 +94,59 @@ class Collected:
 
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
-            labels: (n,) integers.
+            labels: (n,) integers; under noise also floats, of which those that are none, as NaN for a missing label, are left out.
 
         Raises:
             CalibrationError: as `FFCStatistics.update`; or what the round's own bounds refuse.
         """
         matrix = as_features(features, self._dim)
-        if self._noise is not None:
-            matrix, labels = self._usable(matrix, any_labels(labels, len(matrix)), self._noise)
+        if self.noise is not None:
+            self._update_all(matrix, any_labels(labels, len(matrix), missing=True), self.noise)
+            return
         indices = as_labels(labels, len(matrix), self._classes)
         kept = ~np.isin(indices, self.withheld)
         self._sums.update(matrix if kept.all() else matrix[kept], indices[kept])
+        self._name(matrix, indices)
+
+    def _name(self, matrix: NDArray[Any], indices: Integers) -> None:
         self._held[indices] = True
         for block in row_blocks(len(matrix), self._dim):
             digests = digests_of(_directions(matrix[block]), indices[block])
             self._digest = (self._digest + sum_of_digests(digests)) % MODULUS
             self._names += b"".join([digest[:SHORT_BYTES] for digest in digests])
 
-    def _usable(
-        self, matrix: NDArray[Any], labels: NDArray[Any], noise: NoiseTerms
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """The records that are some, each looked at by itself: what one of them is changes nothing about the others."""
-        if noise.nonnegative:
-            matrix = np.maximum(matrix, 0)
+    def _update_all(self, matrix: NDArray[Any], labels: Integers, noise: NoiseTerms) -> None:
+        """Add the records that are some, each looked at by itself: what one of them is changes nothing about the others.
+
+        A record is named as it came, not as the terms have it cut: whether the ledger knows it is no choice of the coordinator's. So
+        one without direction, which some questions take and others do not, has no name in any.
+        """
         some = np.isfinite(matrix).all(axis=1) & (labels >= 0) & (labels < self._classes)
+        named = some & matrix.any(axis=1)
+        self._name(matrix[named], labels[named])
+        cut = np.maximum(matrix, 0) if noise.nonnegative else matrix
         if self._directed:
-            some &= matrix.any(axis=1)
+            some &= cut.any(axis=1)
         self.left_out += int(np.count_nonzero(~some))
-        return (matrix, labels) if some.all() else (matrix[some], labels[some])
+        some &= ~np.isin(labels, self.withheld)
+        most = (
+            1 if self.lattice is None else self.lattice.exact_rows
+        )  # so many are added in one step, or none of them
+        usable = np.flatnonzero(some)
+        for block in row_blocks(len(usable), self._dim, most):
+            self._add(cut[usable[block]], labels[usable[block]])
+
+    def _add(self, matrix: NDArray[Any], indices: Integers) -> None:
+        """Add records under noise; should any be refused after all, it alone is left out: nobody may see a refusal that tells of it."""
+        try:
+            with np.errstate(all="ignore"):  # warnings may be errors where a member runs
+                self._sums.update(matrix, indices)
+        except (CalibrationError, ArithmeticError):
+            if len(matrix) > 1:
+                for each in range(len(matrix)):
+                    self._add(matrix[each : each + 1], indices[each : each + 1])
+            else:
+                self.left_out += 1
 
     def indicator(self) -> ClassIndicator:
         """Which classes are held, those withheld included."""

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibration.errors import CalibrationError
-from calibration.head import Head, log_softmax
+from calibration.exact_products import exact_products
+from calibration.head import Head, check_weights, log_softmax
 from calibration.lattice import FeaturesLattice
 from calibration.layout import in_pieces
 from calibration.rows import as_features, as_labels, check_rows, row_blocks, with_constant
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 _SQRT_HALF = math.sqrt(0.5)
 _CONFIDENCE = 0.9
-_LARGEST = 1e6
 
 
 class GradientStatistics:
@@ -49,12 +49,7 @@ class GradientStatistics:
     ) -> None:
         if not 0 < clip < math.inf:
             raise CalibrationError(f"gradients are clipped to a length above 0, not to {clip!r}")
-        largest = np.abs(np.concatenate([each.ravel() for each in head.tensors.values()])).max()
-        if not largest <= _LARGEST or len(head.empty_classes) >= head.classes:
-            raise CalibrationError(
-                f"a head with a weight of {largest:g} and {head.classes - len(head.empty_classes)} classes to answer has no "
-                f"gradients here: weights are {_LARGEST:g} at most, and one class is left"
-            )
+        check_weights(head)
         self.head, self.clip, self.lattice, self.records = head, clip, lattice, 0
         self._total_map = total
         shape = head.dim + (head.bias is not None), head.classes
@@ -86,7 +81,8 @@ class GradientStatistics:
         self.records += len(matrix)
 
     def _gradient(self, rows: Floats, labels: Integers) -> Any:
-        scores = rows @ self.head.weights + (0.0 if self.head.bias is None else self.head.bias)
+        scores = exact_products(rows, self.head.weights) if self._total_map else rows @ self.head.weights
+        scores += 0.0 if self.head.bias is None else self.head.bias
         scores[:, list(self.head.empty_classes)] = -np.inf
         residuals = np.exp(log_softmax(scores))
         residuals[np.arange(len(labels)), labels] -= 1

@@ -9,6 +9,7 @@ from typing import Self
 import numpy as np
 
 from calibration.errors import CalibrationError, ShapeMismatch
+from calibration.exact_products import exact_products
 from calibration.rows import Array, Floats, Integers, as_array, as_features, check_rows, unit_rows
 
 
@@ -53,7 +54,8 @@ class Head:
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: accept rows of any length.
-            total: a row that a map leaves without direction becomes the first unit vector (`unit_rows`).
+            total: under noise: a row that a map leaves without direction becomes the first unit vector (`unit_rows`), and no
+                row's numbers depend on the rows beside it (`exact_products`).
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
@@ -75,7 +77,8 @@ class Head:
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
         """
-        scores: Floats = self.rows(features, normalise=normalise, total=total) @ self.weights
+        rows = self.rows(features, normalise=normalise, total=total)
+        scores: Floats = exact_products(rows, self.weights) if total else rows @ self.weights
         if self.bias is not None:
             scores += self.bias
         return scores
@@ -139,6 +142,23 @@ class Head:
 
     def _changed(self, weights: Floats, bias: Floats | None) -> Self | Head:
         return replace(self, weights=weights, bias=bias)
+
+
+LARGEST_WEIGHT = 1e6
+
+
+def check_weights(head: Head) -> None:
+    """Refuse a head that answers no class, or whose scores could overflow: what is no number has no bound, and no noise would cover it.
+
+    Raises:
+        CalibrationError: a weight beyond `LARGEST_WEIGHT`; no class left.
+    """
+    largest = float(np.max([np.abs(tensor).max(initial=0) for tensor in head.tensors.values()]))
+    if not largest <= LARGEST_WEIGHT or len(head.empty_classes) >= head.classes:
+        raise CalibrationError(
+            f"a head with a weight of {largest:g} and {head.classes - len(head.empty_classes)} classes to answer can't be judged or "
+            f"refined: weights are {LARGEST_WEIGHT:g} at most, and one class is left"
+        )
 
 
 def _check_temperature(temperature: float) -> None:

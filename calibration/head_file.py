@@ -13,6 +13,7 @@ from calibration.centred import CentredHead
 from calibration.errors import ShapeMismatch
 from calibration.head import Head
 from calibration.random_features import KernelHead, RandomFeatures
+from calibration.rows import ORTHONORMAL, orthonormal
 from calibration.virtual import TukeyHead
 
 if TYPE_CHECKING:
@@ -93,6 +94,8 @@ def head_from(
             "context": str(context),
             **rest,
         } if not rest and size == len(weights) and (third is None or len(third) == mapped):
+            if third is not None and not orthonormal(third):
+                raise ShapeMismatch(f"the head's axes are not orthonormal to {ORTHONORMAL:g}")
             try:
                 phi = RandomFeatures(mapped, size, bandwidth, bytes.fromhex(context))
             except ValueError as error:

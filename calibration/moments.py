@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.exact_products import exact_products
 from calibration.layout import in_pieces
 from calibration.rows import as_features, as_labels, row_blocks, unit_rows, with_constant
 
@@ -118,7 +119,7 @@ class ClassMoments(IntegerSums):
         direction, norms = unit_rows(rows, total=True)
         if not self._unit:
             direction *= np.minimum(norms / self._bound, 1)[:, None]
-        short = direction if self._axes is None else direction @ self._axes.T
+        short = direction if self._axes is None else exact_products(direction, self._axes.T)
         # Axes are orthonormal to 1e-6: what they lengthen by that much is cut again.
         short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1)
         whole = self.lattice.encode_bounded(short)

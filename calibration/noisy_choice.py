@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.head import Head
+from calibration.errors import CalibrationError
+from calibration.exact_products import exact_products
+from calibration.head import LARGEST_WEIGHT, Head
 from calibration.layout import DenseBlock, Layout, SymmetricBlock
 from calibration.moments import IntegerSums
 from calibration.privacy.solving import shrunk
-from calibration.rows import unit_rows, with_constant
+from calibration.rows import ORTHONORMAL, orthonormal, unit_rows, with_constant
 
 if TYPE_CHECKING:
     from calibration.lattice import FeaturesLattice
@@ -140,26 +142,31 @@ class NoisyLeaving(IntegerSums):
         layout: `leaving_layout`, maybe with parameters.
         lattice: of the round.
         path: as published.
+
+    Raises:
+        CalibrationError: vectors that are not orthonormal; heads that scores could overflow by.
     """
 
     def __init__(self, layout: Layout, lattice: FeaturesLattice, path: NoisyPath) -> None:
         rows, classes = path.projections.shape
         super().__init__(layout, lattice, classes, rows - path.bias)
         self._path = path
+        with np.errstate(all="ignore"):
+            self._inverses = 1 / (path.values + path.grid[:, None])
+            self._weights = self._inverses[:, :, None] * path.projections
+        if not orthonormal(path.vectors):
+            raise CalibrationError(f"the path's vectors are not orthonormal to {ORTHONORMAL:g}")
+        if not np.abs(self._weights).max() <= LARGEST_WEIGHT:
+            raise CalibrationError(f"a path with a weight beyond {LARGEST_WEIGHT:g} has no errors here")
 
     def _add(self, rows: Floats, labels: Integers) -> None:
         unit, _ = unit_rows(rows)
-        with np.errstate(all="ignore"):  # of a path that is none: `whole` cuts what comes of it
-            self._leave(unit, labels)
-
-    def _leave(self, unit: Floats, labels: Integers) -> None:
         path, own = self._path, np.arange(len(labels))
-        rotated = (with_constant(unit, math.sqrt(0.5)) if path.bias else unit) @ path.vectors
+        rotated = exact_products(with_constant(unit, math.sqrt(0.5)) if path.bias else unit, path.vectors)
         squares, hits = self.part("squares"), self.part("hits")
-        for index, added in enumerate(path.grid):
-            inverse = 1 / (path.values + added)
-            leverage = np.minimum(rotated**2 @ inverse, _LEVERAGE_MAX)
-            scores = (rotated * inverse) @ path.projections
+        for index, (inverse, weights) in enumerate(zip(self._inverses, self._weights, strict=True)):
+            leverage = np.minimum((rotated**2 * inverse).sum(axis=1), _LEVERAGE_MAX)
+            scores = exact_products(rotated, weights)
             scores[own, labels] -= leverage
             scores /= (1 - leverage)[:, None]
             hits[index] += int(np.count_nonzero(scores.argmax(axis=1) == labels)) * self.lattice.unit(2)

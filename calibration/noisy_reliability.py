@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.errors import CalibrationError
-from calibration.head import log_softmax
+from calibration.head import check_weights, log_softmax
 from calibration.layout import DenseBlock, Layout
 from calibration.moments import IntegerSums
 
@@ -52,13 +51,12 @@ class NoisyJudging(IntegerSums):
         temperatures: (T,).
 
     Raises:
-        CalibrationError: a head that answers no class.
+        CalibrationError: as `check_weights`.
     """
 
     def __init__(self, layout: Layout, lattice: FeaturesLattice, head: Head, temperatures: Floats) -> None:
         super().__init__(layout, lattice, head.classes, head.dim)
-        if len(head.empty_classes) >= head.classes:
-            raise CalibrationError("a head that answers no class can't be judged")
+        check_weights(head)
         self._head, self._temperatures = head, temperatures
         self._bins = layout.blocks[1].shape[1]
 

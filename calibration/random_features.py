@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.errors import CalibrationError, NoRecords, ShapeMismatch
+from calibration.exact_products import exact_products, with_direction
 from calibration.head import Head
 from calibration.ridge import solve_ffc
 from calibration.rows import Array, Floats, as_features, check_rows, row_blocks, unit_rows
@@ -72,7 +73,8 @@ class RandomFeatures:
         Args:
             features: (n, dim) float16, float32 or float64, numpy or torch.
             normalise: accept rows of any length.
-            total: a row of zeros becomes the first unit vector, instead of being refused.
+            total: under noise: a row of zeros becomes the first unit vector, instead of being refused, and `exact_products` keep
+                rows apart.
 
         Raises:
             CalibrationError: as `FFCStatistics.update` for features.
@@ -83,7 +85,7 @@ class RandomFeatures:
         mapped = np.empty((len(matrix), self.size))
         for block in row_blocks(len(matrix), max(self.dim, self.size)):
             rows, _ = unit_rows(matrix[block], first=block.start, total=total)
-            angles = rows @ self.directions.T
+            angles = exact_products(rows, self.directions.T) if total else rows @ self.directions.T
             np.cos(angles, out=mapped[block, 0::2])
             np.sin(angles, out=mapped[block, 1::2])
         mapped *= math.sqrt(2 / self.size)
@@ -118,21 +120,26 @@ class KernelHead(Head):
         """φ of the features, (n, D)."""
         if self.axes is None:
             return self.map(features, normalise=normalise, total=total)
-        return self.map(projected(features, self.axes, normalise=normalise), normalise=True, total=total)
+        short = projected(features, self.axes, normalise=normalise, total=total)
+        return self.map(short, normalise=True, total=total)
 
 
-def projected(features: Array, axes: Floats, *, normalise: bool = False) -> Floats:
+def projected(features: Array, axes: Floats, *, normalise: bool = False, total: bool = False) -> Floats:
     """Unit rows along the axes, (n, p) float64, shorter than 1 as the projection leaves them.
 
     Args:
         features: (n, dim) float16, float32 or float64, numpy or torch.
         axes: (p, dim) orthonormal rows.
         normalise: accept rows of any length.
+        total: under noise: a row that the axes leave too short to have a direction becomes the first unit vector, and
+            `exact_products` keep rows apart.
 
     Raises:
         CalibrationError: as `FFCStatistics.update` for features.
     """
     matrix = as_features(features, axes.shape[1])
+    if total:
+        return with_direction(exact_products(unit_rows(matrix, total=True)[0], axes.T))
     check_rows(matrix, normalise=normalise)
     rows: Floats = unit_rows(matrix)[0] @ axes.T
     return rows

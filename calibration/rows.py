@@ -32,6 +32,9 @@ UNIT_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
 # About 16 MiB of float64 a block: large enough for BLAS, small enough to bound memory.
 BLOCK_ELEMENTS = 2**21
 
+ORTHONORMAL = 1e-6
+"""How far the products of axes may lie from those of orthonormal ones."""
+
 _SHOWN = 5
 
 
@@ -104,8 +107,13 @@ def as_labels(labels: Array, records: int, classes: int) -> Integers:
     return indices.astype(np.int64, copy=False)
 
 
-def any_labels(labels: Array, records: int) -> NDArray[Any]:
+def any_labels(labels: Array, records: int, *, missing: bool = False) -> NDArray[Any]:
     """Labels as an (n,) array of integers, classes or not.
+
+    Args:
+        labels: integers.
+        records: n.
+        missing: also take floats, where those that are no whole number become −1.
 
     Raises:
         WrongDtype: not integers.
@@ -114,6 +122,8 @@ def any_labels(labels: Array, records: int) -> NDArray[Any]:
     indices = as_array(labels)
     if not indices.size:
         indices = indices.astype(np.int64)  # numpy makes an empty list float64
+    if missing:
+        indices = _whole_labels(indices)
     if indices.dtype.kind not in "iu":
         raise WrongDtype(f"labels are {indices.dtype}; pass class indices as integers, labels.astype(int)")
     if indices.shape != (records,):
@@ -122,6 +132,14 @@ def any_labels(labels: Array, records: int) -> NDArray[Any]:
             f"labels have shape {indices.shape} for {records} records, not ({records},){hint}"
         )
     return indices
+
+
+def _whole_labels(labels: NDArray[Any]) -> NDArray[Any]:
+    """Labels as int64: a missing one makes a whole column float, and one beyond int64 is no class."""
+    if labels.dtype.kind not in "iuf":
+        return labels
+    whole = (labels >= 0) & (labels < 2**53) & (labels == np.floor(labels))
+    return np.where(whole, labels, -1).astype(np.int64)
 
 
 def row_blocks(records: int, width: int, most: int = BLOCK_ELEMENTS) -> Iterator[slice]:
@@ -166,6 +184,13 @@ def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) ->
         rows /= norms[:, None]
         norms[extreme] *= peaks
     return rows, norms
+
+
+def orthonormal(axes: NDArray[Any]) -> bool:
+    """Whether the rows are float64, finite, and orthonormal to `ORTHONORMAL`."""
+    if axes.dtype != np.float64 or not (np.abs(axes) <= 1 + ORTHONORMAL).all():
+        return False
+    return bool(np.abs(axes @ axes.T - np.eye(len(axes))).max() <= ORTHONORMAL)
 
 
 def with_constant(rows: Floats, constant: float) -> Floats:

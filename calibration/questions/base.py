@@ -21,6 +21,7 @@ from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.head_file import form_of
 from calibration.lattice import FeaturesLattice, SumsLattice
 from calibration.layout import Layout, Scalar
+from calibration.rows import orthonormal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 
 RoundLattice = SumsLattice | FeaturesLattice
 Arrays = dict[str, "NDArray[Any]"]
-
-_ORTHONORMAL = 1e-6
 
 RESTS_ON, MATERIAL = "rests_on", "material"
 """Parameters that the service adds: the context of the round before, and the digest of what was published of it."""
@@ -400,8 +399,8 @@ class Question(ABC):
         ):
             seen = None if array is None else array.shape
             raise LayoutMismatch(f"the material's {name} has shape {seen}; a {self.name} round needs {shape}")
-        if array.dtype == np.float64 and not np.isfinite(array).all():
-            raise LayoutMismatch(f"the material's {name} is not finite")
+        if array.dtype != np.float64 or not np.isfinite(array).all():
+            raise LayoutMismatch(f"the material's {name} is not finite float64")
         return array
 
     def _axes(self) -> Floats | None:
@@ -409,7 +408,7 @@ class Question(ABC):
         if self.layout.parameter("axes") is None:
             return None
         axes = self._array("axes", self._number("axes"), self.dim)
-        if axes.dtype != np.float64 or not np.abs(axes @ axes.T - np.eye(len(axes))).max() <= _ORTHONORMAL:
+        if not orthonormal(axes):
             raise LayoutMismatch(
                 f"the material's axes are not orthonormal rows, which a {self.name} round needs"
             )

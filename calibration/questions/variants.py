@@ -229,8 +229,9 @@ class RandomFeatureRidge(Question):
 
         def mapped(features: Array) -> Floats:
             if axes is None:
-                return phi(features, normalise=normalise)
-            return phi(projected(features, axes, normalise=normalise), normalise=True, total=self.noisy)
+                return phi(features, normalise=normalise, total=self.noisy)
+            short = projected(features, axes, normalise=normalise, total=self.noisy)
+            return phi(short, normalise=True, total=self.noisy)
 
         return Mapped(Vectors(statistics, self.layout.elements), mapped)
 

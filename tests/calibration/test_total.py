@@ -10,6 +10,7 @@ import pytest
 from calibration import CalibrationError, FeaturesLattice
 from calibration.centred import CentredHead
 from calibration.collected import Collected
+from calibration.errors import NonFinite, WrongDtype
 from calibration.privacy import Mechanism, MemberNoise, Neighbours, NoiseTerms
 from calibration.questions import Earlier, Question, Summed, Wish, ask, question
 from calibration.questions.alone import alone
@@ -54,8 +55,8 @@ def centred_before() -> Earlier:
 
 
 def any_length() -> Earlier:
-    """A head of features that are not scaled, whose scores overflow."""
-    weights = np.random.default_rng(3).standard_normal((DIM, CLASSES)) * 1e300
+    """A head of features that are not scaled, whose scores of the longest overflow."""
+    weights = np.random.default_rng(3).standard_normal((DIM, CLASSES)) * 3e5
     return Earlier("ccvr", None, TukeyHead(weights, None, (2,), None))
 
 
@@ -207,3 +208,49 @@ def test_a_finer_lattice_than_any_number_of_records_fits_is_refused() -> None:
         NoiseTerms(0.1, 1.0).mechanism(made("ffc"), FeaturesLattice(13), **COHORT)
     with pytest.raises(CalibrationError, match="a loo round is noisy if and only if the round is"):
         made("loo", before("ffc"))
+
+
+def test_a_record_that_an_accumulator_refuses_after_all_is_left_out_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked, noise = made("ffc"), NoiseTerms(0.1, 1.0)
+    own, rest = Collected(asked, LATTICE, noise=noise), Collected(asked, LATTICE, noise=noise)
+    update = own._sums.update
+
+    def refusing(features: Any, labels: Any) -> None:
+        if (features == ROWS[7]).all(axis=1).any():
+            raise NonFinite("an overflow, say")
+        update(features, labels)
+
+    monkeypatch.setattr(own._sums, "update", refusing)
+    own.update(ROWS, LABELS)
+    rest.update(np.delete(ROWS, 7, axis=0), np.delete(LABELS, 7))
+    assert (own.left_out, own.records) == (1, 59)
+    np.testing.assert_array_equal(own.vector(LATTICE), rest.vector(LATTICE))
+
+
+def test_a_missing_label_leaves_one_record_out_and_refuses_none() -> None:
+    own, rest = (Collected(made("ffc"), LATTICE, noise=NoiseTerms(0.1, 1.0)) for _ in range(2))
+    floats = LABELS.astype(np.float64)
+    floats[[0, 1, 2, 3]] = [np.nan, 0.5, np.inf, -1e300]
+    own.update(ROWS, floats)
+    rest.update(ROWS[4:], LABELS[4:])
+    assert (own.left_out, own.records) == (4, 56)
+    np.testing.assert_array_equal(own.vector(LATTICE), rest.vector(LATTICE))
+    exact = Collected(made("ffc"), LATTICE, normalise=True)
+    with pytest.raises(WrongDtype):
+        exact.update(ROWS, floats)
+
+
+def test_a_record_has_one_name_whatever_the_terms_cut_off_it() -> None:
+    rows, labels = RNG.standard_normal((20, DIM)), LABELS[:20].copy()
+    rows[:2], labels[1] = [[-1, -2, -3, -4], [-4, -3, -2, -1]], labels[0]
+    names = set()
+    for name in ("ffc", "ccvr", "ccvr of any length"):
+        for nonnegative in (False, True):
+            noise = NoiseTerms(0.1, 1.0, neighbours=Neighbours.REPLACE, nonnegative=nonnegative)
+            own = Collected(ASKED[name](), LATTICE, noise=noise)
+            own.update(rows, labels)
+            names.add(own.record_digests)
+    (only,) = names
+    assert len({only[start : start + 16] for start in range(0, len(only), 16)}) == 20
