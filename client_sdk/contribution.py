@@ -26,8 +26,8 @@ from client_sdk.progress import Progress, Step
 from client_sdk.replaying import FETCHED_UP_TO
 from client_sdk.result import TRANSCRIPT, Result
 from client_sdk.session import Session, ready_of
-from client_sdk.settling import release, settle
-from client_sdk.supply import Supply
+from client_sdk.settling import refund, release, settle
+from client_sdk.supply import Supply, check_collects
 from client_sdk.upload import check_same, mask, send
 from protocol.attempt import Attempt
 from protocol.causes import Cause
@@ -67,6 +67,7 @@ def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[R
         result.verify(session.policy.federation)
         return result
     yield from session.roster()
+    yield from refund(session)
     view = yield from session.round(round_id)
     session.check_mode(view, "members")
     cohort = bytes.fromhex(view.cohort)
@@ -106,6 +107,7 @@ class Attendance:
         phase: as it is stored.
         phase_round: the round that `phase` is in or was in last.
         offer: what is summed, once its terms are known.
+        material: what the round's question rests on, once it is fetched: nobody can withhold it later.
     """
 
     session: Session
@@ -115,6 +117,7 @@ class Attendance:
     phase: MemberPhase
     phase_round: str
     offer: Offer | None = None
+    material: bytes | None = None
 
     @property
     def taking_part(self) -> bool:
@@ -263,7 +266,8 @@ class Attendance:
                 raise NoResult(self.round_id, "lapsed", PeerFault(Cause.TERMS_EXPIRED))
         elif not self.taking_part:
             # It comes late: its upload would not count any more, but it can still help to end the attempt.
-            yield from self._open((yield from self.session.coordinator.opening(self.round_id)), view)
+            opening = yield from self.session.coordinator.opening(self.round_id)
+            yield from self._open(opening, view, None)
         for reply in self._receive(message):
             try:
                 yield from self.session.coordinator.answer(self.round_id, reply)
@@ -283,10 +287,11 @@ class Attendance:
 
     def _opening(self, opening: Opening, view: RoundView) -> Flow[None]:
         if not (self.taking_part and isinstance(self.phase, Attempting)):
-            yield from self._open(opening, view)
+            yield from self._open(opening, view, self.supply)
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
         if isinstance(self.phase, Opened) and self.supply is not None:
+            yield from self._charge(self.phase.attempt, self.supply)
             offer = yield from self._offered(self.phase.attempt)
             yield from self._check_offer(offer, self.phase)
             self.phase = yield from mask(self.session, self.round_id, self.phase, offer)
@@ -304,8 +309,8 @@ class Attendance:
                 detail = "the round has moved on; the certificate will show whether this upload is counted"
                 self.session.report(Progress(Step.UPLOADING, phase=view.state, detail=detail))
 
-    def _open(self, opening: Opening, view: RoundView) -> Flow[None]:
-        """Check an opening: signature and history, the roster's age, the policy, the terms, the records; then store it."""
+    def _open(self, opening: Opening, view: RoundView, supply: Supply | None) -> Flow[None]:
+        """Check an opening: signature and history, the roster's age, the policy, the terms, the records, if any can be brought; then store it."""
         session, now_s = self.session, self.session.surroundings.now_s()
         if self.phase_round == self.round_id or Evidence.saved_in(session.store.results(self.round_id)):
             # One call is one attempt: two sums over the same records, a member apart, show that member's vector.
@@ -334,15 +339,18 @@ class Attendance:
                 "history than this member was shown",
                 ["coordinator"],
             )
-        if self.supply is not None:
-            yield from self._charge(attempt, self.supply)
+        if supply is not None:
+            yield from self._charge(attempt, supply)
             yield from self._check_offer((yield from self._offered(attempt)), opened)
         self._hold(opened)
 
     def _charge(self, attempt: Attempt, supply: Supply) -> Flow[None]:
-        """Pay for a noisy round before any record is looked at."""
+        """Pay for a noisy round, once: before any record is looked at, and after all that may be wrong about the round itself."""
         if (mu := mu_of(attempt)) > 0:
             lineages, policy = self.session.store.lineages, self.session.policy
+            material = yield from self._material(attempt.opening.terms)
+            yield from compute(partial(check_collects, attempt, material))
+            yield from compute(partial(lineages.await_end, attempt))
             yield from compute(
                 partial(lineages.charge, supply.name, supply.lineage, attempt.context, mu, policy)
             )
@@ -357,11 +365,11 @@ class Attendance:
 
     def _material(self, terms: Terms) -> Flow[bytes | None]:
         """What the round's question rests on, as its terms name it; None where that is nothing."""
-        if material_digest(terms) is None:
-            return None
-        content = yield from self.session.coordinator.material(self.round_id)
-        check_material(terms, content)
-        return content
+        if self.material is None and material_digest(terms) is not None:
+            content = yield from self.session.coordinator.material(self.round_id)
+            check_material(terms, content)
+            self.material = content
+        return self.material
 
     def _check_offer(self, offer: Offer, opened: Opened) -> Flow[None]:
         """Refuse statistics that the round or this member's own ledger does not take."""

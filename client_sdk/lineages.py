@@ -2,6 +2,7 @@
 
     lineages/index          names, families, versions, and the contexts that each version was uploaded to
     lineages/LINEAGE-VER    8 bytes a record, sorted: keyed hashes that mean nothing without the member's key
+    lineages/charged/CTX    a noisy attempt that was charged and whose end was not heard of
 
 A version that was uploaded counts as opened until a certificate says VOID: nobody else can tell the sums apart.
 """
@@ -21,11 +22,15 @@ from client_sdk.errors import LineageError, StateError
 from client_sdk.files import make_private, read_sealed, remove_durably, write_sealed
 from client_sdk.offer import Offer
 from client_sdk.policy import Policy, refused
+from protocol.attempt import Attempt
+from protocol.codec import Reader
+from protocol.errors import PeerFault
 from protocol.messages import Family
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
 
 _NAME_SHOWN = 64
+_CHARGED = "charged"
 
 
 @dataclass(frozen=True)
@@ -176,6 +181,27 @@ class Lineages:
             lineage = replace(lineage, charges=(*lineage.charges, (context, mu)))
             make_private(self._folder)
             self._write([each for each in lineages if each is not known] + [lineage])
+
+    def await_end(self, attempt: Attempt) -> None:
+        """Remember an attempt that is to be charged: only its certificate can show that it ended VOID, whether or not anything was uploaded."""
+        make_private(self._folder)
+        path = make_private(self._folder / _CHARGED) / attempt.context.hex()
+        if not path.exists():
+            write_sealed(path, attempt.encode_fields())
+
+    def awaited(self) -> tuple[Attempt, ...]:
+        """The attempts that were charged, and whose end was not `heard` of."""
+        paths = sorted((self._folder / _CHARGED).glob("[!.]*"))
+        try:
+            return tuple(Attempt.decode_fields(Reader(read_sealed(path))) for path in paths)
+        except PeerFault as error:
+            raise StateError(f"{self._folder / _CHARGED} is not of this release") from error
+
+    def heard(self, context: bytes) -> None:
+        """An attempt has ended, however it did."""
+        path = self._folder / _CHARGED / context.hex()
+        if path.exists():
+            remove_durably(path)
 
     def use(
         self, offer: Offer, family: str, context: bytes, helpers: bytes = b"", *, charged: float = 0.0

@@ -1,6 +1,7 @@
 """A finished round: the weights, and the proof that they follow from what this member took part in."""
 
 import hashlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from calibration.head import Head
 from calibration.head_file import Calibrated, notes_in
 from calibration.personal import WEIGHTS, Personal
 from calibration.questions import Question
-from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_question
+from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_noise, terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
 from client_sdk.files import remove_durably, write_durably
@@ -40,6 +41,7 @@ from protocol.verdict import Verdict
 Floats = npt.NDArray[np.float64]
 
 _RECORD, _WEIGHTS, _EVICTIONS = "record.json", "weights.safetensors", "evictions.bin"
+_REALS = 1e-9
 _MATERIAL, _DOCUMENT = "material.bin", ".document.safetensors"
 TRANSCRIPT = "transcript.json"
 
@@ -191,10 +193,12 @@ class Result:
         4. members that were dropped are those whom its disputes cost their place, and none of them survives; each
            one evicted is a survivor and proved false (result-mismatch, eviction-invalid);
         5. the classes withheld are those that the counts it states leave below the floor (result-mismatch);
-        6. the digests of the weights file and the other documents, then that the head is one that the terms ask for, of their
-           dimensions, and finite; and that what the record says of classes is of those that the head has: a count for each, and
-           zeros for each that it cannot answer, which leaves some (result-mismatch);
-        7. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
+        6. all that the record says of noise is what terms and manifest come to (result-mismatch);
+        7. the digests of the weights file and the other documents, then that the head is one that the terms ask for, of their
+           dimensions, and finite; that what the record says of classes is of those that the head has: a count for each, and
+           zeros for each that it cannot answer, which leaves some; and that the head's file says the same of noise as the
+           record (result-mismatch);
+        8. the record names a transcript; where it was fetched, it is that one, it replays, and the coordinator broke no rule in
            it (`replayed`).
 
         That the weights solve the sums is for those to check who may read the sums; this shows that the
@@ -237,6 +241,9 @@ class Result:
         if self.weights_file is not None:
             self._check_tensors()
             self._check_classes()
+            noise = self.record.noise
+            if self.calibrated.noise != (None if isinstance(noise, str) else noise.model_dump(mode="json")):
+                raise _mismatch("the head promises other noise than the record")
         elif terms_question(self.evidence.attempt, self.material).has_head:
             raise _mismatch("the record names no weights, and the terms ask for a head")
 
@@ -261,14 +268,13 @@ class Result:
 
     def _check_noise(self) -> None:
         """What the record promises is what terms and manifest come to (result-mismatch)."""
+        noise = terms_noise(self.evidence.opening.terms)
         mechanism = terms_mechanism(self.evidence.attempt)
-        view = self.record.noise
-        if (mechanism is None) != (view == "none"):
+        view = None if isinstance(self.record.noise, str) else self.record.noise.model_dump(mode="json")
+        if (mechanism is None) != (view is None):
             raise _mismatch("the record says of noise what the terms do not")
-        if mechanism is not None and not isinstance(view, str):
-            expected = mechanism.mu_round, mechanism.epsilon(view.delta), mechanism.honest
-            if (view.mu, view.epsilon, view.shares) != expected:
-                raise _mismatch("the record promises other noise than the terms come to")
+        if noise is not None and mechanism is not None and not _alike(view, noise.promise(mechanism)):
+            raise _mismatch("the record promises other noise than the terms come to")
 
     def _check_rare(self) -> None:
         terms, manifest, rare = self.evidence.opening.terms, self.evidence.manifest, self.record.rare
@@ -416,6 +422,20 @@ def check_head(asked: Question, content: bytes) -> None:
         asked.check_head(calibrated_in(content).head)
     except CalibrationError as error:
         raise _mismatch(str(error)) from error
+
+
+def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, Any]) -> bool:
+    """The same under the same names, reals but for the last digits, in which libraries differ."""
+    return (
+        seen is not None
+        and seen.keys() == expected.keys()
+        and all(
+            math.isclose(seen[name], value, rel_tol=_REALS)
+            if isinstance(value, float) and isinstance(seen[name], float)
+            else seen[name] == value
+            for name, value in expected.items()
+        )
+    )
 
 
 def _digest(content: bytes | None) -> str | None:

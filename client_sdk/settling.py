@@ -33,7 +33,29 @@ def settle(session: Session) -> Flow[None]:
         release(session, document)
 
 
+def refund(session: Session) -> Flow[None]:
+    """Hear how the noisy attempts ended that were charged, also those that this member then could not take part in.
+
+    Raises:
+        PeerFault: what the coordinator shows closes nothing.
+    """
+    for attempt in session.store.lineages.awaited():
+        try:
+            document = yield from session.coordinator.closing(attempt.context)
+        except PeerFault as fault:
+            if fault.cause not in {Cause.NOT_FOUND, Cause.WRONG_PHASE}:
+                raise
+            continue  # charged it stays, and holds nothing up
+        if isinstance(document, Certificate):
+            attempt.check_certificate(document)
+        else:
+            attempt.check_lost(document)
+        release(session, document)
+
+
 def release(session: Session, document: Certificate | Lost) -> None:
-    """Records that went into a VOID attempt were not opened."""
+    """An attempt has ended; records that went into a VOID one were not opened."""
+    lineages = session.store.lineages
     if isinstance(document, Certificate) and document.void:
-        session.store.lineages.release(document.context)
+        lineages.release(document.context)
+    lineages.heard(document.context)

@@ -10,7 +10,7 @@ from calibration.errors import CalibrationError, ShapeMismatch
 from calibration.layout import Layout
 from calibration.privacy import NoiseTerms
 from calibration.questions import Question
-from client_sdk.asked import terms_lattice, terms_noise, terms_question
+from client_sdk.asked import contradiction, terms_lattice, terms_noise, terms_question
 from client_sdk.errors import Misuse, PeerFault
 from client_sdk.offer import Offer, Statistics, lineage_tag
 from protocol.attempt import Attempt
@@ -80,6 +80,14 @@ class Wanted:
             lattice=self.lattice,
             withheld=self.withheld,
         )
+
+
+def check_collects(attempt: Attempt, material: bytes | None) -> None:
+    """Refuse a round whose terms or material make no statistics, whatever the records (terms-refused)."""
+    try:
+        Wanted.of(attempt, material).collect()
+    except CalibrationError as error:
+        raise contradiction(str(error)) from error
 
 
 Maker: TypeAlias = Callable[[Wanted], Statistics]

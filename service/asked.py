@@ -74,18 +74,8 @@ def noise_view(terms: Terms, manifest: Any) -> NoiseView | None:
     """What a round's noise promises; None for an exact sum."""
     if not terms.noise:
         return None
-    noise, mechanism = NoiseTerms.from_bytes(terms.noise), mechanism_of(terms, manifest)
-    return NoiseView(
-        mu=mechanism.mu_round,
-        epsilon=mechanism.epsilon(noise.delta),
-        delta=noise.delta,
-        published_epsilon=mechanism.published_epsilon(noise.delta),
-        sigma=mechanism.sigma,
-        weight=noise.weight,
-        neighbours=noise.neighbours.value,
-        nonnegative=noise.nonnegative,
-        shares=mechanism.honest,
-    )
+    noise = NoiseTerms.from_bytes(terms.noise)
+    return NoiseView.model_validate(noise.promise(mechanism_of(terms, manifest)))
 
 
 def document(arrays: Mapping[str, npt.NDArray[Any]], notes: Mapping[str, Any]) -> bytes:

@@ -17,7 +17,7 @@ from calibration.privacy.mechanism import Mechanism, default_weight
 from calibration.privacy.sensitivity import Neighbours, Release
 
 if TYPE_CHECKING:
-    from calibration.layout import Layout
+    from calibration.layout import Layout, Scalar
 
 _MECHANISM = "discrete-gaussian"
 _MU_MIN, _MU_MAX = 1e-6, 100.0
@@ -112,6 +112,24 @@ class NoiseTerms:
             colluders,
             release.counts_weight,
         )
+
+    def promise(self, mechanism: Mechanism) -> dict[str, Scalar]:
+        """All that people are shown of a round's noise, by name, as records and heads hold it.
+
+        Args:
+            mechanism: that `mechanism` has derived.
+        """
+        return {
+            "mu": mechanism.mu_round,
+            "epsilon": mechanism.epsilon(self.delta),
+            "delta": self.delta,
+            "published_epsilon": mechanism.published_epsilon(self.delta),
+            "sigma": mechanism.sigma,
+            "weight": self.weight,
+            "neighbours": self.neighbours.value,
+            "nonnegative": self.nonnegative,
+            "shares": mechanism.honest,
+        }
 
     def to_bytes(self) -> bytes:
         """The one canonical encoding: ASCII JSON, keys sorted, no spaces."""

@@ -1,23 +1,32 @@
 """Differential privacy inside the secure round: SDK members, the app, one noisy sum after the other."""
 
 import asyncio
+import hashlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load
 from scipy.stats import chi2  # type: ignore[import-untyped]
 
-from calibration.errors import CalibrationError
+from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.layout import Layout
 from calibration.privacy import NoiseTerms
 from client_sdk import Policy
+from client_sdk.api import Coordinator
 from client_sdk.asked import terms_mechanism
+from client_sdk.contribution import Attendance
 from client_sdk.errors import LineageError, PeerFault
 from client_sdk.result import Result
 from client_sdk.store import Store
 from client_sdk.sums import verify_sums
+from client_sdk.supply import Wanted
 from protocol.causes import Cause
+from protocol.messages import Opening, VoidRequest
+from protocol.record import sign_record
+from service.asked import document
 from tests.service.asking import DIM, Consortium, records_of
 from tests.service.serving import Server, running
 
@@ -173,3 +182,157 @@ def test_terms_of_noise_have_one_encoding() -> None:
     for mu, weight, delta in ((0.0, 1.0, 0.1), (float("nan"), 1.0, 0.1), (1.0, -1.0, 0.1), (1.0, 1.0, 1.0)):
         with pytest.raises(CalibrationError):
             NoiseTerms(mu, weight, delta)
+
+
+async def ended(consortium: Consortium, index: int, round_id: str, source: Any) -> Any:
+    """What a member's part comes to, faults included."""
+    async with consortium.member(f"m-{index}") as member:
+        try:
+            return await asyncio.wait_for(member.contribute(round_id, source, lineage="main"), 30)
+        except Exception as error:  # noqa: BLE001 - what it ends in is looked at
+            return error
+
+
+async def voided(consortium: Consortium, round_id: str) -> None:
+    """Given up once three of four have uploaded."""
+    server = consortium.server
+
+    async def give_up() -> None:
+        view = await server.view(round_id)
+        while len(view["uploaded"]) < 3:
+            waiting = {"after": view["version"], "wait_s": 5.0}
+            view = (await server.client.get(f"/v1/rounds/{round_id}", params=waiting)).json()
+        await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+
+    parts = (ended(consortium, index, round_id, records_of(index)) for index in (1, 2, 3))
+    await asyncio.gather(*parts, give_up())
+    assert (await server.view(round_id))["state"] == "voided"
+
+
+def charges(tmp_path: Path) -> list[int]:
+    return [len(each.charges) for each in Store(tmp_path / "m-0").lineages.all()]
+
+
+async def test_what_is_wrong_with_the_round_itself_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unfitting(_: Any) -> Any:
+        raise LayoutMismatch("the material does not fit")
+
+    def wrong(*_: Any) -> Any:
+        raise PeerFault(Cause.TERMS_REFUSED, "the material shown is not that whose digest the terms hold")
+        yield
+
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        round_id = await consortium.open_round(**NOISY)
+        with monkeypatch.context() as patched:
+            patched.setattr(Attendance, "_material", wrong)
+            assert isinstance(await ended(consortium, 0, round_id, records_of(0)), PeerFault)
+        assert charges(tmp_path) == []
+        with monkeypatch.context() as patched:
+            patched.setattr(Wanted, "collect", unfitting)
+            assert isinstance(await ended(consortium, 0, round_id, records_of(0)), PeerFault)
+        assert charges(tmp_path) == []
+
+
+async def test_a_void_certificate_gives_back_what_a_member_paid_that_could_then_not_take_part(
+    tmp_path: Path,
+) -> None:
+    def unreadable(_: Any) -> Any:
+        raise OSError("records that cannot be read")
+
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        round_id = await consortium.open_round(**NOISY)
+        assert isinstance(await ended(consortium, 0, round_id, unreadable), OSError)
+        assert charges(tmp_path) == [1]
+        assert isinstance(await ended(consortium, 0, round_id, unreadable), OSError)
+        assert charges(tmp_path) == [1]  # once, and no end was shown yet
+        await voided(consortium, round_id)
+        assert type(await ended(consortium, 0, round_id, records_of(0))).__name__ == "NoResult"
+        assert charges(tmp_path) == []
+        assert Store(tmp_path / "m-0").lineages.awaited() == ()
+
+
+async def test_who_only_helped_at_first_pays_before_its_records_are_looked_at(tmp_path: Path) -> None:
+    looked: list[list[int]] = []
+
+    def unreadable(_: Any) -> Any:
+        looked.append(charges(tmp_path))
+        raise OSError("records that cannot be read")
+
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        round_id = await consortium.open_round(**NOISY)
+        async with consortium.member("m-0") as member:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(member.contribute(round_id, None), 2)
+        assert charges(tmp_path) == []
+        assert isinstance(await ended(consortium, 0, round_id, unreadable), OSError)
+        assert looked == [[1]]
+
+
+async def test_who_comes_too_late_to_upload_pays_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request, voided = Coordinator.request, []
+
+    def later(self: Coordinator, *args: Any, **more: Any) -> Any:
+        """As if the others had been so quick that the round is past its uploads."""
+        message, version = yield from request(self, *args, **more)
+        if isinstance(message, Opening):
+            context = bytes.fromhex((yield from self.round(args[0])).context)
+            message = VoidRequest(context, "aborted")
+            voided.append(context)
+        return message, version
+
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        round_id = await consortium.open_round(**NOISY)
+        monkeypatch.setattr(Coordinator, "request", later)
+        async with consortium.member("m-0") as member:
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(member.contribute(round_id, records_of(0), lineage="main"), 3)
+        assert voided
+        assert charges(tmp_path) == []
+
+
+async def test_all_that_a_record_or_a_head_says_of_noise_follows_from_the_terms(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        _, (result, *_) = await noisy_round(consortium)
+        key = server.coordinator.key
+
+        def forged(notes: dict[str, Any] | None = None, **changed: Any) -> Result:
+            view, file = result.record.noise, result.weights_file
+            assert not isinstance(view, str)
+            assert file is not None
+            if notes is not None:
+                file = document(load(file), {**result.calibrated.notes, "noise": notes})
+            update = {
+                "noise": view.model_copy(update=changed),
+                "weights_sha256": hashlib.sha256(file).hexdigest(),
+                "transcript": result.record.transcript,
+                "signature": "",
+            }
+            record = sign_record(result.record.model_copy(update=update), key)
+            return replace(result, record=record, weights_file=file, transcript_file=None)
+
+        told = result.record.noise.model_dump(mode="json")  # type: ignore[union-attr]
+        forged().verify()
+        nearly = told["sigma"] * (1 + 1e-12)  # as another library computes it
+        forged({**told, "sigma": nearly}, sigma=nearly).verify()
+        mechanism = terms_mechanism(result.evidence.attempt)
+        assert mechanism is not None
+        false: dict[str, Any] = {"neighbours": "replace", "nonnegative": True, "shares": told["shares"] + 1}
+        false |= {
+            name: told[name] * 1.01 for name in ("mu", "epsilon", "published_epsilon", "sigma", "weight")
+        }
+        for name, value in false.items():
+            with pytest.raises(PeerFault, match="promises other noise than the terms come to"):
+                forged({**told, name: value}, **{name: value}).verify()
+            with pytest.raises(PeerFault, match="the head promises other noise than the record"):
+                forged({**told, name: value}).verify()
+        with pytest.raises(PeerFault, match="promises other noise than the terms come to"):
+            forged(delta=0.4, epsilon=mechanism.epsilon(0.4)).verify()
