@@ -16,6 +16,7 @@ from client_sdk.asked import (
     contradiction,
     terms_lattice,
     terms_mechanism,
+    terms_noise,
     terms_question,
 )
 from client_sdk.errors import PeerFault
@@ -116,8 +117,8 @@ class Offer:
     def check(self, attempt: Attempt | HelperAttempt, member: str) -> None:
         """Refuse terms that ask for something else than these statistics, in this order.
 
-        1. the statistic's name; 2. layout and elements; 3. the classes withheld; 4. the lattice (policy-refused, naming the
-        term); 5. of an exact sum, the member's records are within its cap (too-many-records); under noise the sum is cut to what a
+        1. the statistic's name; 2. layout and elements; 3. the noise that they were made for, whose sensitivity rests on what they cut;
+        4. the classes withheld; 5. the lattice (policy-refused, naming the term); 6. of an exact sum, the member's records are within its cap (too-many-records); under noise the sum is cut to what a
         cap's records can reach, and nothing tells how many there are.
         """
         terms, own = attempt.opening.terms, self.statistics
@@ -129,6 +130,15 @@ class Offer:
             )
         if terms.elements != own.layout.elements:
             raise refused("elements", own.layout.elements, terms.elements)
+        noise = terms_noise(terms)
+        if getattr(own, "noise", None) != noise or (
+            noise is not None and own.layout.to_bytes() != terms.layout
+        ):
+            raise refused(
+                "noise",
+                "that which its statistics were made for, and passes Records to make others of;",
+                "another",
+            )
         if terms.withheld != own.withheld:
             raise refused(
                 "withheld",

@@ -323,7 +323,7 @@ class FFC(Question):
 
     def takes(self, layout: Layout) -> bool:
         """What is published changes no number, the mean that is taken off changes all."""
-        uncentred = self.layout.parameter("centre") is None
+        uncentred = self.layout.parameter("centre") is layout.parameter("centre") is None
         return layout == self.layout or (uncentred and layout.blocks == self.layout.blocks)
 
     def check_head(self, head: Head) -> None:

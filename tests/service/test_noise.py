@@ -11,14 +11,18 @@ import pytest
 from safetensors.numpy import load
 from scipy.stats import chi2  # type: ignore[import-untyped]
 
+from calibration.collected import Collected
 from calibration.errors import CalibrationError, LayoutMismatch
+from calibration.lattice import FeaturesLattice
 from calibration.layout import Layout
 from calibration.privacy import NoiseTerms
+from calibration.questions import question
 from client_sdk import Policy
 from client_sdk.api import Coordinator
 from client_sdk.asked import terms_mechanism
 from client_sdk.contribution import Attendance
 from client_sdk.errors import LineageError, PeerFault
+from client_sdk.offer import Offer
 from client_sdk.result import Result
 from client_sdk.store import Store
 from client_sdk.sums import verify_sums
@@ -220,8 +224,8 @@ async def test_what_is_wrong_with_the_round_itself_costs_nothing(
         raise LayoutMismatch("the material does not fit")
 
     def wrong(*_: Any) -> Any:
+        yield from ()
         raise PeerFault(Cause.TERMS_REFUSED, "the material shown is not that whose digest the terms hold")
-        yield
 
     async with running(tmp_path / "data") as server:
         consortium = await Consortium(tmp_path, server).begin()
@@ -336,3 +340,38 @@ async def test_all_that_a_record_or_a_head_says_of_noise_follows_from_the_terms(
                 forged({**told, name: value}).verify()
         with pytest.raises(PeerFault, match="promises other noise than the terms come to"):
             forged(delta=0.4, epsilon=mechanism.epsilon(0.4)).verify()
+
+
+async def test_statistics_made_before_the_round_are_of_its_very_noise_and_layout(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        _, (result, *_) = await noisy_round(
+            consortium, noise={"epsilon": 2.0, "neighbours": "replace", "nonnegative": True}
+        )
+        attempt, lattice = (
+            result.evidence.attempt,
+            FeaturesLattice(result.evidence.opening.terms.lattice_bits),
+        )
+        terms = attempt.opening.terms
+        noise, layout = NoiseTerms.from_bytes(terms.noise), Layout.from_bytes(terms.layout)
+        centre = np.full(DIM, 0.1)
+
+        def offered(noise: NoiseTerms | None, layout: Layout = layout) -> None:
+            own = Collected(
+                question("ffc", layout, b"", {"centre": centre}), lattice, noise=noise, normalise=True
+            )
+            Offer.of(own, "main", b"k" * 32).check(attempt, "m-0")
+
+        offered(noise)
+        for other in (None, replace(noise, nonnegative=False), replace(noise, weight=2.0)):
+            with pytest.raises(
+                PeerFault, match="noise: this member wants that which its statistics were made for"
+            ) as caught:
+                offered(other)
+            assert caught.value.cause is Cause.POLICY_REFUSED
+        for changed in (layout.having(centre=True), layout.having(publish="lda")):
+            with pytest.raises(PeerFault, match=r"layout|noise"):
+                offered(noise, changed)
+        plain, centred = question("ffc", layout), question("ffc", layout.having(centre=True))
+        assert not plain.takes(centred.layout)
+        assert not centred.takes(plain.layout)
