@@ -275,6 +275,8 @@ class Coordinator:
 
     async def _sweep(self) -> None:
         await self.catalogue.sweep()
+        # A process that stood still may have put one back that was forgotten.
+        await asyncio.to_thread(self._forget_disclosures)
         self._swept_s = self.now()
 
     async def _advance(self, thing: Cohort | Round) -> None:

@@ -9,6 +9,7 @@ from protocol.codec import Reader
 from protocol.errors import PeerFault
 from protocol.messages import Ledger, Link, Past, Roster
 from protocol.rest import FederationView
+from service.listed import Listed
 from service.problems import not_found
 from service.rosters import Rosters
 from service.storage.database import Database
@@ -71,10 +72,17 @@ class Federations:
                 raise PeerFault(Cause.UNAUTHORISED, "a new federation takes the operator's token")
 
     async def roster(self, federation: str, version: int | None = None) -> Roster:
-        """The newest roster, or one version of it; PeerFault(not-found)."""
-        found = await (
-            self.rosters.newest(federation) if version is None else self.rosters.version(federation, version)
-        )
+        """The newest roster, or one version of it, parsed; PeerFault(not-found). Nothing that strangers ask for takes it."""
+        if version is None:
+            version = (await self.newest(federation)).version_number
+        found = await self.rosters.version(federation, version)
+        if found is None:
+            raise not_found("federation")
+        return found
+
+    async def newest(self, federation: str) -> Listed:
+        """The newest roster as it is stored; PeerFault(not-found)."""
+        found = await self.rosters.newest(federation)
         if found is None:
             raise not_found("federation")
         return found
@@ -89,7 +97,7 @@ class Federations:
 
     async def view(self, federation: str) -> FederationView:
         """What anybody may see."""
-        roster = await self.roster(federation)
+        roster = await self.newest(federation)
         async with self._database.reading() as connection:
             cohort_ids = await connection.execute(
                 select(cohorts.c.id).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
@@ -100,7 +108,7 @@ class Federations:
         return FederationView(
             federation=federation,
             roster_version=roster.version_number,
-            members=tuple(entry.member for entry in roster.members),
+            members=tuple(roster.members),
             cohorts=tuple(cohort_ids.scalars()),
             rounds=tuple(round_ids.scalars()),
         )

@@ -1,24 +1,32 @@
-"""Rosters from storage, where no version ever changes: each is parsed once, for as long as it is among the last that were asked for."""
+"""Rosters from storage, where no version ever changes.
+
+Whoever asks for one member, or a page of them, makes nobody parse a roster: the newest of each federation is kept as it is stored.
+"""
 
 import asyncio
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import islice
 from typing import Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from sqlalchemy import func, select
 
 from protocol.messages import Roster
+from service.listed import Listed
 from service.storage.database import Database
 from service.storage.tables import rosters
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
-KEPT_BYTES = 4 << 20
-"""Of messages whose rosters are kept, 100,000 members; parsed they are some ten times as much."""
-KEPT_NAMES = 100_000
-"""Of those whom `Everybody` names, over all federations."""
+KEPT_BYTES = 64 << 20
+"""Of newest rosters: of thirteen federations of 100,000 members. One that is not among them costs its read, and a look at each length."""
+KEPT_FORMER = 10_000
+"""Of those who are no members any more, in each federation: who left last."""
+_EACH_BYTES = 2048
+"""What any roster takes beside its bytes."""
 
 
 class Recent(Generic[K, V]):
@@ -49,33 +57,49 @@ class Recent(Generic[K, V]):
 
 
 @dataclass(frozen=True)
-class Everybody:
-    """Everybody whom any version of a federation's roster has named.
+class Gone:
+    """Somebody who is no member any more.
 
     Attributes:
-        version: up to which it goes.
-        keys: the newest public key of each.
-        removed_in: the version that left somebody out who is no member any more.
+        removed_in: the version of the roster that left it out.
+        key: its last public key.
+    """
+
+    removed_in: int
+    key: bytes
+
+
+@dataclass(frozen=True)
+class Former:
+    """Who was a member of a federation, and is none any more.
+
+    Attributes:
+        version: of the roster, up to which it goes.
+        gone: who left last, `KEPT_FORMER` of them.
+        more: whether there may be others.
     """
 
     version: int = -1
-    keys: Mapping[str, bytes] = field(default_factory=dict)
-    removed_in: Mapping[str, int] = field(default_factory=dict)
+    gone: Mapping[str, Gone] = field(default_factory=dict)
+    more: bool = False
 
-    def after(self, roster: Roster) -> "Everybody":
-        """With the next version."""
-        members = {entry.member: entry.key for entry in roster.members}
-        removed = dict.fromkeys(self.keys, roster.version_number) | dict(self.removed_in)
-        return Everybody(
-            roster.version_number,
-            {**self.keys, **members},
-            {member: version for member, version in removed.items() if member not in members},
+    def after(self, before: Listed | None, roster: Listed) -> "Former":
+        """With the version that followed on `before`, which is None for the first."""
+        members = frozenset(roster.members)
+        gone = {member: each for member, each in self.gone.items() if member not in members}
+        if before is not None:
+            version = roster.version_number
+            left = (member for member in before.members if member not in members)
+            gone.update((member, Gone(version, before.key_of(member))) for member in left)
+        over = max(0, len(gone) - KEPT_FORMER)
+        return Former(
+            roster.version_number, dict(islice(gone.items(), over, None)), more=self.more or over > 0
         )
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Members first."""
-        return tuple(sorted(self.keys, key=lambda member: (member in self.removed_in, member)))
+        """Sorted."""
+        return tuple(sorted(self.gone))
 
 
 class Rosters:
@@ -87,42 +111,42 @@ class Rosters:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._parsed = Recent[tuple[str, int], Roster](KEPT_BYTES)
-        self._everybody = Recent[str, Everybody](KEPT_NAMES)
-        self._parsing = asyncio.Lock()
+        self._newest = Recent[str, Listed](KEPT_BYTES)
+        self._former = dict[str, Former]()
+        # What cohorts and rounds hold is there for others too.
+        self._parsed = WeakValueDictionary[tuple[str, int], Roster]()
+        self._locks = WeakValueDictionary[tuple[str, int | str], asyncio.Lock]()
 
-    async def newest(self, federation: str) -> Roster | None:
+    async def newest(self, federation: str) -> Listed | None:
         """The one of the highest version; None for no federation."""
         query = select(func.max(rosters.c.version)).where(rosters.c.federation == federation)
         async with self._database.reading() as connection:
             version = (await connection.execute(query)).scalar_one()
-        return None if version is None else await self.version(federation, version)
+        if version is None or (known := self._known(federation, version)) is not None:
+            return None if version is None else known
+        async with self._lock(federation, "newest"):
+            if (known := self._known(federation, version)) is not None:
+                return known
+            found = await self._listed(federation, version)
+            self._newest.put(federation, found, len(found.body) + _EACH_BYTES)
+            return found
 
     async def version(self, federation: str, version: int) -> Roster | None:
-        """One version; None where there is none."""
+        """One version, parsed; None where there is none."""
         key = federation, version
-        if (known := self._parsed.get(key)) is not None:
-            return known
-        async with self._parsing:  # those who ask for it at the same time wait for the first
+        async with self._lock(*key):  # those who ask for it at the same time wait for the first
             if (known := self._parsed.get(key)) is not None:
                 return known
-            query = select(rosters.c.body).where(
-                rosters.c.federation == federation, rosters.c.version == version
-            )
-            async with self._database.reading() as connection:
-                body = (await connection.execute(query)).scalar_one_or_none()
+            body = await self._body(*key)
             if body is None:
                 return None
-            roster = await asyncio.to_thread(Roster.from_bytes, body)
-            self._parsed.put(key, roster, len(body))
+            roster = self._parsed[key] = await asyncio.to_thread(Roster.from_bytes, body)
             return roster
 
     async def body(self, federation: str) -> bytes | None:
         """The newest as it was sent; None for no federation."""
-        query = select(rosters.c.body).where(rosters.c.federation == federation)
-        async with self._database.reading() as connection:
-            newest = await connection.execute(query.order_by(rosters.c.version.desc()).limit(1))
-            return newest.scalar_one_or_none()
+        found = await self.newest(federation)
+        return None if found is None else found.body
 
     async def versions(self, federation: str, above: int = -1) -> list[int]:
         """The numbers of those above one, in order."""
@@ -130,12 +154,35 @@ class Rosters:
         async with self._database.reading() as connection:
             return sorted((await connection.execute(query)).scalars())
 
-    async def everybody(self, federation: str) -> Everybody:
-        """Members, and those who were; nobody for no federation."""
-        found = self._everybody.get(federation) or Everybody()
-        for version in await self.versions(federation, found.version):
-            roster = await self.version(federation, version)
-            assert roster is not None
-            found = found.after(roster)
-            self._everybody.put(federation, found, len(found.keys))
-        return found
+    async def former(self, federation: str) -> Former:
+        """Who was a member; nobody for no federation. Each version is looked at once, after the one before it."""
+        known = self._former.get(federation, Former())
+        if not await self.versions(federation, known.version):
+            return known
+        async with self._lock(federation, "former"):
+            found = self._former.get(federation, Former())
+            new = await self.versions(federation, found.version)
+            before = await self._listed(federation, found.version) if new and found.version >= 0 else None
+            for version in new:
+                roster = await self._listed(federation, version)
+                found = self._former[federation] = await asyncio.to_thread(found.after, before, roster)
+                before = roster
+            return found
+
+    def _known(self, federation: str, version: int) -> Listed | None:
+        known = self._newest.get(federation)
+        return known if known is not None and known.version_number >= version else None
+
+    def _lock(self, federation: str, what: int | str) -> asyncio.Lock:
+        return self._locks.setdefault((federation, what), asyncio.Lock())
+
+    async def _listed(self, federation: str, version: int) -> Listed:
+        body = await self._body(federation, version)
+        assert body is not None
+        return await asyncio.to_thread(Listed, body)
+
+    async def _body(self, federation: str, version: int) -> bytes | None:
+        query = select(rosters.c.body).where(rosters.c.federation == federation, rosters.c.version == version)
+        async with self._database.reading() as connection:
+            body: bytes | None = (await connection.execute(query)).scalar_one_or_none()
+            return body

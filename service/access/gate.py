@@ -24,6 +24,7 @@ from service.access.callers import Caller, Kind
 from service.access.issuer import Issuer
 from service.access.nonces import Nonce, Nonces
 from service.access.tokens import Tokens, unauthorised
+from service.listed import Listed
 
 _PORTS = {"http": ":80", "https": ":443"}
 
@@ -72,7 +73,7 @@ class Gate:
                 raise
         return await self.issuer.caller(token)
 
-    async def member(self, request: Request, roster: Callable[[], Awaitable[Roster]]) -> Caller:
+    async def member(self, request: Request, roster: Callable[[], Awaitable[Roster | Listed]]) -> Caller:
         """A member of the roster, by its signature.
 
         Args:

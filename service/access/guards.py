@@ -26,6 +26,7 @@ from service.access.gate import Gate, check_digest
 from service.access.limits import Limits
 from service.audit import DONE, Audit, Deed
 from service.coordinator import Coordinator
+from service.listed import Listed
 
 _TOKEN = HTTPBearer(
     auto_error=False, scheme_name="OperatorToken", description="an operator's token (docs/access.md)"
@@ -149,7 +150,7 @@ class ReaderOrOperator(Operator):
         if SIGNATURE_INPUT not in request.headers:
             return await super().admit(request)
         caller = await gate_of(request).member(request, lambda: _roster(request))
-        newest = await coordinator_of(request).federations.roster(caller.federation)
+        newest = await coordinator_of(request).federations.newest(caller.federation)
         if not all(caller.name in roster.readers for roster in (await _roster(request), newest)):
             raise PeerFault(
                 Cause.FORBIDDEN,
@@ -275,7 +276,7 @@ def coordinator_of(request: Request) -> Coordinator:
     return coordinator
 
 
-async def _roster(request: Request) -> Roster:
+async def _roster(request: Request) -> Roster | Listed:
     """Under which the path's round or cohort was formed, or the federation's newest; PeerFault(not-found)."""
     here, path = coordinator_of(request), _path(request)
     if "round_id" in path:
@@ -283,7 +284,7 @@ async def _roster(request: Request) -> Roster:
         return found
     if "cohort" in path:
         return (await here.cohort(path["cohort"])).roster
-    return await here.federations.roster(path["federation"])
+    return await here.federations.newest(path["federation"])
 
 
 async def _federation(request: Request) -> str:

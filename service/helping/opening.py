@@ -47,7 +47,7 @@ class Helping:
 
     async def desk(self, federation: str) -> Desk:
         """A federation's; PeerFault(not-found), or weak-parameters where its roster names no four helpers."""
-        roster = await self._federations.roster(federation)
+        roster = await self._federations.newest(federation)
         if len(roster.helpers) != HELPERS:
             raise PeerFault(
                 Cause.WEAK_PARAMETERS,
@@ -55,9 +55,13 @@ class Helping:
                 "name them with `veilsum federation roster --helper`",
                 ["admin"],
             )
-        desk = self._desks.setdefault(federation, Desk(self._database, roster))
-        if desk.roster.hash != roster.hash:
-            desk.roster = roster
+        desk = self._desks.get(federation)
+        if desk is not None and desk.roster.hash == roster.hash:
+            return desk
+        parsed = await self._federations.roster(federation, roster.version_number)
+        desk = self._desks.setdefault(federation, Desk(self._database, parsed))
+        if desk.roster.hash != parsed.hash:
+            desk.roster = parsed
             desk.watch.notify()
         return desk
 

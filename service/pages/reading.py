@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 from sqlalchemy import select
 
-from protocol.messages import Roster
 from protocol.rest import RoundView
 from protocol.scheduling import ScheduleView
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
+from service.listed import Listed
 from service.pages.wording import STATES
-from service.rosters import Everybody
+from service.rosters import Former
 from service.rounds import Round
 from service.storage.tables import rosters
 
@@ -55,10 +55,21 @@ class Federation:
     """A federation as its page shows it."""
 
     id: str
-    roster: Roster
-    everybody: Everybody
+    roster: Listed
+    former: Former
     cohorts: tuple[Cohort, ...] = field(repr=False)
     rounds: tuple[RoundView, ...] = field(repr=False)
+
+    @property
+    def named(self) -> int:
+        """How many its page names."""
+        return len(self.roster.members) + len(self.former.gone)
+
+    def names(self, first: int, most: int) -> list[str]:
+        """Some of them, members first."""
+        members = len(self.roster.members)
+        former = self.former.names[max(0, first - members) : max(0, first + most - members)]
+        return [*self.roster.members[first : first + most], *former]
 
     def people(self, members: Sequence[str]) -> list[Person]:
         """What is known of some of them."""
@@ -66,12 +77,13 @@ class Federation:
         for view in self.rounds:
             if len(last) < len(members):
                 last = dict.fromkeys(set(members).intersection(view.uploaded), view) | last
+        gone = self.former.gone
         return [
             Person(
                 member,
-                self.everybody.keys[member].hex(),
+                (gone[member].key if member in gone else self.roster.key_of(member)).hex(),
                 tuple(_roles(self.roster, member)),
-                self.everybody.removed_in.get(member),
+                gone[member].removed_in if member in gone else None,
                 sum(member in cohort.enrolling.cards for cohort in self.cohorts),
                 last.get(member),
             )
@@ -107,12 +119,12 @@ async def federation_ids(here: Coordinator) -> list[str]:
 
 async def federation(here: Coordinator, name: str) -> Federation:
     """One federation as it stands; PeerFault(not-found)."""
-    newest = await here.federations.roster(name)
-    everybody = await here.federations.rosters.everybody(name)
+    former = await here.federations.rosters.former(name)
+    newest = await here.federations.newest(name)
     await here.catalogue.refresh(name)
     cohorts = [cohort for cohort in here.cohorts.values() if cohort.roster.federation.hex() == name]
     rounds = [view for round_ in rounds_of(here) if (view := round_.view()).federation == name]
-    return Federation(name, newest, everybody, tuple(reversed(cohorts)), tuple(rounds))
+    return Federation(name, newest, former, tuple(reversed(cohorts)), tuple(rounds))
 
 
 async def scheduled(here: Coordinator, found: Federation) -> list[ScheduleView]:
@@ -120,7 +132,7 @@ async def scheduled(here: Coordinator, found: Federation) -> list[ScheduleView]:
     return [entry for cohort in reversed(found.cohorts) for entry in await here.schedules.of(cohort.id)]
 
 
-def _roles(roster: Roster, member: str) -> Iterable[str]:
+def _roles(roster: Listed, member: str) -> Iterable[str]:
     for role, named in (
         ("decryptor", roster.decryptors),
         ("helper", roster.helpers),

@@ -82,7 +82,7 @@ async def one_round(
     view, first = found.view(), (number - 1) * PAGE_MEMBERS
     waited_for = frozenset(view.waiting_for)
     members = sorted(view.members, key=lambda member: (member not in waited_for, member))
-    newest = await here.federations.roster(view.federation)
+    newest = await here.federations.newest(view.federation)
     return page(
         request,
         "round.html",
@@ -103,7 +103,7 @@ async def one_round(
             "spare": spare(found, view),
             "refused": request.app.state.refused.of(found.id),
             "advice": advice(),
-            "gone": sorted(set(view.members) - {entry.member for entry in newest.members}),
+            "gone": sorted(set(view.members).difference(newest.members)),
             "roster_version": newest.version_number,
             "indicator": indicator_round(view),
         },
@@ -154,17 +154,16 @@ async def federation(
 ) -> HTMLResponse:
     """One federation's members and cohorts."""
     found, first = await reading.federation(here, federation), (number - 1) * PAGE_MEMBERS
-    names = found.everybody.names
     return page(
         request,
         "federation.html",
         {
             "federation": found,
-            "people": found.people(names[first : first + PAGE_MEMBERS]),
+            "people": found.people(found.names(first, PAGE_MEMBERS)),
             "cohorts": [cohort.view() for cohort in found.cohorts],
             "scheduled": await reading.scheduled(here, found),
             "number": number,
-            "pages": -(-len(names) // PAGE_MEMBERS),
+            "pages": -(-found.named // PAGE_MEMBERS),
         },
     )
 

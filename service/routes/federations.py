@@ -74,7 +74,7 @@ async def federation(federation: Hex32Path, here: Here) -> rest.FederationView:
 @router.get(rest.BUDGET, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
 async def budget(federation: Hex32Path, here: Here) -> rest.BudgetView:
     """What the federation's noisy rounds have spent of its privacy budget."""
-    await here.federations.roster(federation)
+    await here.federations.newest(federation)
     await here.catalogue.refresh(federation)
     return spending.view(here.rounds.values(), federation, here.mu_budget)
 
@@ -101,7 +101,7 @@ async def roster(federation: Hex32Path, here: Here) -> Response:
 )
 async def ledger(federation: Hex32Path, here: Here) -> Response:
     """Every closed attempt of the federation and the sets it opened; a member's own chain binds it."""
-    await here.federations.roster(federation)  # not-found for a stranger
+    await here.federations.newest(federation)  # not-found for a stranger
     found = await here.federations.ledger(federation)
     return Response(found.to_bytes(), media_type=rest.OCTETS)
 

@@ -32,7 +32,7 @@ router = APIRouter(route_class=GuardedRoute, include_in_schema=False)
 @router.post(SUM, dependencies=ROUNDS.dependencies, status_code=201)
 async def begin(federation: Hex32Path, request: UnmaskedRequest, here: Here, asked: Request) -> UnmaskedView:
     """Begin a sum in the place of the last one (operator)."""
-    await here.federations.roster(federation)
+    await here.federations.newest(federation)
     await asyncio.to_thread(here.blobs.delete, folder_of(federation))
     found = _sums(asked)[federation] = Unmasked(federation, request, here.blobs)
     return found.view()

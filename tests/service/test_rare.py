@@ -1,5 +1,6 @@
 """An indicator round, and the main round that withholds what it counted too few holders of, over the wire (protocol §9)."""
 
+import asyncio
 import json
 import secrets
 import struct
@@ -17,6 +18,7 @@ from protocol.messages import Disclosure
 from protocol.rest import MAX_DISCLOSURE_BYTES, RoundRequest
 from protocol.simulator import After
 from service import counting
+from service.coordinator import SWEEP_S
 from service.indicating import indicator_terms
 from tests.service.counting import COUNTS, Counting
 from tests.service.serving import Server, running, snapshot
@@ -184,6 +186,24 @@ async def test_what_was_disclosed_is_kept_until_a_result_rests_on_it(
     again = await formed.open_round(server)
     assert (await formed.play(server, again))["state"] == "done"
     assert (await formed.check_result(server, again))["rare"]["holders"] == COUNTS
+
+
+async def test_what_was_put_back_after_it_was_forgotten_is_swept(server: Server, formed: Counting) -> None:
+    """By a process that stood still while another went on."""
+    first = await formed.count(server)
+    late = server.coordinator.blobs.get(f"results/{first}/{counting.DISCLOSURE}")
+    second = await formed.count(server)
+    while "disclosure" in server.coordinator.blobs.names(f"results/{first}"):
+        await server.client.get("/healthz")
+    server.coordinator.blobs.put(f"results/{first}/{counting.DISCLOSURE}", late)
+    server.clock.ahead_s += SWEEP_S + 1
+    for _ in range(500):
+        if "disclosure" not in server.coordinator.blobs.names(f"results/{first}"):
+            break
+        server.coordinator.keeper.wake()
+        await asyncio.sleep(0.01)
+    assert "disclosure" not in server.coordinator.blobs.names(f"results/{first}")
+    assert "disclosure" in server.coordinator.blobs.names(f"results/{second}")
 
 
 async def test_what_was_disclosed_is_not_kept_beyond_its_cohorts_cards(
