@@ -136,8 +136,9 @@ async def test_a_body_that_does_not_come_ends_its_request(
     async with hasty(tmp_path) as (server, url):
         await party.begin(server)
         body = b"x" * 1000
+        head = await head_of(party, server, url, body, len(body))
         reader, writer = await opened(url)
-        writer.write(await head_of(party, server, url, body, len(body)))
+        writer.write(head)
         if how == "one byte at a time":
             said = await alongside(drip(writer, body), reader)
         else:
@@ -162,8 +163,9 @@ async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(tmp_path:
     async with hasty(tmp_path, body_bytes_per_s=500.0) as (server, url):
         await party.begin(server)
         body = b"x" * 1200
+        head = await head_of(party, server, url, body, len(body))
         reader, writer = await opened(url)
-        writer.write(await head_of(party, server, url, body, len(body)))
+        writer.write(head)
         for index in range(12):
             writer.write(body[100 * index : 100 * index + 100])
             await asyncio.sleep(0.06)  # more than twice the grace in all
