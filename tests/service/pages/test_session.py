@@ -246,7 +246,7 @@ async def test_how_far_an_upload_is_only_operators_see(
     where = f"/v1/rounds/{gallery.running}/uploads/m-3/chunks/0"
     sent = await server.client.put(where, content=chunk, headers=OCTETS)
     assert sent.status_code == 200, sent.text
-    whole = 'm-3</th>\n    <td><span class="gauge"><progress max="4" value="{}"'
+    whole = 'm-3</th>\n    <td data-label="Upload"><span class="gauge"><progress max="4" value="{}"'
     assert whole.format(0) in (await visitor.get(f"/rounds/{gallery.running}")).text
     await sign_in(visitor)
     assert whole.format(1) in (await visitor.get(f"/rounds/{gallery.running}")).text
