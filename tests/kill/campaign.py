@@ -231,7 +231,7 @@ async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None
     found["nobody_killed"] = await campaign.run(quiet, Enough(rounds=1), pair)
     by_label = Fates(quiet.killed, plan.times, None)
     found["each_point"] = await campaign.run(by_label, Enough(calm=2, by_s=plan.end_s()), f"{pair}, points")
-    any_time = Fates(quiet.killed, 0, (0.0, LIVES * campaign.start_s))
+    any_time = Fates(quiet.killed, 0, (0.0, LIVES * campaign.start_s), recovered=lambda: len(campaign.gaps_s))
     found["any_time"] = await campaign.run(
         any_time,
         Enough(kills=plan.random, by_s=plan.end_s()),

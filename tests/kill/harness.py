@@ -256,15 +256,18 @@ class Fates:
     Attributes:
         times: how often to die at each label; at one where nobody has died yet, always.
         among_s: between which times after its start a process is killed from outside; None for never.
+        recovered: how often somebody was answered after a kill. Where nobody was since the last one, as on a busy machine, the next
+            process lives longer.
     """
 
     killed: Counter[str]
     times: int
     among_s: tuple[float, float] | None
     seed: int = 0
+    recovered: Callable[[], int] = lambda: 0
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
+        self._random, self._stretch, self._before = random.Random(self.seed), 1.0, 0
 
     def __call__(self) -> Doom:
         if self.times:
@@ -273,4 +276,8 @@ class Fates:
             chance = max(FEW, 1 - len(due) / max(1, len(self.killed)))
             chosen = {label for label in due if self._random.random() < chance}
             return Doom(Fate(frozenset(self.killed) - chosen, self._random.getrandbits(64)))
-        return Doom(after_s=None if self.among_s is None else self._random.uniform(*self.among_s))
+        if self.among_s is None:
+            return Doom()
+        before, self._before = self._before, self.recovered()
+        self._stretch = max(1.0, self._stretch * (0.9 if self._before > before else 1.1))
+        return Doom(after_s=self._random.uniform(*self.among_s) * self._stretch)
