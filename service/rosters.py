@@ -122,8 +122,10 @@ class Rosters:
         query = select(func.max(rosters.c.version)).where(rosters.c.federation == federation)
         async with self._database.reading() as connection:
             version = (await connection.execute(query)).scalar_one()
-        if version is None or (known := self._known(federation, version)) is not None:
-            return None if version is None else known
+        if version is None:
+            return None
+        if (known := self._known(federation, version)) is not None:
+            return known
         async with self._lock(federation, "newest"):
             if (known := self._known(federation, version)) is not None:
                 return known

@@ -98,8 +98,7 @@ class Campaign:
             What `killed` counts by label, and how long it took to go on.
         """
         begun, first = time.monotonic(), len(self.gaps_s)
-        fleet = Fleet(self.replicas, fates)
-        fates.killed = fleet.killed
+        fleet = Fleet(self.replicas, fates, fates.killed)
         games = calm = answers = 0
         while not enough(games, fleet, calm):
             async with self._playing(fleet) as (members, client):
@@ -227,23 +226,18 @@ async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None
     found: dict[str, Any] = {}
     stores = await servers.settings(folder) if servers is not None else {}
     campaign = Campaign(replicas_on(stores, folder, 1 if servers is None else 2))
-    quiet = Fates(Fleet([], Doom).killed, 0, None)
-    found["nobody_killed"] = await campaign.run(quiet, Enough(rounds=1), pair)
-    by_label = Fates(quiet.killed, plan.times, None)
+    found["nobody_killed"] = await campaign.run(Fates(), Enough(rounds=1), pair)
+    by_label = Fates(times=plan.times)
     found["each_point"] = await campaign.run(by_label, Enough(calm=2, by_s=plan.end_s()), f"{pair}, points")
-    any_time = Fates(quiet.killed, 0, (0.0, LIVES * campaign.start_s), recovered=lambda: len(campaign.gaps_s))
+    any_time = Fates(among_s=(0.0, LIVES * campaign.start_s), recovered=lambda: len(campaign.gaps_s))
     found["any_time"] = await campaign.run(
-        any_time,
-        Enough(kills=plan.random, by_s=plan.end_s()),
-        f"{pair}, any time",
+        any_time, Enough(kills=plan.random, by_s=plan.end_s()), f"{pair}, any time"
     )
     if servers is not None:
         campaign.replicas.append(replicas_on(stores, folder, 3)[2])
-        few = Fates(quiet.killed, 0, EVERY_FEW_S)
+        few = Fates(among_s=EVERY_FEW_S)
         found["three_replicas"] = await campaign.run(
-            few,
-            Enough(rounds=plan.rounds, by_s=plan.end_s()),
-            f"{pair}, three",
+            few, Enough(rounds=plan.rounds, by_s=plan.end_s()), f"{pair}, three"
         )
     await campaign.end()
     found["rounds"], found["faults"] = campaign.games, campaign.faults

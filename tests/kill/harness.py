@@ -254,16 +254,17 @@ class Fates:
     """Dooms by a seed: points first, then any time.
 
     Attributes:
+        killed: how often one died already, by label; the fleet counts.
         times: how often to die at each label; at one where nobody has died yet, always.
         among_s: between which times after its start a process is killed from outside; None for never.
         recovered: how often somebody was answered after a kill. Where nobody was since the last one, as on a busy machine, the next
             process lives longer.
     """
 
-    killed: Counter[str]
-    times: int
-    among_s: tuple[float, float] | None
+    times: int = 0
+    among_s: tuple[float, float] | None = None
     seed: int = 0
+    killed: Counter[str] = field(default_factory=Counter)
     recovered: Callable[[], int] = lambda: 0
 
     def __post_init__(self) -> None:
