@@ -32,24 +32,33 @@ SEEDS = (0, 1, 2)
 SPHERE = {"head": "orthonormal", "normalise": True, "loss": "mean-squared-error", "lr": 0.5}
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
-    "FedProx": {"algorithm": {"name": "fedprox", "mu": 0.01}},
+    "FedProx": {"algorithm": {"name": "fedprox", "mu": 0.001}},
     "FedNova": {"algorithm": "fednova"},
     "FedAvgM": {"algorithm": {"name": "fedavgm", "momentum": 0.1}},
     "MOON": {"algorithm": {"name": "moon", "mu": 1.0, "temperature": 0.5}},
-    "SCAFFOLD": {"algorithm": "scaffold"},
+    "SCAFFOLD": {"algorithm": {"name": "scaffold", "uniform": False}},
     "FedDyn": {"algorithm": {"name": "feddyn", "alpha": 0.01}},
     "FedBABU": {"head": "random"},
     "FedUV": {"algorithm": "feduv"},
     "FedETF": {"head": "simplex"},
-    "FedETF + GMV": {"head": "simplex", "algorithm": {"name": "gmv", "alpha": 1.0, "warmup": 15}},
+    "FedETF + GMV": {
+        "head": "simplex",
+        "algorithm": {"name": "gmv", "alpha": 1.0, "warmup": 15, "uniform": False},
+    },
     "SphereFed": SPHERE,
 }
+"""At α = 0.1, where members count by their records, as their papers' equal members do."""
+STRONGER: dict[str, dict[str, Any]] = {
+    "FedProx": {"algorithm": {"name": "fedprox", "mu": 0.01}},
+    "MOON": {"algorithm": {"name": "moon", "mu": 5.0, "temperature": 0.5}},
+}
+"""At α = 0.05 (Luo et al. 2021, Table 8)."""
 COMMON: dict[str, Any] = {
-    "scale": "MOON CNN, 10,000 records, 20 rounds of 2 epochs",
+    "scale": "MOON CNN, 10,000 records, 20 rounds of 2 epochs, images as they are",
     "data": {"train_records": 10_000, "watched": 1_000},
     "model": {"architecture": "moon_cnn"},
-    "training": {"rounds": 20, "local_epochs": 2, "lr": 0.01, "schedule": "constant"},
-    "calibrate": {"rff": {"size": 1024}, "all-data": {"epochs": 10}},
+    "training": {"rounds": 20, "local_epochs": 2, "lr": 0.01, "schedule": "constant", "augment": False},
+    "calibrate": {"rff": {"size": 1024}},
 }
 
 
@@ -69,7 +78,8 @@ class Cell(NamedTuple):
                 "method": self.method,
                 "data": {"name": self.data, **DATA[self.data]},
                 "deal": {"name": "dirichlet", "members": 10, "alpha": self.alpha},
-                "training": METHODS[self.method],
+                "training": METHODS[self.method]
+                | (STRONGER.get(self.method, {}) if self.alpha < 0.1 else {}),
             },
         )
         experiment = load_experiment("ccvr-fedavg", None, changes)

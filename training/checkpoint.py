@@ -101,7 +101,12 @@ def _build(header: dict[str, Any]) -> Classifier:
         config["architecture"], tuple(config["shape"]), config["options"], *moments
     ).build()
     classes, dim = header["head"]["classes"], extractor.dim
-    bias = torch.zeros(classes) if header["head"]["bias"] else None
-    learned = {"learned": LearnedHead, "normalised": NormalisedHead}.get(header["head"]["kind"])
-    head = learned(dim, classes) if learned else FixedHead(torch.zeros(classes, dim), bias)
+    kind, bias = header["head"]["kind"], bool(header["head"]["bias"])
+    head: torch.nn.Linear
+    if kind == "learned":
+        head = LearnedHead(dim, classes, bias=bias)
+    elif kind == "normalised":
+        head = NormalisedHead(dim, classes)
+    else:
+        head = FixedHead(torch.zeros(classes, dim), torch.zeros(classes) if bias else None)
     return Classifier(extractor, head, normalise=header["normalise"])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from training.algorithms import Round
+from training.algorithms import Personal, Round
 from training.evaluate import evaluate
 from training.hardware import CPU, Hardware
 from training.local import Task
@@ -98,7 +98,8 @@ def train(
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
-    model = recipe.build(data.train.classes)
+    model = recipe.build(data.train.classes).to(hardware.device)
+    test = hardware.records(data.test)
     identity = _identity(recipe, data, partition) if snapshot is not None else {}
     if snapshot is not None and snapshot.exists():
         run = Snapshot.load(snapshot, identity)
@@ -118,7 +119,9 @@ def train(
                 raise DivergedError(index + 1, round_.lr)
             run = _aggregated(recipe, run, round_, chosen, updates)
             model.load_state_dict(run.weights, strict=False)
-            test_loss, accuracy = evaluate(model, data.test, recipe.loss)
+            test_loss, accuracy = evaluate(model, test, recipe.loss)
+            if not isfinite(test_loss):  # the last step of all, or the server's own
+                raise DivergedError(index + 1, round_.lr)
             record = RoundRecord(
                 round=index + 1,
                 rounds=recipe.rounds,
@@ -127,6 +130,7 @@ def train(
                 test_loss=test_loss,
                 accuracy=accuracy,
                 seconds=time.perf_counter() - started,
+                upload_bytes=max(_sent_bytes(recipe, update) for update in updates),
             )
             run = replace(run, history=(*run.history, record))
             due = (index + 1) % snapshot_every == 0 or index + 1 == recipe.rounds
@@ -135,7 +139,7 @@ def train(
             if progress is not None:
                 progress(record)
     model.load_state_dict(run.weights, strict=False)
-    return Trained(model.eval(), run.history, recipe, partition.digest, run.memory)
+    return Trained(model.cpu().eval(), run.history, recipe, partition.digest, run.memory)
 
 
 def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
@@ -162,6 +166,14 @@ def _aggregated(
     for k, update in zip(chosen, updates, strict=True):
         memory[k] = update.memory
     return Snapshot(weights, server, broadcasts, tuple(memory), run.history)
+
+
+def _sent_bytes(recipe: Recipe, update: Update) -> int:
+    """The trained weights, but for layers that stay, and what terms send."""
+    kept = tuple(f"{term.layers}." for term in recipe.algorithm.terms if isinstance(term, Personal))
+    sent = [tensor for name, tensor in update.weights.items() if not name.startswith(kept)]
+    messages = [tensor for message in update.messages for tensor in message.values()]
+    return sum(tensor.nbytes for tensor in (*sent, *messages))
 
 
 def _participants(recipe: Recipe, round_: Round) -> list[int]:

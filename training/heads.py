@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 
 class LearnedHead(nn.Linear):
-    """The usual linear head, trained and averaged with the rest: logits Wz + b, with W of shape (C, l)."""
+    """The usual linear head, trained and averaged with the rest: logits Wz + b, with W of shape (C, l); or no b."""
 
-    def __init__(self, dim: int, classes: int) -> None:
-        super().__init__(dim, classes)
+    def __init__(self, dim: int, classes: int, *, bias: bool = True) -> None:
+        super().__init__(dim, classes, bias=bias)
 
 
 class NormalisedHead(nn.Linear):
@@ -54,8 +54,18 @@ class FixedHead(nn.Linear):
         self.requires_grad_(requires_grad=False)
 
 
+def unbiased_head(dim: int, classes: int) -> LearnedHead:
+    """A learned head without a bias, as SphereFed's tables of models end (Dong et al. 2022, Tables 11 to 15)."""
+    return LearnedHead(dim, classes, bias=False)
+
+
+def uniform_head(dim: int, classes: int) -> FixedHead:
+    """Each weight from U(−1/√l, 1/√l), torch's own for a layer: BABU in SphereFed's tables (§5.3), and Freeze in FedUV's."""
+    return FixedHead(torch.empty(classes, dim).uniform_(-(dim**-0.5), dim**-0.5))
+
+
 def random_head(dim: int, classes: int) -> FixedHead:
-    """FedBABU's and Freeze's: each weight from N(0, 2/l), as He et al. 2015, eq. 10, initialise (Oh et al. 2022)."""
+    """FedBABU's: each weight from N(0, 2/l), as He et al. 2015, eq. 10, initialise (Oh et al. 2022)."""
     return FixedHead(torch.randn(classes, dim) * (2 / dim) ** 0.5)
 
 
@@ -69,6 +79,21 @@ def orthonormal_head(dim: int, classes: int) -> FixedHead:
         ValueError: if l < C, for then C orthonormal rows do not exist.
     """
     return FixedHead(_orthonormal_columns(dim, classes).T.float())
+
+
+@dataclass(frozen=True)
+class Orthonormal:
+    """`orthonormal_head` times τ, without which a cross-entropy on features of norm one tells classes little apart (§4.2).
+
+    Attributes:
+        scale: τ > 0.
+    """
+
+    scale: float = 1.0
+
+    def __call__(self, dim: int, classes: int) -> FixedHead:
+        """The head for features of length l; ValueError if l < C."""
+        return FixedHead(self.scale * orthonormal_head(dim, classes).weight.detach())
 
 
 @dataclass(frozen=True)

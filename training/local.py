@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -54,8 +54,7 @@ class LocalTrainer:
     def __call__(self, task: Task) -> Update:
         """Train for `local_epochs` by SGD from rest on the loss plus the algorithm's penalties."""
         recipe, model, place = self._recipe, self._model, self._hardware
-        own = self._data.subset(torch.from_numpy(self._partition.members[task.member]))
-        own = replace(own, x=place.images(own.x), y=own.y.to(place.device))
+        own = place.records(self._data.subset(torch.from_numpy(self._partition.members[task.member])))
         received = place.state(task.weights)
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
@@ -90,7 +89,7 @@ class LocalTrainer:
             term.finish(site, steps) for term, site in zip(recipe.algorithm.terms, sites, strict=True)
         ]
         return Update(
-            weights={name: tensor.to("cpu", copy=True) for name, tensor in model.shared_weights().items()},
+            weights={name: tensor.clone() for name, tensor in _home(model.shared_weights()).items()},
             records=len(own),
             steps=steps,
             loss=float(total) / steps,
@@ -112,9 +111,10 @@ class LocalTrainer:
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
         with self._hardware.arithmetic():
             z = model.features(x)
+            seen = z
             for term, site in terms:
-                z = term.features(z, y, site)
-            logits: Tensor = model.head(z)
+                seen = term.features(seen, y, site)
+            logits: Tensor = model.head(seen)
             for term, site in terms:
                 logits = term.logits(logits, y, site)
             batch = Batch(x, y, z, logits)
@@ -125,4 +125,4 @@ class LocalTrainer:
 
 
 def _home(state: State) -> State:
-    return {name: tensor.detach().cpu() for name, tensor in state.items()}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}

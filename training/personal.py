@@ -151,6 +151,8 @@ def _tuned(
         weight_decay=recipe.weight_decay,
     )
     classifier.train()
+    if not any(p.requires_grad for p in classifier.extractor.parameters()):
+        classifier.extractor.eval()  # what is kept fixed has its running means kept, too
     with torch_seeded(recipe.seed, Stream.PERSONAL, member):
         for _ in range(epochs):
             for indices in batches(len(own), recipe.batch_size):

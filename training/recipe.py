@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import nn
 
-from training.algorithms import Algorithm, FedAvg
+from training.algorithms import Algorithm, FedAvg, HeadFirst
 from training.heads import Classifier, LearnedHead, orthonormal_head
 from training.losses import Loss, cross_entropy, mean_squared_error
 from training.schedules import Cosine, Schedule
@@ -71,6 +71,12 @@ class Recipe:
             raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must lie in (0, 1], not {self.participation}")
+        for term in self.algorithm.terms:
+            if isinstance(term, HeadFirst) and not 0 < term.head_epochs < self.local_epochs:
+                raise ValueError(
+                    f"FedRep trains its head in some of the {self.local_epochs} local epochs and the extractor in "
+                    f"the others: head_epochs must lie between, not {term.head_epochs}"
+                )
 
     def lr_at(self, round_: int) -> float:
         """The learning rate of round t = 0..R−1."""

@@ -38,6 +38,7 @@ class RoundRecord:
         test_loss: the recipe's loss of the new global model on the test records.
         accuracy: that model's accuracy on the test records, in 0..1.
         seconds: wall-clock time.
+        upload_bytes: what a participant sent, the most that one did.
     """
 
     round: int
@@ -47,6 +48,7 @@ class RoundRecord:
     test_loss: float
     accuracy: float
     seconds: float
+    upload_bytes: int = 0
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,13 @@ from training.heads import (
     FixedHead,
     LearnedHead,
     NormalisedHead,
+    Orthonormal,
     Simplex,
     Tammes,
     orthonormal_head,
     random_head,
+    unbiased_head,
+    uniform_head,
 )
 from training.models import ExtractorConfig
 
@@ -35,6 +38,25 @@ def test_the_seed_decides_the_orthonormal_head() -> None:
 
     assert torch.equal(drawn(1), drawn(1))
     assert not torch.equal(drawn(1), drawn(2))
+
+
+def test_a_temperature_scales_the_orthonormal_head() -> None:
+    torch.manual_seed(3)
+    plain = orthonormal_head(6, 3).weight
+    torch.manual_seed(3)
+    scaled = Orthonormal(16.0)(6, 3)
+    torch.testing.assert_close(scaled.weight, 16 * plain)
+    assert not scaled.weight.requires_grad
+
+
+def test_other_papers_heads() -> None:
+    learned, fixed = unbiased_head(50, 40), uniform_head(50, 40)
+    assert learned.state_dict().keys() == {"weight"}
+    assert learned.weight.requires_grad
+    assert not fixed.weight.requires_grad
+    assert fixed.weight.abs().max() <= 50**-0.5
+    # a uniform deviation, a 1/√6 of `random_head`'s
+    assert float(fixed.weight.std()) == pytest.approx((3 * 50) ** -0.5, rel=0.05)
 
 
 def test_features_have_norm_one_where_asked() -> None:

@@ -72,6 +72,16 @@ def test_personal_evaluation_leaves_the_global_model_as_it_was() -> None:
     assert closed.extractor is run.classifier.extractor
 
 
+def test_running_means_of_a_fixed_extractor_stay_where_they_are() -> None:
+    normalising = ExtractorConfig("convnet7", (1, 8, 8), {"norm": "batch"})
+    run = trained(spherefed(normalising, rounds=1, local_epochs=1))
+    own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[0]))
+    headed = local_sgd(run, 0, own, epochs=1)
+    for name, tensor in headed.extractor.state_dict().items():
+        assert torch.equal(tensor, run.classifier.state_dict()[f"extractor.{name}"]), name
+    assert not torch.equal(headed.head.weight, run.classifier.head.weight)
+
+
 @pytest.mark.parametrize(("name", "layers"), [("lg-fedavg", "extractor."), ("fedper", "head.")])
 def test_members_with_layers_of_their_own_are_asked_under_them(name: str, layers: str) -> None:
     run = trained(quick(name))

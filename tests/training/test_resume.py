@@ -98,3 +98,11 @@ def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do() -> None:
     with pytest.raises(DivergedError, match=r"round 1, at a learning rate of 1e\+30: lower it") as caught:
         train(recipe(lr=1e30), DIGITS, PARTITION)
     assert caught.value.round == 1
+
+
+def test_so_does_a_last_step_that_leaves_no_numbers(tmp_path: Path) -> None:
+    # one step a member: its loss was taken before it
+    last = recipe(lr=1e30, rounds=1, local_epochs=1, batch_size=10_000)
+    with pytest.raises(DivergedError, match="round 1, at a learning rate"):
+        train(last, DIGITS, PARTITION, snapshot=tmp_path / "run.safetensors")
+    assert not (tmp_path / "run.safetensors").exists()

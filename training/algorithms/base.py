@@ -73,7 +73,10 @@ class Round:
 
 
 class Batch(NamedTuple):
-    """One step's records with what the model made of them: x (n, ...), y (n,), z (n, l), logits (n, C)."""
+    """One step's records with what the model made of them: x (n, ...), y (n,), z (n, l), logits (n, C).
+
+    z is the extractor's own; where a term's `features` changed it, only the logits know.
+    """
 
     x: Tensor
     y: Tensor

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import torch
+from torch.nn import functional
 
 from training.algorithms.base import Term
 
@@ -39,8 +39,7 @@ def uniformity_loss(z: Tensor) -> Tensor:
     """
     if len(z) < 2:
         return z.new_zeros(())
-    i, j = torch.triu_indices(len(z), len(z), 1, device=z.device)
-    squares = (z.square().sum(dim=1)[:, None] + z.square().sum(dim=1) - 2 * z @ z.T)[i, j].clamp(min=0)
+    squares = functional.pdist(z.float()).square()  # differences of large squares would drown in bfloat16
     sigma = squares.detach().median().clamp(min=_TINY)
     return (-squares / (2 * sigma)).exp().mean()
 

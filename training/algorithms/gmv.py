@@ -18,16 +18,21 @@ if TYPE_CHECKING:
     from training.heads import Classifier
 
 
+_AHEAD = 50
+"""Rounds before the first that adds vectors in which they are collected: by then even where one in ten takes part each class was seen."""
+
+
 @dataclass(frozen=True)
 class GlobalMemory(Term):
     """From round R_warm on the head sees f + αμ_y in training (Huang et al. 2023, Algorithm 1), and f alone in use.
 
     μ_c is the mean over those participants of the last round that hold class c of their own mean feature of it; a class that
-    none of them held keeps its vector. Each sends its C means and which classes it holds: both add up over members.
+    none of them held keeps its vector. Each sends its C means and which classes it holds: both add up over members. The
+    paper computes them from the first round on; here that begins 50 rounds before they are of use.
 
     Attributes:
         alpha: α ≥ 0.
-        warmup: R_warm, the first round, from 0, that adds vectors: once features are good.
+        warmup: R_warm, the first round, from 1 as the paper counts, that adds vectors: once features are good. 0 is as 1.
     """
 
     alpha: float = 1.0
@@ -39,15 +44,15 @@ class GlobalMemory(Term):
 
     def features(self, z: Tensor, y: Tensor, site: Site) -> Tensor:
         """F + αμ_y."""
-        if site.round.index < self.warmup:
+        if site.round.index + 1 < self.warmup:
             return z
         return z + self.alpha * site.broadcast["means"][y]
 
     @torch.no_grad()
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
-        """The member's means, (C, l), and its classes, (C,); nothing before they are of use."""
+        """The member's means, (C, l), and its classes, (C,); nothing long before they are of use."""
         del steps
-        if site.round.index + 1 < self.warmup:
+        if self._is_early(site.round):
             return {}, {}
         training = site.model.training
         site.model.eval()
@@ -60,7 +65,7 @@ class GlobalMemory(Term):
 
     def reduce(self, broadcast: State, messages: Sequence[State], round_: Round) -> State:
         """The next μ."""
-        if round_.index + 1 < self.warmup:
+        if self._is_early(round_):
             return broadcast
         total = torch.stack([message["means"] for message in messages]).sum(dim=0)
         holders = torch.stack([message["holders"] for message in messages]).sum(dim=0)
@@ -68,3 +73,6 @@ class GlobalMemory(Term):
         held = holders > 0
         means[held] = total[held] / holders[held, None]
         return {"means": means}
+
+    def _is_early(self, round_: Round) -> bool:
+        return round_.index + 1 < self.warmup - _AHEAD

@@ -57,9 +57,9 @@ def fedopt(
     return Algorithm(ServerOptimiser(rule, lr, momentum, beta2, tau))
 
 
-def scaffold() -> Algorithm:
-    """Karimireddy et al. 2020."""
-    return fedavg(uniform=True).plus(ControlVariates())
+def scaffold(*, uniform: bool = True) -> Algorithm:
+    """Karimireddy et al. 2020, whose server averages the participants alike; by their records where not `uniform`."""
+    return fedavg(uniform=uniform).plus(ControlVariates())
 
 
 def feddyn(*, alpha: float = 0.01) -> Algorithm:
@@ -94,9 +94,9 @@ def feduv(*, variance: float | None = None, uniformity: float = 0.5) -> Algorith
     return fedavg().plus(*on_logits, *on_features)
 
 
-def gmv(*, alpha: float = 1.0, warmup: int = 0) -> Algorithm:
-    """Huang et al. 2023, Algorithm 1; its server averages the participants alike."""
-    return fedavg(uniform=True).plus(GlobalMemory(alpha, warmup))
+def gmv(*, alpha: float = 1.0, warmup: int = 0, uniform: bool = True) -> Algorithm:
+    """Huang et al. 2023, Algorithm 1, whose server averages the participants alike; by their records where not `uniform`."""
+    return fedavg(uniform=uniform).plus(GlobalMemory(alpha, warmup))
 
 
 def lg_fedavg() -> Algorithm:

@@ -27,4 +27,4 @@ def crop_and_flip(x: Tensor, *, padding: int = 4) -> Tensor:
     columns = left + torch.where(mirrored, columns.flip(1), columns)
     record = torch.arange(n, device=x.device)[:, None, None]
     # Indexed together, record, row and column come first: (n, height, width, channels).
-    return padded[record, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2).contiguous()
+    return padded[record, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)

@@ -9,12 +9,32 @@ from typing import Any, TypeVar
 from pydantic import ConfigDict, ValidationError, validate_call
 
 from training.experiments.errors import ConfigError
-from training.heads import LearnedHead, NormalisedHead, Simplex, Tammes, orthonormal_head, random_head
+from training.heads import (
+    LearnedHead,
+    NormalisedHead,
+    Orthonormal,
+    Simplex,
+    Tammes,
+    orthonormal_head,
+    random_head,
+    unbiased_head,
+    uniform_head,
+)
 from training.recipe import HeadFactory
 from training.schedules import Constant, Cosine, MultiStep, Schedule
 
 T = TypeVar("T")
 Choice = str | dict[str, Any]
+
+
+def learned(*, bias: bool = True) -> HeadFactory:
+    """The usual one."""
+    return LearnedHead if bias else unbiased_head
+
+
+def orthonormal(*, scale: float = 1.0) -> HeadFactory:
+    """SphereFed's, times a temperature."""
+    return orthonormal_head if scale == 1 else Orthonormal(scale)
 
 
 def simplex(*, scale: float = 1.0) -> HeadFactory:
@@ -43,10 +63,11 @@ def multi_step(*, milestones: tuple[int, ...], gamma: float = 0.1) -> Schedule:
 
 
 HEADS: dict[str, Callable[..., HeadFactory]] = {
-    "learned": lambda: LearnedHead,
+    "learned": learned,
     "normalised": lambda: NormalisedHead,
     "random": lambda: random_head,
-    "orthonormal": lambda: orthonormal_head,
+    "uniform": lambda: uniform_head,
+    "orthonormal": orthonormal,
     "simplex": simplex,
     "tammes": tammes,
 }

@@ -39,13 +39,18 @@ def quantity(*, members: int, beta: float, min_size: int = 10) -> Deal:
     return lambda data, rng: quantity_partition(data.y.numpy(), members, beta, rng, min_size=min_size)
 
 
-def natural(*, min_size: int = 10) -> Deal:
-    """The members that the records came from: writers, speakers, domains."""
+def natural(*, min_size: int = 10, members: int | None = None) -> Deal:
+    """The members that the records came from: writers, speakers, domains; or so many of them, drawn."""
 
     def deal(data: Dataset, rng: np.random.Generator) -> Partition:
-        del rng
         groups = None if data.groups is None else data.groups.numpy()
-        return natural_partition(data.y.numpy(), groups, min_size=min_size)
+        whole = natural_partition(data.y.numpy(), groups, min_size=min_size)
+        if members is None:
+            return whole
+        if members > len(whole):
+            raise ValueError(f"there are {len(whole)} natural members, not {members}")
+        drawn = np.sort(rng.choice(len(whole), members, replace=False))
+        return Partition.of([whole.members[k] for k in drawn], data.y.numpy())
 
     return deal
 

@@ -84,6 +84,9 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
         if experiment.personal is None:
             return Prepared(data, partition)
         kept_back = keep_back(partition, data.train.y.numpy(), experiment.personal.keep_back, seed)
+        if choice.pooled:  # the publisher's test records are among those that members train on
+            held_out = np.concatenate(kept_back.test.members)
+            data = Split(data.train, data.train.subset(torch.from_numpy(held_out)))
     except ConfigError:
         raise
     except ValueError as error:
@@ -144,7 +147,6 @@ def run(
     if experiment.personal is not None and prepared.kept_back is not None:
         for method, options in experiment.personal.methods.items():
             personal[method] = personal_accuracies(trained, data.train, prepared.kept_back, method, **options)
-    sent = classifier.shared_weights().values()
     result = Result(
         experiment=experiment.name,
         method=experiment.method,
@@ -165,7 +167,7 @@ def run(
             - wall
             + sum(line.seconds for line in trained.history[: -len(made) or None]),
             cpu_s=_processor_s() - cpu if len(made) == len(trained.history) else None,
-            upload_bytes=sum(tensor.numel() * tensor.element_size() for tensor in sent),
+            upload_bytes=trained.history[-1].upload_bytes,
             parameters=sum(p.numel() for p in classifier.parameters() if p.requires_grad),
         ),
         environment=Environment.here(device=hardware.device),

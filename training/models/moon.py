@@ -22,8 +22,9 @@ def moon_cnn(shape: tuple[int, int, int], *, dim: int = 256) -> Extractor:
     if min(height, width) < _SMALLEST:
         raise ValueError(f"moon_cnn needs images of {_SMALLEST} px or more, not {height}×{width}; take cnn")
     layers = nn.Sequential(
-        nn.Sequential(nn.Conv2d(channels, 6, 5), nn.ReLU(), nn.MaxPool2d(2)),
-        nn.Sequential(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        # The maximum first: the same numbers as after ReLU, and a quarter of them to rectify.
+        nn.Sequential(nn.Conv2d(channels, 6, 5), nn.MaxPool2d(2), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(6, 16, 5), nn.MaxPool2d(2), nn.ReLU()),
         nn.Sequential(nn.Flatten(), nn.Linear(16 * _left(height) * _left(width), 120), nn.ReLU()),
         nn.Sequential(nn.Linear(120, 84), nn.ReLU()),
         nn.Sequential(nn.Linear(84, 84), nn.ReLU()),

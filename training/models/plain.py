@@ -57,6 +57,6 @@ def _pooled_convolution(before: int, after: int) -> list[nn.Module]:
     return [
         nn.Conv2d(before, after, 3, padding=1, bias=False),
         nn.GroupNorm(gcd(8, after), after),
+        nn.MaxPool2d(2),  # first: the same numbers, a quarter of them to rectify
         nn.ReLU(),
-        nn.MaxPool2d(2),
     ]

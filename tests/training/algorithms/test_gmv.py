@@ -1,7 +1,7 @@
 import torch
 
 from tests.training.conftest import linear_model, site_of
-from training.algorithms import Batch, GlobalMemory, Round
+from training.algorithms import ALGORITHMS, Batch, FedAvg, GlobalMemory, Round
 from training.heads import Classifier, Simplex
 
 X = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])
@@ -11,9 +11,9 @@ MEANS = torch.tensor([[1.0, 0.0], [0.0, 2.0], [4.0, 4.0]])
 
 def test_the_head_sees_the_plain_feature_and_its_classs_vector() -> None:
     site = site_of(linear_model(classes=3), X, Y, broadcast={"means": MEANS}, round=Round(7, 0.1, 2))
-    seen = GlobalMemory(alpha=0.5, warmup=7).features(X, Y, site)
+    seen = GlobalMemory(alpha=0.5, warmup=8).features(X, Y, site)  # the eighth round's index is 7
     assert seen.tolist() == [[1.5, 0.0], [3.5, 2.0], [2.0, 7.0]]
-    assert torch.equal(GlobalMemory(alpha=0.5, warmup=8).features(X, Y, site), X)
+    assert torch.equal(GlobalMemory(alpha=0.5, warmup=9).features(X, Y, site), X)
 
 
 def test_logits_in_training_are_those_of_f_plus_mu() -> None:
@@ -46,8 +46,15 @@ def test_the_server_averages_the_holders_and_keeps_what_nobody_held() -> None:
     assert after["means"].tolist() == [[3.0, 2.0], [0.0, 2.0], [0.0, 5.0]]
 
 
-def test_nothing_is_computed_before_it_is_of_use() -> None:
-    model, term = linear_model(classes=3), GlobalMemory(warmup=10)
+def test_participants_count_alike_or_by_their_records() -> None:
+    for name in ("gmv", "scaffold"):
+        alike, by_records = ALGORITHMS[name](), ALGORITHMS[name](uniform=False)
+        assert (alike.aggregation, by_records.aggregation) == (FedAvg(uniform=True), FedAvg())
+        assert alike.terms == by_records.terms
+
+
+def test_nothing_is_computed_long_before_it_is_of_use() -> None:
+    model, term = linear_model(classes=3), GlobalMemory(warmup=60)
     early = site_of(model, X, Y, broadcast=term.start(model), round=Round(8, 0.1, 2))
     assert term.finish(early, 1) == ({}, {})
     assert term.reduce({"means": MEANS}, [{}], Round(8, 0.1, 2)) == {"means": MEANS}

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms import ALGORITHMS, Personal
+from training.algorithms import ALGORITHMS, HeadFirst, Personal
 from training.data import load_digits_dataset
 from training.federated import train
 from training.models import ExtractorConfig
@@ -42,16 +42,27 @@ def test_what_is_personal_is_kept_and_put_back(layers: str, name: str) -> None:
     assert (model.get_parameter(name) == 7).all()
 
 
-@pytest.mark.parametrize("head_epochs", [0, 1, 2])
-def test_the_head_comes_first_and_alone(head_epochs: int) -> None:
-    recipe = fedavg(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=head_epochs), rounds=1, local_epochs=2)
+def test_the_head_comes_first_and_alone() -> None:
+    term = HeadFirst(2)
+    assert [
+        [term.trains(name, epoch) for epoch in range(4)] for name in ("head.weight", "extractor.layers")
+    ] == [
+        [True, True, False, False],
+        [False, False, True, True],
+    ]
+    recipe = fedavg(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
     trained = train(recipe, DIGITS, PARTITION).classifier.state_dict()
-    moved = {
-        name.split(".")[0]
-        for name, t in recipe.build(10).state_dict().items()
-        if not torch.equal(t, trained[name])
+    before = recipe.build(10).state_dict()
+    assert {name.split(".")[0] for name, t in before.items() if not torch.equal(t, trained[name])} == {
+        "extractor",
+        "head",
     }
-    assert moved == {0: {"extractor"}, 1: {"extractor", "head"}, 2: {"head"}}[head_epochs]
+
+
+@pytest.mark.parametrize("head_epochs", [0, 2, 3])
+def test_both_parts_have_an_epoch_at_least(head_epochs: int) -> None:
+    with pytest.raises(ValueError, match=f"head_epochs must lie between, not {head_epochs}"):
+        fedavg(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=head_epochs), local_epochs=2)
 
 
 def test_a_fixed_head_has_no_epochs_of_its_own() -> None:

@@ -71,7 +71,7 @@ def test_methods_are_composed_as_their_files_say() -> None:
     recipe = ours.recipe(data(), 7)
     assert (recipe.head, recipe.loss, recipe.normalise) == (orthonormal_head, mean_squared_error, True)
     assert recipe.algorithm.aggregation == FedNova()
-    assert (recipe.lr, recipe.rounds, recipe.local_epochs, recipe.seed) == (0.5, 100, 10, 7)
+    assert (recipe.lr, recipe.rounds, recipe.local_epochs, recipe.seed) == (0.1, 100, 10, 7)
     etf = load_experiment("fedetf-etf-gmv", "small").recipe(data(classes=10), 0)
     assert etf.head == Simplex()
     assert [vars(term) for term in etf.algorithm.terms] == [{"alpha": 1.0, "warmup": 90}]

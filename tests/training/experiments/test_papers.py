@@ -1,5 +1,8 @@
 import re
 from collections import defaultdict
+from typing import Any
+
+import pytest
 
 from training.experiments import Experiment, load_experiment, shipped
 from training.report import paper_rows
@@ -14,6 +17,32 @@ WITHOUT = {
     "spherefed-ablation": "each of the table's rows is a variant",
     "spherefed-personal": "the table's figures are means over members' own records, which no row holds",
 }
+# What appendices print of each row and column: Dong et al. 2022, Table 16; Luo et al. 2021, Table 8; Huang et al. 2023, Table 3.
+COLUMNS = ("iid", "alpha-05", None, "tinyimagenet")
+SPHEREFED: dict[str, dict[str, tuple[float, ...]]] = {
+    "fedavg-mobilenetv2": {"lr": (0.1,) * 4},
+    "fedavg-mobilenetv2-babu": {"lr": (0.1, 0.1, 0.1, 0.01)},
+    "fedavg-mobilenetv2-ours": {"lr": (0.5, 0.5, 1.0, 0.5)},
+    "fedprox-resnet18": {"lr": (0.1,) * 4, "mu": (0.001,) * 4},
+    "fedprox-resnet18-babu": {"lr": (0.1,) * 4, "mu": (0.001,) * 4},
+    "fedprox-resnet18-ours": {"lr": (0.5,) * 4, "mu": (0.0001, 0.0001, 0.0001, 0.001)},
+    "fednova-vgg13": {"lr": (0.01,) * 4},
+    "fednova-vgg13-babu": {"lr": (0.01, 0.01, 0.01, 0.001)},
+    "fednova-vgg13-ours": {"lr": (0.1,) * 4},
+    "fedopt-senet18": {"lr": (0.01,) * 4, "server": (1.0,) * 4, "momentum": (0.3,) * 4},
+    "fedopt-senet18-babu": {"lr": (0.01,) * 4, "server": (1.0,) * 4, "momentum": (0.3,) * 4},
+    "fedopt-senet18-ours": {"lr": (0.5,) * 4, "server": (1.0,) * 4, "momentum": (0.3,) * 4},
+}
+DEGREES = ("alpha-005", None, "alpha-05")
+CCVR: dict[str, dict[str, tuple[float, ...]]] = {
+    "fedavg": {"epochs": (10, 10, 30)},
+    "fedavgm": {"epochs": (10, 10, 50)},
+    "fedprox": {"epochs": (10, 10, 30), "mu": (0.01, 0.001, 0.001)},
+    "moon": {"epochs": (10, 10, 30), "mu": (5.0, 1.0, 1.0), "temperature": (0.5,) * 3},
+    "clsprox": {"mu": (0.01, 0.001, 0.001)},
+    "clsnorm-clsprox": {"mu": (0.01, 0.001, 0.001)},
+}
+FEDETF = {None: (1.0, 900), "c10-5": (0.5, 900), "c100-20": (0.5, 700), "epochs-5": (0.5, 900)}
 DATA = {
     "CIFAR-10": "cifar-10",
     "CIFAR-100": "cifar-100",
@@ -85,3 +114,41 @@ def test_an_experiment_has_the_settings_that_its_row_prints() -> None:
             if printed in row.setting:
                 assert experiment.model.architecture == architecture, id_
     assert checked > 3 * len(REACHED)
+
+
+def options_of(experiment: Experiment) -> dict[str, Any]:
+    algorithm = experiment.training.algorithm
+    return dict(algorithm) if isinstance(algorithm, dict) else {"name": algorithm}
+
+
+@pytest.mark.parametrize("base", SPHEREFED)
+def test_spherefed_s_rows_have_the_rates_of_its_appendix(base: str) -> None:
+    for place, column in enumerate(COLUMNS):
+        experiment = load_experiment(f"spherefed-{base}", column)
+        options = options_of(experiment)
+        found = {"lr": experiment.training.lr, "mu": options.get("mu"), "server": options.get("lr")}
+        found["momentum"] = options.get("momentum")
+        printed = {name: values[place] for name, values in SPHEREFED[base].items()}
+        assert {name: found[name] for name in printed} == printed, column
+        batch = "mobilenetv2" in base and column != "tinyimagenet"
+        assert experiment.model.options["norm"] == ("batch" if batch else "group"), column
+        assert experiment.model.architecture in base
+        assert experiment.calibrate["ccvr"]["lr"] == 1e-5
+        assert experiment.calibrate["ccvr"]["per_class"] == (1000 if column == "tinyimagenet" else 500)
+
+
+@pytest.mark.parametrize("base", CCVR)
+def test_ccvr_s_rows_have_its_hyper_parameters(base: str) -> None:
+    for place, degree in enumerate(DEGREES):
+        experiment = load_experiment(f"ccvr-{base}", degree)
+        found = options_of(experiment) | {"epochs": experiment.calibrate["ccvr"].get("epochs", 10)}
+        printed = {name: values[place] for name, values in CCVR[base].items()}
+        assert {name: found[name] for name in printed} == printed, degree
+        assert (experiment.training.lr, experiment.training.weight_decay) == (0.01, 1e-5)
+        assert experiment.calibrate["ccvr"]["per_class"] == (100 if degree == "alpha-05" else 2000)
+
+
+def test_fedetf_s_rows_have_its_best_weights_and_warm_ups() -> None:
+    for variant, printed in FEDETF.items():
+        options = options_of(load_experiment("fedetf-etf-gmv", variant))
+        assert (options["alpha"], options["warmup"]) == printed, variant

@@ -29,6 +29,8 @@ def test_a_run_leaves_everything_that_its_numbers_depend_on(tmp_path: Path) -> N
     assert {each.kind for each in result.calibrations} == {"ffc", "rff", "lda", "ccvr"}
     assert min(each.accuracy for each in result.calibrations) > result.accuracy
     assert result.data.train_records == 1347
+    assert result.cost.parameters is not None
+    assert result.cost.upload_bytes == 4 * result.cost.parameters
     assert result.cost.parameters == sum(p.numel() for p in finished.trained.classifier.parameters())
     write_result(result, tmp_path / "result.json")
     assert read_result(tmp_path / "result.json") == result
@@ -39,6 +41,18 @@ def test_the_same_seed_is_the_same_run_and_another_another() -> None:
     assert (one.accuracy, one.deal) == (same.accuracy, same.deal)
     assert [line.local_loss for line in one.history] == [line.local_loss for line in same.history]
     assert one.deal.digest != other.deal.digest
+
+
+def test_a_member_s_traffic_counts_what_terms_send_and_not_what_stays() -> None:
+    def sent(**training: Any) -> float:
+        cost = run(digits(calibrate={}, training={"rounds": 1, "local_epochs": 1, **training}), 0).result.cost
+        assert cost.upload_bytes is not None
+        assert cost.parameters is not None
+        return cost.upload_bytes / (4 * cost.parameters)
+
+    assert sent(algorithm="scaffold") == 2
+    assert sent(algorithm="lg-fedavg") < 0.1 < 0.9 < sent(algorithm="fedper") < 1
+    assert sent(algorithm="gmv") > 1
 
 
 def test_fewer_records_are_the_same_for_every_seed() -> None:
@@ -57,6 +71,9 @@ def test_members_are_evaluated_on_what_they_kept_back() -> None:
     prepared, result = finished.prepared, finished.result
     assert prepared.kept_back is not None
     assert len(prepared.data.train) == 1797
+    # the publisher's test records are among those trained on: what members kept back is the test
+    kept_back = np.concatenate(prepared.kept_back.test.members)
+    assert torch.equal(prepared.data.test.y, prepared.data.train.y[torch.from_numpy(kept_back)])
     for used, kept in zip(prepared.partition.members, prepared.kept_back.test.members, strict=True):
         assert not set(used) & set(kept)
         assert len(kept) == round(0.3 * (len(used) + len(kept)))
@@ -89,3 +106,12 @@ def test_every_deal_deals_the_records_there_are() -> None:
     spoken = replace(data, groups=torch.arange(len(data)) % 3)
     partition = DEALS["natural"]()(spoken, np.random.default_rng(0))
     assert partition.sizes.tolist() == [449] * 3
+    spoken = replace(data, groups=torch.arange(len(data)) % 20)
+    whole, some = (DEALS["natural"](members=k)(spoken, np.random.default_rng(3)) for k in (None, 5))
+    drawn = [
+        k for k, own in enumerate(whole.members) if any(np.array_equal(own, other) for other in some.members)
+    ]
+    assert len(drawn) == len(some) == 5
+    assert drawn != [*range(5)]
+    with pytest.raises(ValueError, match="there are 20 natural members, not 21"):
+        DEALS["natural"](members=21)(spoken, np.random.default_rng(0))
