@@ -254,10 +254,13 @@ class Round:
         self.upload_bytes[member] = self.sent_bytes[member] - announced_from
         with charge(COORDINATOR, "admit"):
             phase = phase.receive(upload, NOW_S)
+        with (self.spool / member).open("rb") as stored:
             for index, (digest, size_bytes) in enumerate(chunks):
-                assert isinstance(phase, Collecting)
-                phase.check_chunk(member, index, digest, size_bytes)
-                phase = phase.chunk_stored(member, index, NOW_S)
+                packed = stored.read(size_bytes)
+                with charge(COORDINATOR, "admit"):
+                    assert isinstance(phase, Collecting)
+                    phase.check_chunk(member, index, digest, packed)
+                    phase = phase.chunk_stored(member, index, NOW_S)
         return phase
 
     def _ask(self, phase: CoordinatorPhase, name: str, stage: str, served: str) -> CoordinatorPhase:

@@ -14,6 +14,7 @@ from calibration.head_file import Calibrated
 from client_sdk.asked import terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import write_durably
+from client_sdk.policy import bytes_of
 from client_sdk.result import calibrated_in, check_head
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
@@ -104,7 +105,7 @@ class ClientResult:
         """The head, as its file says; PeerFault(result-mismatch) where it holds none."""
         return calibrated_in(self.weights_file)
 
-    def verify(self, admin_key: bytes | None = None) -> None:
+    def verify(self, admin_key: bytes | str | None = None) -> None:
         """Check everything again, from the stored bytes alone, in this order.
 
         1. the roster is the admin's (wrong-federation, bad-signature);
@@ -116,13 +117,15 @@ class ClientResult:
         6. the weights file's digest, then its tensors' names, types, shapes and finiteness (result-mismatch).
 
         Args:
-            admin_key: the pinned 32-byte key; None checks against the key that the roster itself names.
+            admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the key that the roster itself names.
 
         Raises:
             PeerFault: the first of these that does not hold.
         """
         evidence, attempt, record = self.evidence, self.evidence.attempt, self.record
-        evidence.roster.verify_admin(evidence.roster.federation if admin_key is None else admin_key)
+        evidence.roster.verify_admin(
+            evidence.roster.federation if admin_key is None else bytes_of(admin_key, "admin_key")
+        )
         attempt.check(0.0)
         attempt.check_header(evidence.upload.header)
         attempt.check_counted(self.counted, evidence.upload.header.survivor)

@@ -44,7 +44,7 @@ class Combined:
         """The head, as its file says; PeerFault(result-mismatch) where it holds none."""
         return calibrated_in(self.weights_file)
 
-    def verify(self, results: Sequence[Result], admin_key: bytes | None = None) -> None:
+    def verify(self, results: Sequence[Result], admin_key: bytes | str | None = None) -> None:
         """Check the combination against the rounds it says it is of, in this order.
 
         1. each result holds (`Result.verify`), and they are those of the record's parts, one each (result-mismatch);
@@ -56,7 +56,7 @@ class Combined:
 
         Args:
             results: this member's, of all the rounds.
-            admin_key: the pinned 32-byte key; None checks against the keys that the rosters themselves name.
+            admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the keys that the rosters themselves name.
 
         Raises:
             PeerFault: the first of these that does not hold.

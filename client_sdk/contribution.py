@@ -290,10 +290,11 @@ class Attendance:
             yield from self._open(opening, view, self.supply)
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
+        elif isinstance(self.phase, Opened) and self.supply is not None:
+            # Opened before a restart: what it brings now may be other records, under another policy.
+            yield from self._bring(self.phase, self.supply)
         if isinstance(self.phase, Opened) and self.supply is not None:
-            yield from self._charge(self.phase.attempt, self.supply)
             offer = yield from self._offered(self.phase.attempt)
-            yield from self._check_offer(offer, self.phase)
             self.phase = yield from mask(self.session, self.round_id, self.phase, offer)
         assert isinstance(self.phase, Attempting)
         for upload in self.phase.uploads:
@@ -340,20 +341,27 @@ class Attendance:
                 ["coordinator"],
             )
         if supply is not None:
-            yield from self._charge(attempt, supply)
-            yield from self._check_offer((yield from self._offered(attempt)), opened)
+            yield from self._bring(opened, supply)
         self._hold(opened)
 
-    def _charge(self, attempt: Attempt, supply: Supply) -> Flow[None]:
-        """Pay for a noisy round, once: before any record is looked at, and after all that may be wrong about the round itself."""
-        if (mu := mu_of(attempt)) > 0:
-            lineages, policy = self.session.store.lineages, self.session.policy
+    def _bring(self, opened: Opened, supply: Supply) -> Flow[None]:
+        """Make the statistics and check them against the round and this member's own ledger.
+
+        A noisy round is paid for first, once: before any record is looked at, and after all that may be wrong about the round itself.
+        """
+        session, attempt = self.session, opened.attempt
+        lineages, policy, mu = session.store.lineages, session.policy, mu_of(attempt)
+        if mu > 0:
             material = yield from self._material(attempt.opening.terms)
             yield from compute(partial(check_collects, attempt, material))
             yield from compute(partial(lineages.await_end, attempt))
             yield from compute(
                 partial(lineages.charge, supply.name, supply.lineage, attempt.context, mu, policy)
             )
+        offer = yield from self._offered(attempt)
+        offer.check(attempt, session.member)
+        family = opened.opening.terms.family.value
+        yield from compute(partial(lineages.check, offer, family, attempt.context, policy, charged=mu))
 
     def _offered(self, attempt: Attempt) -> Flow[Offer]:
         """What this member brings to the attempt, made once."""
@@ -370,16 +378,6 @@ class Attendance:
             check_material(terms, content)
             self.material = content
         return self.material
-
-    def _check_offer(self, offer: Offer, opened: Opened) -> Flow[None]:
-        """Refuse statistics that the round or this member's own ledger does not take."""
-        session, attempt = self.session, opened.attempt
-        offer.check(attempt, session.member)
-        family = opened.opening.terms.family.value
-        lineages, charged = session.store.lineages, mu_of(attempt)
-        yield from compute(
-            partial(lineages.check, offer, family, attempt.context, session.policy, charged=charged)
-        )
 
     def _knowing(self) -> MemberPhase:
         """The phase with what this conversation has learned in other cohorts since it was read."""

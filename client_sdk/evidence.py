@@ -7,6 +7,7 @@ from pathlib import Path
 
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import remove_durably, write_durably
+from client_sdk.policy import bytes_of
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
 from protocol.codec import Reader
@@ -58,7 +59,7 @@ class Evidence:
         """Whether this member's own upload is in the certified sum."""
         return bool(set(self.own) & set(self.certificate.survivors))
 
-    def verify(self, admin_key: bytes | None = None) -> None:
+    def verify(self, admin_key: bytes | str | None = None) -> None:
         """Check the history again, in this order.
 
         1. the roster is the admin's (wrong-federation, bad-signature);
@@ -69,12 +70,14 @@ class Evidence:
            bad-signature).
 
         Args:
-            admin_key: the pinned key; None checks against the key that the roster itself names.
+            admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the key that the roster itself names.
 
         Raises:
             PeerFault: the first of these that does not hold.
         """
-        self.roster.verify_admin(self.roster.federation if admin_key is None else admin_key)
+        self.roster.verify_admin(
+            self.roster.federation if admin_key is None else bytes_of(admin_key, "admin_key")
+        )
         check_manifest(self.roster, self.manifest)
         if self.member not in self.manifest.members:
             raise PeerFault(Cause.MANIFEST_MISMATCH, f"{self.member} is not in this cohort", [self.member])

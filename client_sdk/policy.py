@@ -72,11 +72,11 @@ class Policy:
     card_lifetime_s: float = 90 * _DAY_S
 
     def __post_init__(self) -> None:
-        _set(self, "admin_key", _digest(self.admin_key, "admin_key"))
+        _set(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
         for field in ("statistics", "lattices"):
             _set(self, field, _names(getattr(self, field), field))
         if self.extractors is not None:
-            _set(self, "extractors", frozenset(_digest(value, "extractors") for value in self.extractors))
+            _set(self, "extractors", frozenset(bytes_of(value, "extractors") for value in self.extractors))
         if min(self.members_min, self.survivors_min, self.honest_min) < 3:
             raise Misuse("members_min, survivors_min and honest_min are at least 3")
         if min(self.colluders_min or 0, self.loss_max, self.changed_records_min) < 0:
@@ -217,7 +217,8 @@ def _names(value: Iterable[str] | str, field: str) -> frozenset[str]:
     return frozenset(value)
 
 
-def _digest(value: bytes | str, field: str) -> bytes:
+def bytes_of(value: bytes | str, field: str) -> bytes:
+    """32 bytes, given as they are or as 64 hexadecimal digits; Misuse for others."""
     try:
         raw = bytes.fromhex(value) if isinstance(value, str) else bytes(value)
     except (ValueError, TypeError) as error:

@@ -20,7 +20,8 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
     1. it can be read, and its head is the one that the record names (result-mismatch);
     2. roster, cards and opening hold, and are those of the evidence (result-mismatch);
     3. the coordinator signed it as it is (bad-signature);
-    4. the certificate is for the outcome that this member was shown, those evicted are the record's (result-mismatch);
+    4. the certificate is for the outcome that this member was shown; those evicted, and the disputes that had members dropped,
+       are the record's (result-mismatch);
     5. an upload of this member is noted as this member sent it, if it sent one and one is noted (own-upload-changed);
     6. the coordinator broke no rule (the first that it broke).
 
@@ -46,6 +47,10 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
         raise _mismatch("the transcript tells of another outcome than this member was shown")
     if verdict.evicted != record.evicted:
         raise _mismatch("the record names others as evicted than the transcript shows")
+    if {(each.cause.value, each.parties) for each in verdict.disputes} != {
+        (each.cause, each.parties) for each in record.disputes
+    }:
+        raise _mismatch("the record tells of other disputes than the transcript shows")
     noted = verdict.uploads.get(evidence.member)
     if noted and evidence.own and (Survivor.of(noted.header),) != evidence.own:
         raise PeerFault(

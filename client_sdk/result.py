@@ -184,7 +184,7 @@ class Result:
             return None
         return replayed(self.transcript_file, self.evidence, self.record)
 
-    def verify(self, admin_key: bytes | None = None) -> None:
+    def verify(self, admin_key: bytes | str | None = None) -> None:
         """Check everything again, from the stored bytes alone, in this order.
 
         1. the evidence (`Evidence.verify`), and that its certificate is not VOID (result-mismatch);
@@ -205,7 +205,7 @@ class Result:
         coordinator signed that they do, and for whom.
 
         Args:
-            admin_key: the pinned 32-byte key; None checks against the key that the roster itself names.
+            admin_key: the pinned key, 32 bytes or their 64 hexadecimal digits; None checks against the key that the roster itself names.
 
         Raises:
             PeerFault: the first of these that does not hold.
@@ -252,7 +252,7 @@ class Result:
         disputes = [Dispute(Cause(view.cause), *view.parties) for view in self.record.disputes]
         dropped = set(self.record.dropped)
         if (
-            dropped != vertex_cover(context, disputes)
+            dropped != vertex_cover(context, disputes, self.evidence.attempt.quorum.colluders)
             or not {party for dispute in disputes for party in dispute.parties} <= members
             or dropped & set(self.survivors)
         ):

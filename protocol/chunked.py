@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 
 from protocol.messages.opening import Terms
+from protocol.packing import Buffer, is_packed
 from protocol.ring import Ring
 
 
@@ -28,3 +29,7 @@ class Chunked(ABC):
         """Elements of chunk `index`: all alike but for a shorter last."""
         terms = self.terms
         return min(terms.chunk_elements, terms.elements - index * terms.chunk_elements)
+
+    def is_chunk(self, index: int, packed: Buffer) -> bool:
+        """Whether chunk `index` may be these bytes: as many as it has, no bit set after its last element."""
+        return is_packed(packed, self.terms.ring_bits, self.chunk_elements(index))

@@ -37,21 +37,22 @@ class Dispute:
         return self.one, self.other
 
 
-def vertex_cover(context: bytes, disputes: Collection[Dispute]) -> frozenset[str]:
+def vertex_cover(context: bytes, disputes: Collection[Dispute], colluders: int) -> frozenset[str]:
     """Whom to drop so that no dispute is left: as few as possible, the same for whoever computes it.
 
     Args:
         context: ranks the members, so that nobody can choose whom a tie spares.
         disputes: in any order.
+        colluders: a. Who disputes with more than so many disputes with honest members, and is one of them.
     """
-    graph, about = defaultdict[str, set[str]](set), defaultdict[str, set[Dispute]](set)
-    for dispute in disputes:
-        graph[dispute.one].add(dispute.other)
-        graph[dispute.other].add(dispute.one)
+    everyone = _joined(disputes)
+    dropped = {member for member, others in everyone.items() if len(others) > colluders}
+    left = [dispute for dispute in disputes if not dropped.intersection(dispute.parties)]
+    graph, about = _joined(left), defaultdict[str, set[Dispute]](set)
+    for dispute in left:
         about[dispute.one].add(dispute)
     rank = {member: hash_fields(Tag.PRIORITY, context, member.encode()) for member in graph}
     ordered = {member: frozenset(graph[member]) for member in sorted(graph, key=rank.__getitem__)}
-    dropped: set[str] = set()
     for component in _components(ordered):
         inside = [dispute for member in component for dispute in about[member]]
         if len(inside) == 1 and inside[0].cause is Cause.BOX_REFUSED:
@@ -59,6 +60,15 @@ def vertex_cover(context: bytes, disputes: Collection[Dispute]) -> frozenset[str
         else:
             dropped |= _least_cover(component) or _matching(component)
     return frozenset(dropped)
+
+
+def _joined(disputes: Iterable[Dispute]) -> dict[str, set[str]]:
+    """With whom each member disputes."""
+    graph = defaultdict[str, set[str]](set)
+    for dispute in disputes:
+        graph[dispute.one].add(dispute.other)
+        graph[dispute.other].add(dispute.one)
+    return graph
 
 
 def _components(graph: _Graph) -> Iterable[_Graph]:

@@ -1,4 +1,4 @@
-"""More time for a phase: the coordinator's to give, within the end that members signed up to (protocol §4.4, §7)."""
+"""More time for a phase: the coordinator's to give, within the end that members signed up to (protocol §4)."""
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault

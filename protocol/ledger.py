@@ -66,9 +66,9 @@ class LedgerFault(PeerFault):
 
 
 class ForkFault(LedgerFault):
-    """ledger-refused, with the older group that the proposed sum would split, and take too little of."""
+    """ledger-refused, with the older sum of which the proposed one takes too little."""
 
-    said = "{members} members stood together in {rounds} rounds; the sum takes some of them, and no majority: {names}"
+    said = "{members} members stood in an older sum; this one takes some of them, and no majority: {names}"
 
 
 def opened_sets(links: Sequence[Link], history: Sequence[Past]) -> tuple[Opened, ...]:
@@ -143,10 +143,12 @@ READINGS: tuple[Callable[[Survivor], object], ...] = (by_lineage, by_version)
 
 
 def check_forks(opened: Collection[Opened], proposal: Opened, colluders: int, floor: int) -> None:
-    """Refuse a sum that takes part of an older group, and too little to be the only one that does.
+    """Refuse a sum that takes part of an older one, and too little to be the only one that does.
 
-    Two sums that each take more than (|G| + a)/2 members of a group G share an honest one, who refuses a history that leaves
-    out either: no two parts of a federation can each be shown what the other is not, under whatever rosters and cohorts.
+    Two sums that each take more than (|O| + a)/2 columns of an older one O share an honest one's, who refuses a history that
+    leaves out either: no two parts of a federation can each be shown what the other is not, under whatever rosters and cohorts.
+    An honest member of O stands in both, so both are shown O; a set that was never opened, in the history of an attempt that
+    nobody who takes part was in, can but forbid more. (It can split groups: a majority of each group would not do.)
 
     Args:
         opened: everything opened before.
@@ -155,14 +157,15 @@ def check_forks(opened: Collection[Opened], proposal: Opened, colluders: int, fl
         floor: g.
 
     Raises:
-        ForkFault: the older group that it takes too little of.
+        ForkFault: the first older sum of which it takes too little.
     """
-    family = linked([each for each in opened if each.family == proposal.family], proposal)
-    split = _partition([*family, proposal], by_lineage)
-    for numbers, names in _partition(family, by_lineage).items():
-        taken = split.get((*numbers, len(family)), ())
-        if taken and 2 * len(taken) <= len(names) + colluders:
-            raise ForkFault(_group(family, numbers, names), floor)
+    columns = {(each.member, each.lineage) for each in proposal.survivors}
+    for older in opened:
+        if older.family != proposal.family:
+            continue
+        taken = sum((each.member, each.lineage) in columns for each in older.survivors)
+        if taken and 2 * taken <= len(older.survivors) + colluders:
+            raise ForkFault(Group(tuple(each.member for each in older.survivors), (older.context,)), floor)
 
 
 def check_ledger(

@@ -198,6 +198,15 @@ def add_packed(total: Words, data: Buffer, bits: int) -> None:
     total[-1:] += unpack(packed[-stride:], bits, 1)
 
 
+def is_packed(data: Buffer, bits: int, elements: int) -> bool:
+    """Whether `unpack` takes these bytes as so many elements: for whoever keeps what is added up later."""
+    try:
+        _checked(data, Ring(bits), elements)
+    except PackingError:
+        return False
+    return True
+
+
 def _checked(data: Buffer | npt.NDArray[np.uint8], ring: Ring, elements: int) -> npt.NDArray[np.uint8]:
     """View `data` as bytes if they are as many as `elements` elements fill, padded with zeros."""
     size = ring.packed_bytes(elements)

@@ -106,7 +106,8 @@ def _undisputed(
     attempt: Attempt, staying: dict[str, Survivor], disputes: Sequence[Dispute], opened: Sequence[Opened]
 ) -> dict[str, Survivor]:
     """Without a cover of these disputes, as far as the ledger allows."""
-    return _as_the_ledger_allows(attempt, _without(staying, vertex_cover(attempt.context, disputes)), opened)
+    dropped = vertex_cover(attempt.context, disputes, attempt.quorum.colluders)
+    return _as_the_ledger_allows(attempt, _without(staying, dropped), opened)
 
 
 def _may_be_proposed(attempt: Attempt, staying: Mapping[str, Survivor], history: Sequence[Past]) -> bool:

@@ -22,7 +22,7 @@ def recount(
 
     1. there is one entry for each survivor, with the certified header;
     2. commitments lead to the signed root; each seed due is there, and is the one committed to;
-    3. chunk digests lead to the signed root, and the chunks are those digested.
+    3. chunk digests lead to the signed root, and the chunks are those digested, each as it is packed.
 
     Args:
         attempt: an indicator round.
@@ -85,8 +85,9 @@ def _check_chunks(attempt: Attempt, entry: Disclosed) -> None:
         len(entry.chunk_digests) != attempt.chunks
         or Tree.of(entry.chunk_digests).root != entry.header.chunk_root
         or tuple(sha256(chunk).digest() for chunk in entry.chunks) != entry.chunk_digests
+        or not all(attempt.is_chunk(index, chunk) for index, chunk in enumerate(entry.chunks))
     ):
-        raise _invalid("the chunks are not those that were signed", entry)
+        raise _invalid("the chunks are not those that were signed, or cannot be added up", entry)
 
 
 def _invalid(why: str, entry: Disclosed | None = None) -> PeerFault:

@@ -69,6 +69,7 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
         run.certificate,
         run.lost,
         run.uploads,
+        run.heard,
         tuple(sorted(run.evicted)),
         run.enough_revealed(),
         tuple(run.refusals),
@@ -136,6 +137,7 @@ class _Replay:
     receipts: dict[str, Receipt] = field(default_factory=dict)
     whole: dict[str, Announced] = field(default_factory=dict)
     proposal: tuple[Survivor, ...] = ()
+    heard: tuple[Dispute, ...] = ()
     reason: str = ""
     votes: dict[str, Vote] = field(default_factory=dict)
     reports: dict[str, tuple[int, Report]] = field(default_factory=dict)
@@ -250,7 +252,7 @@ class _Replay:
         self.proposal = tuple(Survivor.of(header) for header in freeze.headers)
         self.whole, disputes = self._disputed()
         heard = contested(self.attempt, self.receipts, disputes)
-        settled, _ = settle(self.attempt, self.whole, self.receipts, heard, freeze.history)
+        settled, self.heard = settle(self.attempt, self.whole, self.receipts, heard, freeze.history)
         expected = tuple(Survivor.of(upload.header) for upload in settled.values())
         if self.proposal != expected:
             named = sorted({each.member for each in {*self.proposal} ^ {*expected}})

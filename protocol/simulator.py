@@ -468,7 +468,7 @@ class Federation:
     def _store(self, phase: CoordinatorPhase, member: str, index: int) -> CoordinatorPhase:
         assert isinstance(phase, Collecting)
         packed = self.spool[member, index]
-        phase.check_chunk(member, index, hashlib.sha256(packed).digest(), len(packed))
+        phase.check_chunk(member, index, hashlib.sha256(packed).digest(), packed)
         after = phase.chunk_stored(member, index, self.now_s)
         self.transcript = self.transcript.moved(phase, after)
         return after

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from protocol.attempt import Attempt
 from protocol.causes import Cause
+from protocol.disputes import Dispute
 from protocol.messages import Certificate, Lost, Refusal, Survivor
 from protocol.shelf import Announced
 
@@ -55,6 +56,7 @@ class Verdict:
         certificate: the outcome, if there is one.
         lost: the admin's closing, if there is one.
         uploads: what was announced, by member.
+        disputes: those that had members dropped from the set proposed.
         evicted: dealers proved false, in order: the sum is without them.
         revealed: whether a threshold of decryptors revealed for each survivor that was not evicted: without it there is no sum.
         refusals: what decryptors said and nobody can judge from here, in order.
@@ -67,6 +69,7 @@ class Verdict:
     certificate: Certificate | None
     lost: Lost | None
     uploads: dict[str, Announced]
+    disputes: tuple[Dispute, ...]
     evicted: tuple[str, ...]
     revealed: bool
     refusals: tuple[Refusal, ...]

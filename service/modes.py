@@ -81,8 +81,8 @@ class Phase(Protocol):
 class Collector(Phase, Protocol):
     """A phase that takes chunks."""
 
-    def check_chunk(self, member: str, index: int, digest: bytes, size_bytes: int) -> None:
-        """Refuse a chunk that was not announced so; call it before storing the bytes."""
+    def check_chunk(self, member: str, index: int, digest: bytes, packed: bytes) -> None:
+        """Refuse a chunk that was not announced so, or cannot be added up; call it before storing the bytes."""
         ...
 
     def chunk_stored(self, member: str, index: int, now_s: float) -> Phase:
@@ -283,7 +283,9 @@ class PairedSummands:
                 DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
                 for dispute in disputes
             ),
-            "dropped": tuple(sorted(vertex_cover(self.attempt.context, disputes))),
+            "dropped": tuple(
+                sorted(vertex_cover(self.attempt.context, disputes, self.attempt.quorum.colluders))
+            ),
             "evicted": self._recovered.evicted,
         }
 

@@ -76,7 +76,7 @@ class Round(Course):
             if self.mode.is_stored(phase, member, index, digest):
                 return None
             # Once more: meanwhile the round may take chunks, and not this party's any more.
-            self._collecting(phase).check_chunk(member, index, digest, len(data))
+            self._collecting(phase).check_chunk(member, index, digest, data)
             return Event(now_s, "chunk", json.dumps([member, index]).encode())
 
         if decide(self.phase) is None:

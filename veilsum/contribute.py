@@ -65,6 +65,7 @@ class Errand(Contribution):
     cohort: str
     features: Path
     round_id: str | None = None
+    colluders_min: int | None = None
     accept_exceptions: bool = False
     statistics: tuple[str, ...] = ()
     questions: frozenset[str] = frozenset()
@@ -84,6 +85,7 @@ class Errand(Contribution):
         """What the member insists on."""
         return replace(
             super().policy,
+            colluders_min=self.colluders_min,
             accept_exceptions=self.accept_exceptions,
             statistics=Policy.statistics.union(self.statistics, self.questions),
             sigma_min=self.sigma_min,

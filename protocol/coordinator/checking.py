@@ -22,16 +22,19 @@ class Checking(CoordinatorPhase):
     Attributes:
         uploads: the whole ones, in order of member.
         receipts: by decryptor.
+        latest_s: the window's end, whatever the grace.
     """
 
     name: ClassVar[str] = "checking"
     uploads: dict[str, Announced]
     receipts: dict[str, Receipt] = field(default_factory=dict)
+    latest_s: float = 0.0
 
     @classmethod
     def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Announced]) -> "Checking":
         """Offer the boxes."""
-        return cls(setting, now_s + setting.windows.check_s, uploads)
+        latest_s = now_s + setting.windows.check_s
+        return cls(setting, latest_s, uploads, latest_s=latest_s)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Receipts."""
@@ -79,6 +82,9 @@ class Checking(CoordinatorPhase):
             survivors, heard = settle(attempt, self.uploads, self.receipts, disputes, history)
             self._check(survivors, disputes)
         except PeerFault as fault:
+            if self.waiting_for() and now_s < self.latest_s:
+                # The grace is over, not the time: who is late may show which complaints are false.
+                return replace(self, deadline_s=self.latest_s)
             return Voiding.begin(self.setting, now_s, fault)
         return Freezing.begin(self.setting, now_s, survivors, self.receipts, heard)
 

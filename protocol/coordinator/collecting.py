@@ -12,6 +12,7 @@ from protocol.coordinator.voiding import Voiding
 from protocol.errors import PeerFault
 from protocol.merkle import Tree
 from protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Message, Past, Upload
+from protocol.packing import Buffer
 from protocol.shelf import Announced, MemoryShelf, Shelf, Trees
 
 BOX_TAG_BYTES = 16
@@ -72,14 +73,25 @@ class Collecting(CoordinatorPhase):
         self._announced(member, 0)
         return tuple(i for i in range(self.attempt.chunks) if not self.stored[member] >> i & 1)
 
-    def check_chunk(self, member: str, index: int, digest: bytes, size_bytes: int) -> None:
-        """Refuse a chunk that the member's announcement does not hold; call it before storing the bytes."""
+    def check_chunk(self, member: str, index: int, digest: bytes, packed: Buffer) -> None:
+        """Refuse a chunk that the member's announcement does not hold, or that cannot be added up; call it before storing the bytes.
+
+        Args:
+            member: whose.
+            index: which of its chunks.
+            digest: SHA-256 of `packed`.
+            packed: the bytes.
+
+        Raises:
+            PeerFault: chunk-unknown; chunk-mismatch for another digest or length, or bits after the last element.
+        """
         announced = self._announced(member, index)
-        expected = self.attempt.ring.packed_bytes(self.attempt.chunk_elements(index))
-        if size_bytes != expected or digest != announced.chunk_digest(index):
+        if digest != announced.chunk_digest(index) or not self.attempt.is_chunk(index, packed):
+            expected = self.attempt.ring.packed_bytes(self.attempt.chunk_elements(index))
             raise PeerFault(
                 Cause.CHUNK_MISMATCH,
-                f"chunk {index} has {size_bytes} bytes of {expected}, or not the digest that was announced",
+                f"chunk {index} has {len(packed)} bytes of {expected}, not the digest that was announced, or bits after "
+                "its last element",
                 [member],
             )
 

@@ -246,7 +246,7 @@ class HelperFederation:
                 if stop is None:
                     for chunk in range(self.attempt.chunks):
                         packed = self.spool[client, chunk]
-                        collecting.check_chunk(admitted, chunk, hashlib.sha256(packed).digest(), len(packed))
+                        collecting.check_chunk(admitted, chunk, hashlib.sha256(packed).digest(), packed)
                     whole.append(admitted)
             except PeerFault as fault:
                 self.faults.append(("coordinator", fault))

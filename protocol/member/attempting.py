@@ -115,13 +115,25 @@ class Attempting(MemberPhase):
         return Unsettled(self.attempt, lineages, signed)
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """In every phase of an attempt: a void request, a request for a report, and how it ended."""
+        """In every phase of an attempt: its opening again, a void request, a request for a report, and how it ended."""
         return {
+            Opening: self._opened_again,
             VoidRequest: self._void,
             ReportRequest: self._report,
             Certificate: self._certificate,
             Lost: self._lost,
         }
+
+    def _opened_again(self, opening: Opening, _key: SigningKey, _now_s: float) -> Step:
+        """Answer the same opening by what was sent last, if anything was."""
+        # One opening for each place, ever: another one for it has another context.
+        if opening != self.opening:
+            raise PeerFault(
+                Cause.WRONG_SEQUENCE,
+                "another attempt is open, and no certificate has ended it",
+                ["coordinator"],
+            )
+        return self, self.outbox()
 
     def vote(self, outcome: bytes, key: SigningKey, signed: tuple[SurvivorSet, ...] = ()) -> Step:
         """Store and sign one outcome; no other is ever signed in this context."""

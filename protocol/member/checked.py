@@ -40,6 +40,16 @@ class Holding(Attempting):
         """The shares that passed."""
         return self.opened
 
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """Survivors to sign too."""
+        return {**super().handlers(), Freeze: self._freeze}
+
+    def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
+        """Sign them only if that is what was signed before: `vote` tells."""
+        self.attempt.check_context(freeze.context, "coordinator")
+        survivors = tuple(Survivor.of(header) for header in freeze.headers)
+        return self.vote(survivors_hash(self.attempt.context, survivors), key)
+
     def _refused(self) -> tuple[Survivor, ...]:
         return self.refused
 
@@ -56,8 +66,8 @@ class Checked(Holding):
         return (self.receipt,)
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Freeze too; deliveries again are answered by the same receipt."""
-        return {**super().handlers(), Freeze: self._freeze, Deliveries: self._again}
+        """Deliveries again are answered by the same receipt."""
+        return {**super().handlers(), Deliveries: self._again}
 
     def _again(self, message: Deliveries, _key: SigningKey, _now_s: float) -> Step:
         self.attempt.check_context(message.context, "coordinator")
@@ -96,15 +106,12 @@ class Checked(Holding):
         self.history.check(self.opening, self.attempt.context)
         check_survivors(self.attempt, survivors, freeze.history, self.history.signed)
         delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own}
-        for survivor in survivors:
-            if survivor in delivered:
-                continue
-            if survivor.member == self.member:
-                raise PeerFault(
-                    Cause.OWN_UPLOAD_CHANGED, "the proposal shows another upload than this member's"
-                )
+        unknown = [survivor.member for survivor in survivors if survivor not in delivered]
+        if self.member in unknown:
+            raise PeerFault(Cause.OWN_UPLOAD_CHANGED, "the proposal shows another upload than this member's")
+        if unknown:
             raise PeerFault(
-                Cause.SURVIVORS_INVALID, f"{survivor.member}'s upload is not the one whose box was shown"
+                Cause.SURVIVORS_INVALID, f"{unknown[0]}'s upload is not the one whose box was shown"
             )
         if self.opening.terms.indicator != NO_INDICATOR:
             rounds = self.history.counted

@@ -85,9 +85,9 @@ class Enrolled(MemberPhase):
     def _cards(self, cards: Cards, _key: SigningKey, _now_s: float) -> Step:
         """Check the manifest, then the cards, then that all this member needs is there (protocol §4.2)."""
         manifest = cards.manifest
-        check_manifest(self.roster, manifest)
         if manifest.cohort != self.card.cohort:
             raise PeerFault(Cause.WRONG_COHORT, "the manifest is for another cohort than this member's card")
+        check_manifest(self.roster, manifest)
         check_cards(self.roster, cards)
         # Otherwise a victim who is shown other cards than the rest is opened without any colluder.
         if cards.by_member.get(self.member) != self.card:

@@ -16,7 +16,6 @@ from protocol.messages import (
     Deliveries,
     Delivery,
     Message,
-    Opening,
     Receipt,
     Survivor,
     deliveries_hash,
@@ -29,18 +28,8 @@ class Receiving(Attempting):
     """A member that has opened no boxes yet in this attempt."""
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """Deliveries too; the same opening again is answered by what was sent for it, if anything was."""
-        return {**super().handlers(), Deliveries: self._deliveries, Opening: self._again}
-
-    def _again(self, opening: Opening, _key: SigningKey, _now_s: float) -> Step:
-        # One opening for each place, ever: another one for it has another context.
-        if opening != self.opening:
-            raise PeerFault(
-                Cause.WRONG_SEQUENCE,
-                "another attempt is open, and no certificate has ended it",
-                ["coordinator"],
-            )
-        return self, self.outbox()
+        """Deliveries too."""
+        return {**super().handlers(), Deliveries: self._deliveries}
 
     def _deliveries(self, message: Deliveries, key: SigningKey, _now_s: float) -> Step:
         """Check deliveries, in this order.
@@ -56,9 +45,10 @@ class Receiving(Attempting):
         attempt.check_context(message.context, "coordinator")
         attempt.check_decryptor(self.member)
         for delivery in message.deliveries:
+            attempt.check_header(delivery.header)
             if delivery.member == self.member:
                 raise PeerFault(Cause.MALFORMED, "a decryptor is sent a box of its own", ["coordinator"])
-            attempt.check_header(delivery.header)
+        for delivery in message.deliveries:
             self._check_paths(delivery)
         pairs = {pair.peer: pair for pair in self.ready.boxes}
         dealt, refused = [], []

@@ -1,6 +1,5 @@
 """M2 to M3: a decryptor has signed its one outcome and waits for the certificate (protocol §4.6)."""
 
-from collections.abc import Callable
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
@@ -9,7 +8,7 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member.base import PhaseKind, Step
 from protocol.member.checked import Holding
-from protocol.messages import Freeze, Message, Survivor, SurvivorSet, Vote, survivors_hash
+from protocol.messages import Message, SurvivorSet, Vote
 
 
 class Voted(Holding):
@@ -32,15 +31,6 @@ class Voted(Holding):
     def outbox(self) -> tuple[Message, ...]:
         """The vote."""
         return (self.given,)
-
-    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """The same question again is answered by the same vote, any other refused."""
-        return {**super().handlers(), Freeze: self._freeze}
-
-    def _freeze(self, freeze: Freeze, key: SigningKey, _now_s: float) -> Step:
-        self.attempt.check_context(freeze.context, "coordinator")
-        survivors = tuple(Survivor.of(header) for header in freeze.headers)
-        return self.vote(survivors_hash(self.attempt.context, survivors), key)
 
     def vote(self, outcome: bytes, key: SigningKey, signed: tuple[SurvivorSet, ...] = ()) -> Step:  # noqa: ARG002 - nothing is signed again
         """Send the stored vote again, for the outcome it was given to."""

@@ -187,12 +187,12 @@ class Kept:
             if isinstance(sums := self.announced.get(owner), HelperSums):
                 yield owner, sums
 
-    def check_chunk(self, owner: str, index: int, digest: bytes, size_bytes: int) -> None:
-        """Refuse a chunk that its owner's announcement does not hold; call it before storing the bytes."""
+    def check_chunk(self, owner: str, index: int, digest: bytes, packed: bytes) -> None:
+        """Refuse a chunk that its owner's announcement does not hold, or that cannot be added up; call it before storing the bytes."""
         announced, attempt = self._announcement(owner), self.attempt
         if isinstance(announced, HelperUpload):
             assert isinstance(self.phase, Collecting)
-            self.phase.check_chunk(announced, index, digest, size_bytes)
+            self.phase.check_chunk(announced, index, digest, packed)
             return
         expected_digest = digest_of(announced, index, attempt.chunks)
         if expected_digest is None:
@@ -201,11 +201,12 @@ class Kept:
                 f"chunk {index}: a helper's sums have chunks 0 to {len(announced.digests) * attempt.chunks - 1}",
                 [owner],
             )
-        expected = attempt.ring.packed_bytes(attempt.chunk_elements(index % attempt.chunks))
-        if size_bytes != expected or digest != expected_digest:
+        if digest != expected_digest or not attempt.is_chunk(index % attempt.chunks, packed):
+            expected = attempt.ring.packed_bytes(attempt.chunk_elements(index % attempt.chunks))
             raise PeerFault(
                 Cause.CHUNK_MISMATCH,
-                f"chunk {index} has {size_bytes} bytes of {expected}, or not the digest that was signed",
+                f"chunk {index} has {len(packed)} bytes of {expected}, not the digest that was signed, or bits after its last "
+                "element",
                 [owner],
             )
 

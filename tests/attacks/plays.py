@@ -462,7 +462,7 @@ def attacks() -> list[Attack]:
     add("a lineage of a lost round again", "§4.9", "LOST abuse", Cause.LINEAGE_SPENT, spent_lineage, VICTIM)
     rollback = "mask or box key reuse after a rollback"
     add("a restored backup seals a second upload", "§4.4.4", rollback, Cause.UPLOAD_CONFLICT, rolled_back, VICTIM)
-    add("a stolen state of an earlier round", "§6.2", rollback, Cause.WRONG_PHASE, stale_keys)
+    add("a stolen state of an earlier round", "§4.3, §6.2", rollback, Cause.WRONG_SEQUENCE, stale_keys, "coordinator")
     for kind in ("round", "cohort", "federation"):
         add(f"all that was said, in another {kind}", "§4.3", REPLAY, Cause.WRONG_CONTEXT, crossed(kind), VICTIM)
     return found

@@ -1,5 +1,6 @@
 """Attacks on shares, chunks and draws that take more than one message."""
 
+import hashlib
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ from protocol.coordinator import (
     Checking,
     Collecting,
     Enrolling,
+    Freezing,
     Recovered,
 )
 from protocol.errors import PeerFault
@@ -139,10 +141,53 @@ def chunk(index: int, digest: Any = None, length: int = 32, *, announced: bool =
         phase = federation.phase
         assert isinstance(phase, Collecting)
         whole = phase.announced[VICTIM].chunk_digest(index % 2) if announced else bytes(32)
-        phase.check_chunk(VICTIM, index, whole if digest is None else digest, length)
+        phase.check_chunk(VICTIM, index, whole if digest is None else digest, bytes(length))
         return "stored"
 
     return play
+
+
+def miscounted() -> object:
+    """A colluder holds a class eight times: it would be published though few hold it."""
+    federation = Federation(4)
+    vectors = {member: np.zeros(8, np.int64) for member in federation.ids}
+    vectors["member-3"][1] = 8
+    federation.run_round(vectors, federation.terms(8, statistic="indicator"))
+    federation.disclose()
+    raise next(fault for who, fault in federation.faults if who == VICTIM)
+
+
+def beyond_the_margin() -> object:
+    """The main round's set leaves somebody out whom the indicator round counted, where nobody may miss."""
+    federation = Federation(5, colluders=0, lineage=b"the same")
+    everybody = {member: np.ones(8, np.int64) for member in federation.ids}
+    federation.run_round(everybody, federation.terms(8, statistic="indicator"))
+    federation.disclose()
+    federation.begin(terms=federation.terms(8, indicator=federation.phase.attempt.context))
+    phase = federation.run_until(Freezing)
+    assert isinstance(phase, Freezing)
+    (refusal,) = tell(federation, VICTIM, replace(phase.proposal, headers=phase.proposal.headers[:-1]))
+    assert isinstance(refusal, Refusal)
+    raise PeerFault(Cause(refusal.cause), "", refusal.group)
+
+
+def padded() -> object:
+    """A colluder announces a chunk with a bit set after its last element: nobody could add it up."""
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(9, ring_bits=33, chunk_elements=16))
+
+    def tamper(sender: str, message: Message) -> Message:
+        if sender == "member-3" and isinstance(message, Upload):
+            packed = federation.spool[sender, 0]
+            federation.spool[sender, 0] = packed[:-1] + bytes([packed[-1] | 0x80])
+            digest = hashlib.sha256(federation.spool[sender, 0]).digest()
+            return resign(federation, message, chunk_digests=(digest,))
+        return message
+
+    federation.tamper = tamper
+    federation.run_until(Checking)
+    (_, fault), *_ = federation.faults
+    raise fault
 
 
 def partial() -> object:
@@ -303,6 +348,7 @@ def attacks() -> list[Attack]:
     add("a chunk of another digest", "§4.4", "digest mismatch", Cause.CHUNK_MISMATCH, chunk(0, bytes(32)), VICTIM)
     add("a chunk that is short", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(0, length=31), VICTIM)
     add("a chunk that is long", "§4.4", "truncated or extra chunk", Cause.CHUNK_MISMATCH, chunk(1, length=33), VICTIM)
+    add("a chunk with a bit after its last element, as announced", "§4.4", "partial upload counted", Cause.CHUNK_MISMATCH, padded, "member-3")
     add("a chunk after the last", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(2), VICTIM)
     add("a chunk before the first", "§4.4", "truncated or extra chunk", Cause.CHUNK_UNKNOWN, chunk(-1), VICTIM)
     add("a chunk that nobody announced", "§4.4", "partial upload counted", Cause.CHUNK_UNKNOWN, chunk(0, announced=False), VICTIM)
@@ -310,7 +356,9 @@ def attacks() -> list[Attack]:
     add("a packed chunk cut short", "§10", "truncated or extra chunk", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1]), VICTIM)
     add("a packed chunk with a byte more", "§10", "left-over bytes", Cause.CHUNK_MISMATCH, unpacked(lambda data: data + b"\0"), VICTIM)
     add("a packed chunk padded with ones", "§10", "overflow", Cause.CHUNK_MISMATCH, unpacked(lambda data: data[:-1] + bytes([data[-1] | 0x80])), VICTIM)
-    add("more records than the cap", "§4.3.6", "overflow", Cause.TOO_MANY_RECORDS, too_many_records, VICTIM)
+    add("more holders of a class than members", "§9", "indicator abuse", Cause.DISCLOSURE_INVALID, miscounted)
+    add("fewer of the indicator round than the margin allows", "§4.6.7", "indicator abuse", Cause.INDICATOR_MISMATCH, beyond_the_margin)
+    add("more records than the cap", "§4.2", "overflow", Cause.TOO_MANY_RECORDS, too_many_records, VICTIM)
     add("a victim whose neighbours are all named as dropped", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated)
     add("sixteen neighbours of the victim named as dropped, of 201", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd,
         "m-004", "m-084", "m-086", "m-131", "m-138", "m-182", "m-192", "m-194")

@@ -120,7 +120,7 @@ def cards() -> list[Attack]:
         add(name, "§4.2.2", LOW, Cause.WEAK_PARAMETERS, stated(**numbers))
     add("a committee the coordinator chose", "§4.2.2", "grinding", Cause.WEAK_PARAMETERS,
         stated(decryptors=("member-1", "member-2", "member-3", "member-4", "member-5")))
-    add("decryptors of whom one is no member", "§4.2.2", "Sybil", Cause.MALFORMED,
+    add("decryptors of whom one is no member", "§3", "Sybil", Cause.MALFORMED,
         lambda m, _: patched(m, b"\x08member-5\x06\0\0\0", b"\x08member-9\x06\0\0\0"))
     add("a colluder's card with the victim's mask key", "§4.2.4", "low-order points", Cause.DUPLICATE,
         lambda m, f: recarded(m, f, "member-5", mask_key=m.shown[0].card.mask_key))
@@ -292,7 +292,7 @@ def proposals() -> list[Attack]:
         headers(lambda h, _: h[1:]), VICTIM, attempt=1)
     add("more members excused than the exception names", "§4.6.4", EXCEPTIONS, Cause.LEDGER_REFUSED,
         headers(lambda h, _: [h[0], *h[2:]]), "member-1", attempt=1, to="member-2")
-    add("survivors who were not in the indicator round with these records", "§4.6.7", "indicator abuse", Cause.SURVIVORS_INVALID,
+    add("survivors who were not in the indicator round with these records", "§4.6.6", "indicator abuse", Cause.SURVIVORS_INVALID,
         headers(lambda h, f: [*h[:3], forged(h[3], f, "member-3", records=b"\x66" * 8)]), round="indicator", attempt=1)
     add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
     add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
@@ -312,6 +312,8 @@ def proposals() -> list[Attack]:
         lambda m, _: VoidRequest(m.context, "cancelled"), round="voided", form=VoidRequest, after=True)
     add("VOID after the report", "§4.9", "LOST abuse", Cause.ALREADY_VOTED,
         lambda m, _: VoidRequest(m.context, "cancelled"), round="lost", to="member-2", form=ReportRequest, after=True)
+    add("survivors after the report", "§4.9", "LOST abuse", Cause.ALREADY_VOTED,
+        lambda m, _: Freeze(m.context, (), ()), round="lost", to="member-2", form=ReportRequest, after=True)
     add("survivors after the latest end", "§4.6", "clock skew", Cause.TERMS_EXPIRED, lambda m, _: m, now_s=1_086_400.0)
     return c.attacks
 
@@ -347,7 +349,8 @@ def certificates() -> list[Attack]:
         lambda _, f: f.said(Certificate, "coordinator", "member-1", attempt=0), "coordinator", attempt=1)
     add("disclosure of a round that is none of the indicator", "§9", "indicator abuse", Cause.WRONG_PHASE,
         lambda m, _: Disclosure(m.context, ()), after=True)
-    add("an opening in the place of the certificate", "§4.3", REPLAY, Cause.WRONG_PHASE, lambda _, f: f.said(Opening, "coordinator", "member-1"))
+    add("another opening in the place of the certificate", "§4.3", REPLAY, Cause.WRONG_SEQUENCE,
+        lambda _, f: f.again(f.said(Opening, "coordinator", "member-1"), "coordinator", sequence=1), "coordinator")
     return c.attacks
 
 

@@ -156,7 +156,7 @@ class LocalCoordinator:
 
     def expire(self, round_id: str) -> None:
         entry = self.rounds[round_id]
-        self._move(entry, entry.phase.expire(self.now_s()))
+        self._move(entry, entry.phase.expire(max(self.now_s(), entry.phase.deadline_s or 0.0)))
 
     def cancel(self, round_id: str) -> None:
         entry = self.rounds[round_id]
@@ -326,7 +326,7 @@ class LocalCoordinator:
         entry, digest = self.rounds[round_id], hashlib.sha256(request.body).digest()
         if not isinstance(entry.phase, Collecting):
             raise PeerFault(Cause.WRONG_PHASE, f"the attempt is {entry.phase.name}")
-        entry.phase.check_chunk(member, int(index), digest, len(request.body))
+        entry.phase.check_chunk(member, int(index), digest, request.body)
         entry.spool[member, int(index)] = request.body
         self._move(entry, entry.phase.chunk_stored(member, int(index), self.now_s()))
         return self._upload_view(entry, member)
@@ -412,7 +412,9 @@ class LocalCoordinator:
                 published.DisputeView.model_validate({"cause": d.cause.value, "parties": d.parties})
                 for d in entry.phase.disputes
             ),
-            "dropped": tuple(sorted(vertex_cover(attempt.context, entry.phase.disputes))),
+            "dropped": tuple(
+                sorted(vertex_cover(attempt.context, entry.phase.disputes, attempt.quorum.colluders))
+            ),
             "evicted": entry.phase.evicted,
             "records": records,
             "weights_sha256": hashlib.sha256(entry.weights).hexdigest(),

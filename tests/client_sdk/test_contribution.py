@@ -187,6 +187,10 @@ def test_a_complaint_drops_one_member_and_the_record_says_whom(
         record = sign_record(result.record.model_copy(update=changes), federation.coordinator_key)
         with pytest.raises(PeerFault, match="do not follow from the record's disputes"):
             replace(result, record=record).verify()
+    silent = result.record.model_copy(update={"disputes": (), "dropped": ()})
+    with pytest.raises(PeerFault, match="other disputes than the transcript shows") as caught:
+        replace(result, record=sign_record(silent, federation.coordinator_key)).verify()
+    assert (caught.value.cause, caught.value.parties) == (Cause.RESULT_MISMATCH, ("coordinator",))
     federation.close()
 
 

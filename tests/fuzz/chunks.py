@@ -43,7 +43,7 @@ def fire(
         data = mutator.bytes(spool[member, index]) if draw.random() < 0.8 else draw.choice([*spool.values()])
         digest, name = sha256(data).digest(), f"{type(phase).__name__} < chunk"
         tally.messages["chunk"] += 1
-        check = partial(phase.check_chunk, sender, place, digest, len(data))
+        check = partial(phase.check_chunk, sender, place, digest, data)
         if accepted(tally, name, data, check, PeerFault) and data != spool.get((member, place)):
             tally.violation(f"{name}: accepted bytes that were not announced", data)
         read = partial(check_packed, data, bits, phase.attempt.chunk_elements(index))

@@ -10,11 +10,15 @@ from hypothesis import strategies as st
 
 from protocol import disputes
 from protocol.causes import Cause
-from protocol.disputes import Dispute, vertex_cover
+from protocol.disputes import Dispute
 from protocol.tags import Tag, hash_fields
 
 CONTEXT = b"\x07" * 32
 MEMBERS = tuple(f"m-{index}" for index in range(9))
+
+
+def vertex_cover(context: bytes, disputed: Collection[Dispute], colluders: int = 1000) -> frozenset[str]:
+    return disputes.vertex_cover(context, disputed, colluders)
 
 
 def rank(member: str, context: bytes = CONTEXT) -> bytes:
@@ -187,6 +191,15 @@ def test_a_component_is_allowed_fewer_branchings_the_more_disputes_it_has(
     for limit, dropped in ((5, 3), (4, 4)):
         monkeypatch.setattr(disputes, "WORK_MAX", limit)
         assert len(vertex_cover(CONTEXT, ring)) == dropped
+
+
+def test_who_disputes_with_more_than_can_lie_is_a_liar() -> None:
+    liars, honest = [f"c-{i}" for i in range(75)], [f"h-{i}" for i in range(225)]
+    disputed = [edge(liar, other) for liar in liars for other in honest]
+    assert vertex_cover(CONTEXT, disputed, 75) == {*liars}
+    # what is left of theirs after that counts as ever
+    disputed.append(edge("h-0", "z"))
+    assert vertex_cover(CONTEXT, disputed, 75) == {*liars, max("h-0", "z", key=rank)}
 
 
 def test_hundreds_of_liars_do_not_keep_the_coordinator_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,7 @@ def test_survivors_are_without_the_cover_and_hold_a_threshold_of_clean_receipts(
     federation, phase = frozen()
     attempt, uploads = phase.attempt, phase.uploads
     dispute = Dispute(Cause.EDGE_DISAGREEMENT, "member-1", "member-2")
-    (gone,) = vertex_cover(attempt.context, [dispute])
+    (gone,) = vertex_cover(attempt.context, [dispute], attempt.quorum.colluders)
     assert standing(attempt, uploads, phase.receipts, dispute) == uploads.keys() - {gone}
     # the fewest receipts: each dealer has as many as there are, its own among them
     few = dict(list(phase.receipts.items())[: attempt.quorum.threshold])

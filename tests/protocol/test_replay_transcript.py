@@ -157,6 +157,7 @@ def test_disputes_over_an_edge_name_both() -> None:
     outcome = federation.run_round()
     assert "member-2" not in outcome.survivors
     assert verdict(federation).kept
+    assert ["member-2" in each.parties for each in verdict(federation).disputes] == [True]
     assert [finding.dispute for finding in verdict(federation).findings] == [True]
 
 

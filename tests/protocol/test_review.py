@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Abandoned, Recovered, Revealing, Voided
+from protocol.coordinator import Abandoned, Checking, Freezing, Recovered, Revealing, Voided, Voiding
 from protocol.errors import PeerFault
 from protocol.ledger import ForkFault, Opened, check_forks
 from protocol.messages import (
     Entry,
     KeyCard,
+    Link,
     Lost,
     Message,
+    Past,
+    Receipt,
     Refusal,
     Report,
     Roster,
@@ -47,21 +50,81 @@ def test_two_cohorts_without_a_common_member_cannot_each_hide_the_other() -> Non
         federation.enrol(1)
 
 
-def test_a_smaller_roster_splits_no_older_group() -> None:
-    federation = Federation(26, lineage=LINEAGE)
-    vectors, everyone = federation.vectors(4), federation.ids
-    federation.run_round(vectors)
-    few = everyone[17:]
+def shrunk(federation: Federation, few: tuple[str, ...]) -> None:
+    """The admin's next roster names no others, and a cohort of them is enrolled."""
     values = {name: getattr(federation.roster, name) for name in vars(federation.roster) if name in FIELDS}
     values["members"] = tuple(Entry(member, federation.keys[member].public) for member in few)
     federation.roster = Roster.make(federation.admin, **{**values, "version_number": 2})
     federation.ids, federation.keys = few, {member: federation.keys[member] for member in few}
     federation.phases = {member: federation.phases[member] for member in few}
     federation.enrol(0)
+
+
+def invented(federation: Federation, names: tuple[str, ...]) -> None:
+    """An attempt that never was, of members who can't say so."""
+    context = b"\x77" * 32
+    past = Past(
+        context, "none", (SurvivorSet(tuple(Survivor(m, LINEAGE, bytes(8), bytes(32)) for m in names)),)
+    )
+    federation.links = (*federation.links, Link(b"\x55" * 32, 0, 0, "exact", context, past.closing))
+    federation.history = (*federation.history, past)
+
+
+@pytest.mark.parametrize("invents", [False, True])
+def test_a_smaller_roster_splits_no_older_sum(*, invents: bool) -> None:
+    federation = Federation(26, lineage=LINEAGE)
+    vectors, everyone = federation.vectors(4), federation.ids
+    federation.run_round(vectors)
+    few = everyone[17:]
+    shrunk(federation, few)
+    if invents:
+        # It splits the older group: of what is left, those who take part would be a majority. The difference of the three sums, one
+        # shown to each half, would be the vector of who stays away.
+        invented(federation, (*everyone[:17], few[-1]))
+        federation.drop = {25: After.CARD}
     outcome = federation.run_round({member: vectors[member] for member in few})
     assert isinstance(outcome.phase, Voided)
     assert isinstance(outcome.fault, ForkFault)
     assert outcome.fault.group.members == everyone
+
+
+def test_complaints_within_the_grace_void_nothing_while_others_may_come() -> None:
+    federation = Federation(12)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Checking)
+    assert isinstance(phase, Checking)
+    receipts: dict[str, Receipt] = {}
+    for member in federation.ids:
+        delivered = phase.request_for(member)
+        assert delivered is not None
+        _, (receipt,) = federation.phases[member].receive(
+            delivered, federation.keys[member], federation.now_s
+        )
+        assert isinstance(receipt, Receipt)
+        receipts[member] = receipt
+    liar, *prompt = federation.ids[: phase.attempt.quorum.threshold]
+    told = receipts[liar]
+    false = Receipt.make(
+        federation.keys[liar],
+        context=told.context,
+        member=liar,
+        uploads=told.uploads,
+        dealers=(),
+        complaints=told.dealers,
+    )
+    waiting: Any = phase.receive(false, federation.now_s)
+    for member in prompt:
+        waiting = waiting.receive(receipts[member], federation.now_s + 1)
+    assert waiting.deadline_s == federation.now_s + 1 + waiting.setting.windows.grace_s
+    waiting = waiting.expire(waiting.deadline_s)
+    # nobody has t + a_D clean receipts yet: those who are late decide, as long as their time runs
+    assert isinstance(waiting, Checking)
+    assert waiting.deadline_s == phase.deadline_s
+    assert isinstance(waiting.expire(waiting.latest_s), Voiding)
+    for member in federation.ids[phase.attempt.quorum.threshold :]:
+        waiting = waiting.receive(receipts[member], federation.now_s + 20)
+    assert isinstance(waiting, Freezing)
+    assert len(waiting.survivors) == 12
 
 
 FIELDS = ("federation", "coordinator", "decryptors", "helpers", "extractors", "readers", "withhold")
@@ -82,23 +145,27 @@ def opened(names: str, number: int) -> Opened:
         ("abcdefghmn", None),
     ],
 )
-def test_a_sum_takes_a_majority_of_each_group_that_it_touches(proposal: str, split: str | None) -> None:
+def test_a_sum_takes_a_majority_of_each_older_one_that_it_touches(proposal: str, split: str | None) -> None:
     history = [opened("abcdefghijkl", 1)]
     if split is None:
         check_forks(history, opened(proposal, 2), 3, 6)
     else:
-        with pytest.raises(
-            ForkFault, match=r"12 members stood together in 1 rounds; .* no majority"
-        ) as refused:
+        with pytest.raises(ForkFault, match=r"12 members stood in an older sum; .* no majority") as refused:
             check_forks(history, opened(proposal, 2), 3, 6)
         assert refused.value.group.members == tuple(split)
 
 
-def test_groups_are_split_one_by_one() -> None:
+def test_each_older_sum_counts_by_itself() -> None:
     history = [opened("abcdefghijkl", 1), opened("ghijklmnopqr", 2)]
     check_forks(history, opened("abcdefghijklmnopqr", 3), 3, 6)
-    with pytest.raises(ForkFault):
-        check_forks(history, opened("abcdefghijklmn", 3), 3, 6)
+    check_forks(history, opened("abcdefghijklmn", 3), 3, 6)
+    with pytest.raises(ForkFault) as refused:
+        check_forks(history, opened("abcdefghijk", 3), 3, 6)
+    assert refused.value.group.rounds == (bytes([2]) * 32,)
+    # all of a group, but too little of a sum that it stood in: another half may be shown to others
+    with pytest.raises(ForkFault) as refused:
+        check_forks(history, opened("abcdef", 3), 3, 6)
+    assert refused.value.group.rounds == (bytes([1]) * 32,)
 
 
 @pytest.fixture

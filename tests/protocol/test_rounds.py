@@ -208,7 +208,7 @@ def test_an_earlier_rounds_stored_state_is_of_no_use_in_the_next() -> None:
     federation.phases["member-0"] = stolen
     federation.ending = None
     outcome = federation.run_round()
-    assert [(who, fault.cause) for who, fault in outcome.faults][:1] == [("member-0", Cause.WRONG_PHASE)]
+    assert [(who, fault.cause) for who, fault in outcome.faults][:1] == [("member-0", Cause.WRONG_SEQUENCE)]
     assert outcome.total is None
 
 

@@ -1,6 +1,6 @@
 """The coordinator of the secure sum (§4): what it admits, asks, and computes. It keeps no deadlines."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import partial, reduce
 from hashlib import sha256
 from typing import Any
@@ -75,8 +75,9 @@ class Coordinator(Party):
         demand(self.uploads.setdefault(member, said) == said, "upload-conflict", member)
 
     def chunk(self, member: str, data: bytes) -> None:
-        demand(sha256(data).digest() in self.uploads[member].chunk_digests, "chunk-mismatch", member)
-        self.chunks[sha256(data).digest()] = data
+        digests, digest = self.uploads[member].chunk_digests, sha256(data).digest()
+        demand(digest in digests and self.is_chunk(digests.index(digest), data), "chunk-mismatch", member)
+        self.chunks[digest] = data
 
     def whole(self) -> list[str]:
         return [v for v in sorted(self.uploads) if self.chunks.keys() >= {*self.uploads[v].chunk_digests}]
@@ -102,7 +103,13 @@ class Coordinator(Party):
 
     def dropped(self, conflicts: Any, complaints: Any) -> set[str]:
         """For disputes: a conflict joins two dealers, a complaint is (dealer, decryptor) (§4.5)."""
-        edges, gone = {*conflicts, *map(frozenset, complaints)}, set[str]()
+        edges = {*conflicts, *map(frozenset, complaints)}
+        ends = Counter(each for edge in edges for each in edge)
+        gone = {each for each, count in ends.items() if count > self.m.a}
+        edges, complaints = (
+            {each for each in edges if not each & gone},
+            {each for each in complaints if not gone & {*each}},
+        )
         while edges:
             part = {next(iter(edges))}
             while more := {edge for edge in edges - part if edge & frozenset().union(*part)}:

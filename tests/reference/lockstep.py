@@ -191,8 +191,8 @@ class Lockstep(Federation):
         except Refused as refused:
             said = refused.args[0]
         if said or cause:
-            # Only one side keeps phases, and refuses by them first.
-            assert said == cause or (said and cause == "wrong-phase"), (said, cause, message)
+            # Who is in no attempt refuses what only an attempt takes: one side by its phase, the other by the context.
+            assert said == cause or (said, cause) == ("wrong-context", "wrong-phase"), (said, cause, message)
             self.compared["refused"] += 1
             return replies
         assert [reply.to_bytes() for reply in replies] == ([answer] if answer else [])

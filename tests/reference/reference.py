@@ -136,6 +136,11 @@ class Party(SimpleNamespace):
     def delivered(self, headers: Any) -> bytes:
         return H("deliveries", self.context, *(survivor(header).digest for header in headers))
 
+    def is_chunk(self, index: int, data: bytes) -> bool:  # as long as it is to be, and padded with zeros (§4.4)
+        step, bits = self.terms.chunk_elements, self.terms.ring_bits
+        count = max(0, min(step, self.terms.elements - index * step))
+        return wire.pack(wire.unpack(data, count, bits), bits) == data
+
     def mask(self, total: list[int], member: str, seeds: dict[int, bytes], sign: int = 1) -> None:
         """Adds, or takes away, the masks that these secrets of a member make, by index (§4.4)."""
         for index, seed in seeds.items():
@@ -187,7 +192,7 @@ class Party(SimpleNamespace):
             near, linked = [each for each in past if each[2] & columns], len(columns)
             columns = columns.union(*(each[2] for each in near))
         floor = self.m.a + self.m.h_min
-        opened, small, split, last = [*near, (self.context, survivors, ())], list[Any](), list[Any](), len(near)
+        opened, small, last = [*near, (self.context, survivors, ())], list[Any](), len(near)
         for reading in () if noisy else (2, 3):
             rounds, groups = defaultdict[Any, Any](tuple), defaultdict[Any, set[str]](set)
             for number, each in ((i, each) for i, (_, members, _) in enumerate(opened) for each in members):
@@ -195,16 +200,15 @@ class Party(SimpleNamespace):
             for column, held in rounds.items():
                 groups[held].add(column[0])
             small += [(len(names), sorted(names), held) for held, names in groups.items() if len(names) < floor]
-            older = dict.fromkeys(tuple(i for i in held if i < last) for held in rounds.values())
-            for held in filter(None, older if reading == 2 else ()):
-                taken, whole = groups[*held, last], groups[held] | groups[*held, last]
-                if 0 < 2 * len(taken) <= len(whole) + self.m.a:
-                    split.append((len(whole), sorted(whole), held))
         spared = [{*each.members} for each in self.opening.exceptions]
         small = [each for each in small if not any({*each[1]} <= names for names in spared)]
         self.lonely = {name for _, names, held in small if last in held for name in names}
-        for _, group, held in [*sorted(small, key=lambda each: each[:2])[:1], *split]:
+        for _, group, held in sorted(small, key=lambda each: each[:2])[:1]:
             raise Refused("ledger-refused", tuple(group), tuple(dict.fromkeys(opened[i][0] for i in held)))
+        own = {each[:2] for each in survivors}
+        for at, held, whole in () if noisy else near:  # two sums that part at an older one share an honest member
+            if 0 < 2 * len(own & whole) <= len(whole) + self.m.a:
+                raise Refused("ledger-refused", tuple(each.member for each in held), (at,))
 
 
 class Member(Party):
@@ -229,7 +233,6 @@ class Member(Party):
         m, cards = said.manifest, {each.card.member: each.card for each in said.shown}
         demand(m[:3] == (self.cohort, self.roster_hash, self.counter), "wrong-cohort")
         demand({*m.members} <= {*self.keys}, "unknown-member")
-        demand(self.name in m.members, "manifest-mismatch")
         self.settle(m)
         demand(m[5:-1] == sizes(self.roster, m), "weak-parameters")
         whole = tuple(cards) == m.members and root(map(encode, cards.values())) == m.cards_root
@@ -238,6 +241,7 @@ class Member(Party):
             top = climb(encode(card), m.members.index(card.member), len(m.members), siblings)
             demand(top == m.cards_root if siblings else whole, "manifest-mismatch")
         self.check_points(cards.values())
+        demand(self.name in m.members, "manifest-mismatch")
         near, boxed = secrets(self.m, self.name)[1:], m.members if self.name in self.places else m.decryptors
         demand(cards.get(self.name) == self.card and {*near, *boxed} <= {*cards}, "manifest-mismatch")
         demand(m.a >= self.policy[0] and m.h_min >= self.policy[1] and m.loss <= self.policy[2], "policy-refused")
@@ -315,15 +319,17 @@ class Member(Party):
         return AESGCM(hkdf(key, self.context + header.salt, "box-key", header.member, decryptor))
 
     def on_deliveries(self, said: Any) -> Any:  # → Receipt (§4.5)
+        demand(self.now < self.terms.latest_end, "terms-expired")
         demand(self.name in self.places, "not-a-decryptor")
         x, count, opened = self.places[self.name], len(self.places), dict[str, Any]()
-        self.headers = {each.header.member: each.header for each in said.items}
-        for header in self.headers.values():
-            self.verify(header)
-        demand(self.name not in self.headers, "malformed")
+        for each in said.items:
+            self.verify(each.header)
+            demand(each.header.member != self.name, "malformed")
         for header, box, box_path, row, row_path in said.items:
             roots = climb(box, x - 1, count, box_path), climb(row, x, 1 + count, row_path)
             demand(roots == (header.box_root, header.commitment_root), "chunk-mismatch")
+        self.headers = {each.header.member: each.header for each in said.items}
+        for header, box, _, row, _ in said.items:
             with suppress(InvalidTag, ValueError):
                 shares = pieces(self.cipher(header, self.name).decrypt(bytes(12), box, self.context), 36)
                 low = all(word < P for share in shares for word in wire.unpack(share, 9, 32))
@@ -336,15 +342,17 @@ class Member(Party):
         return self.receipt
 
     def on_freeze(self, said: Any) -> Any:  # → Vote or Refusal (§4.6)
-        demand(self.receipt, "wrong-phase")
         demand(self.now < self.terms.latest_end, "terms-expired")
         survivors, shown = tuple(map(survivor, said.headers)), {self.name: self.own, **self.headers}
+        if self.vote:
+            return self._vote("none", survivors)
+        demand(self.receipt, "wrong-phase")
         try:
             signed = [each for each in self.chosen.items() if each[0] != self.context]
             self.check_proposal(survivors, said.history, signed)
-            for header in said.headers:
-                cause = "own-upload-changed" if header.member == self.name else "survivors-invalid"
-                demand(header == shown.get(header.member), cause)
+            strange = [header.member for header in said.headers if header != shown.get(header.member)]
+            demand(self.name not in strange, "own-upload-changed")
+            demand(not strange, "survivors-invalid")
             here, counted = ({each[:3] for each in every} for every in (survivors, self.counted[1]))
             right = here <= counted and len(counted - here) <= self.terms.margin
             demand(right or not any(self.terms.indicator), "indicator-mismatch")
@@ -357,6 +365,7 @@ class Member(Party):
         return vote
 
     def on_voidrequest(self, said: Any) -> Any:  # → Vote (§4.6)
+        demand(self.now < self.terms.latest_end, "terms-expired")
         return self._vote(said.reason)
 
     def _vote(self, reason: str, survivors: Any = ()) -> Any:
@@ -384,13 +393,13 @@ class Member(Party):
 
     def _close(self, reason: str, sets: Any) -> None:
         self.ends[self.context] = self.link(reason, sets)
-        if reason in {"none", "lost"}:
+        if reason in {"none", "lost"} or self.now >= self.terms.latest_end:
             self._ratchet(self.place[0] + 1)
-        else:
+        if reason not in {"none", "lost"}:
             self.chosen.pop(self.context, None)
 
     def _reveal(self) -> Any:
-        if self.certified and self.receipt:
+        if self.certified and self.receipt and self.now < self.terms.latest_end:
             owed, chosen = self.owed(self.certified, self.evicted), outcome(self.context, "none", self.certified)
             runs = tuple(b"".join(self.shares[v][i] for i in owed[v]) for v in owed if v in self.shares)
             return sign(self.key, "Reveal", self.context, self.name, chosen, tuple(sorted(self.evicted)), runs)
@@ -423,13 +432,17 @@ class Member(Party):
             right = climb(commits, 0, 1 + len(self.places), siblings) == header.commitment_root
             right &= [seed.index for seed in seeds] == owed[v] and root(digests) == header.chunk_root
             right &= all(self.commit(v, *seed) == paired[seed.index] for seed in seeds if right)
-            demand(right and [sha256(chunk).digest() for chunk in chunks] == [*digests], "disclosure-invalid")
+            right &= [sha256(chunk).digest() for chunk in chunks] == [*digests]
+            demand(right and all(self.is_chunk(*each) for each in enumerate(chunks)), "disclosure-invalid")
             self.unmask(holders, v, chunks, dict(seeds))
-        self.counted = (self.context, staying, [count % 2**self.terms.ring_bits for count in holders])
+        counts = [count % 2**self.terms.ring_bits for count in holders]  # one below zero is among the highest
+        demand(max(counts) <= len(staying), "disclosure-invalid")
+        self.counted = (self.context, staying, counts)
 
     def on_reportrequest(self, _: Any) -> Any:  # → Report (§4.9); from then on no vote is to be had
         demand(self.name in self.places, "not-a-decryptor")
-        self.vote = self.vote or b"reported"
+        self.vote = b"reported"
+        self._ratchet(self.place[0] + 1)
         sets = tuple(M.SurvivorSet(self.chosen[each]) for each in {self.context} & self.chosen.keys())
         return sign(self.key, "Report", self.context, self.name, sets)
 

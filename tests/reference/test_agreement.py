@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from protocol.attempt import group_floor
+from protocol.causes import Cause
 from protocol.coordinator import Recovered
 from protocol.messages import Terms
 from protocol.simulator import After
@@ -114,6 +115,17 @@ def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(batch: int,
         counts += federation.compared + federation.ends
     figures.update(counts)
     assert all(counts[kind] >= each for kind in ("sum", "Upload", "Receipt", "Freeze", "Vote", "Reveal"))
+
+
+@pytest.mark.parametrize("wrong", [-1, 8, 1 << 20])
+def test_what_is_no_count_is_refused_alike(wrong: int) -> None:
+    federation = Lockstep(7)
+    vectors = {member: np.zeros(3, np.int64) for member in federation.ids}
+    vectors["member-3"][1] = wrong
+    federation.run_round(vectors, federation.terms(3, statistic="indicator"))
+    federation.disclose()
+    assert [fault.cause for _, fault in federation.faults] == [Cause.DISCLOSURE_INVALID] * 7
+    assert {twin.counted[0] for twin in federation.twins.values()} == {b""}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -57,7 +57,7 @@ def test_both_propose_the_same_survivors(n: int) -> None:
                     dealers=tuple(each for each in dealers if each not in against),
                     complaints=tuple(each for each in dealers if each in against),
                 )
-        ended = replace(phase, uploads=whole, receipts=receipts).expire(federation.now_s)
+        ended = replace(phase, uploads=whole, receipts=receipts).expire(phase.latest_s)
         twin.uploads, twin.receipts = {each: uploads[each] for each in whole}, receipts
         assert twin.freeze() == asked(ended)
         seen.add(type(ended))

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Sequence
 from itertools import takewhile
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,10 +99,12 @@ def test_the_pages_table_of_sizes() -> None:
         assert (found[1], found[4], found[5], found[6], len(found[8])) == stated
 
 
-def dropped(context: bytes, conflicts: set[frozenset[str]], complaints: set[tuple[str, str]]) -> set[str]:
-    """By a coordinator that knows nothing but the context."""
+def dropped(
+    context: bytes, conflicts: set[frozenset[str]], complaints: set[tuple[str, str]], colluders: int
+) -> set[str]:
+    """By a coordinator that knows nothing but the context and a."""
     coordinator = Coordinator.__new__(Coordinator)
-    coordinator.context = context
+    coordinator.context, coordinator.m = context, SimpleNamespace(a=colluders)
     return coordinator.dropped(conflicts, complaints)
 
 
@@ -118,8 +121,18 @@ def test_who_is_dropped_for_disputes(seed: int) -> None:
             complaints.add((low, high) if rng.random() < 0.5 else (high, low))
     disputes = [Dispute(Cause.EDGE_DISAGREEMENT, *each) for each in conflicts]
     disputes += [Dispute(Cause.BOX_REFUSED, *each) for each in complaints]
-    context = rng.randbytes(32)
-    assert vertex_cover(context, disputes) == dropped(context, {*map(frozenset, conflicts)}, complaints)
+    context, colluders = rng.randbytes(32), rng.randint(1, 6)
+    found = dropped(context, {*map(frozenset, conflicts)}, complaints, colluders)
+    assert vertex_cover(context, disputes, colluders) == found
+
+
+@pytest.mark.parametrize(("count", "bits", "last"), [(9, 33, 5), (16, 33, 33), (11, 48, 18), (9, 13, 2)])
+def test_a_chunk_is_as_long_as_it_is_to_be_and_padded_with_zeros(count: int, bits: int, last: int) -> None:
+    federation, party = Federation(4), Coordinator.__new__(Coordinator)
+    federation.begin(terms=federation.terms(count, ring_bits=bits, chunk_elements=8))
+    party.terms = SimpleNamespace(elements=count, chunk_elements=8, ring_bits=bits)
+    for data in (bytes(last), b"\xff" * last, bytes(last - 1) + b"\x10", bytes(last + 1), bytes(last - 1), b""):
+        assert party.is_chunk(1, data) == federation.phase.attempt.is_chunk(1, data)
 
 
 BEYOND = {"terms-refused", "wrong-sequence", "duplicate", "unknown-member"}

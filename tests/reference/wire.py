@@ -146,7 +146,7 @@ DOMAINS: dict[str, Any] = {
     "Terms": lambda terms: all(
         (
             8 <= terms.ring_bits <= 64 and 0 < terms.chunk_elements <= 2**22 and terms.chunk_elements % 8 == 0,
-            0 < terms.elements <= 2**20 * terms.chunk_elements and min(terms.ridges, default=1) > 0,
+            0 < terms.elements <= min(2**32, 2**20 * terms.chunk_elements) and min(terms.ridges, default=1) > 0,
             terms.statistic != "indicator" or terms.elements <= 65_536,
             any(terms.indicator) or not terms.withheld + terms.evicted,
         )

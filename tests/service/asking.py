@@ -107,6 +107,13 @@ class Consortium:
 
         return await asyncio.gather(*(part(index, m) for index, m in enumerate(self.ids)))
 
+    def kept(self, result: Result, folder: Path) -> Result:
+        """The same as it comes back from a folder, verified."""
+        result.save(folder)
+        loaded = Result.load(folder)
+        loaded.verify(self.admin.public)
+        return loaded
+
     async def sums(self, round_id: str) -> Any:
         return load((await self.server.client.get(f"/v1/rounds/{round_id}/result/sums")).content)["sum"]
 

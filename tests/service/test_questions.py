@@ -76,10 +76,7 @@ async def test_a_masked_round_says_what_plain_sums_say(asked: dict[str, Any], na
 async def test_every_head_predicts_from_its_saved_result(
     asked: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
-    result: Result = asked[name][0][1]
-    result.save(tmp_path / "kept")
-    loaded = Result.load(tmp_path / "kept")
-    loaded.verify(asked["consortium"].admin.public)
+    loaded = asked["consortium"].kept(asked[name][0][1], tmp_path / "kept")
     records = records_of(9)
     assert (loaded.predict(records.features * 3) == records.labels).mean() > 0.85
 

@@ -308,6 +308,7 @@ def covers() -> Iterator[Case]:
         ("a pentagon with a tail", ["ab", "bc", "cd", "de", "ae", "ef"], ()),
         ("everybody against everybody", [a + b for a, b in combinations("abcdef", 2)], ()),
         ("apart from one another", ["ab", "cd"], ("fe",)),
+        ("a liar against more than collude", ["ab", "ac", "ad", "bd"], ()),
     ):
         for ranked in (0, 1):
             yield case(
@@ -315,6 +316,7 @@ def covers() -> Iterator[Case]:
                 "cover",
                 context=seed(f"rank {ranked}"),
                 disputes=disputes(edges, complaints),
+                a=2 if name.startswith("a liar") else 5,
             )
 
 

@@ -229,7 +229,7 @@ def sizes(case: Case) -> Case:
 
 def cover(case: Case) -> Case:
     disputes = [Dispute(Cause(each["cause"]), *each["parties"]) for each in case["disputes"]]
-    return {"dropped": sorted(vertex_cover(bytes.fromhex(case["context"]), disputes))}
+    return {"dropped": sorted(vertex_cover(bytes.fromhex(case["context"]), disputes, case["a"]))}
 
 
 def survivors_of(entries: list[Case]) -> tuple[Survivor, ...]:

@@ -20,7 +20,8 @@ def calibrate(
     head: Annotated[
         str | None,
         typer.Option(
-            help="Which head: ffc, folds, loo, balanced, rff, ccvr, refine, lda, ncm, centred …; `veilsum round questions` says what each is.",
+            help="Which head: ffc, folds, loo, balanced, rff, ccvr, refine …, as `veilsum round questions` lists them; lda and ncm, which follow "
+            "from ffc's sums; centred, which takes the mean off first.",
             show_default="ffc; of a round what it asks",
         ),
     ] = None,
@@ -59,20 +60,26 @@ def calibrate(
         Path | None, typer.Option(help="Your identity's folder.", rich_help_panel=_ROUND)
     ] = None,
     cohort: Annotated[
-        str | None, typer.Option(help="The cohort to enrol in.", rich_help_panel=_ROUND)
+        str | None,
+        typer.Option(
+            help="The cohort to enrol in.", show_default="the federation's newest", rich_help_panel=_ROUND
+        ),
     ] = None,
     admin_key: Annotated[
         str | None,
         typer.Option(
             envvar="VEILSUM_ADMIN_KEY",
             help="The admin's public key; get it from the admin.",
+            show_default="the one pinned",
             rich_help_panel=_ROUND,
         ),
     ] = None,
     lineage: Annotated[
         str | None,
         typer.Option(
-            help="Your name for this data set; the same records, the same name.", rich_help_panel=_ROUND
+            help="Your name for this data set; the same records, the same name.",
+            show_default="main",
+            rich_help_panel=_ROUND,
         ),
     ] = None,
     personal: Annotated[
@@ -93,8 +100,8 @@ def calibrate(
 ) -> None:
     """Fit a head in closed form: on this machine, or with others through rounds.
 
-    A round takes --folder, --cohort, --admin-key and --lineage together; its terms fix classes, bias, λ and parameters. With --head it waits
-    for rounds that lead there, which the operator opens.
+    With --folder it goes through a round, whose terms fix classes, bias, λ and parameters. With --head it waits for rounds that lead
+    there, which the operator opens.
     """
     with reported(as_json=json_):
         from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
@@ -112,11 +119,10 @@ def calibrate(
             personal=personal,
             **held_out_from(held_out),
         )
-        if folder is None and cohort is None and lineage is None:
-            if personal:
-                raise Misuse(
-                    "--personal mixes your sums with a round's: pass --folder, --cohort, --admin-key and --lineage"
-                )
+        if folder is None:
+            given = {"--cohort": cohort, "--lineage": lineage, "--round": round_, "--personal": personal}
+            if named := [name for name, value in given.items() if value]:
+                raise Misuse(f"only a round takes {', '.join(named)}: pass --folder with your identity too")
             _locally(order, features, labels, classes, explain=explain, as_json=json_)
             return
         fixed = {"--classes": classes, "--bias": bias, "--ridge": ridge, "--parameter": parameter}
@@ -165,7 +171,7 @@ def _explain(rounds: list[dict[str, Any]], *, as_json: bool) -> None:
 
 def _errand(
     features: list[Path],
-    folder: Path | None,
+    folder: Path,
     cohort: str | None,
     admin_key: str | None,
     lineage: str | None,
@@ -177,20 +183,20 @@ def _errand(
     normalise: bool,
 ) -> "Errand":
     from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-    from veilsum.contribute import Errand  # noqa: PLC0415 - as above
+    from veilsum.contribute import Errand, newest_cohort  # noqa: PLC0415 - as above
+    from veilsum.pinning import pinned  # noqa: PLC0415 - as above
 
-    if folder is None or cohort is None or admin_key is None or lineage is None:
-        raise Misuse("a round takes --folder, --cohort, --admin-key and --lineage together")
     if len(features) != 1:
         raise Misuse("a member contributes one file of features: join them first")
+    pin = pinned(folder, admin_key)
     return Errand(
         folder=folder,
         url=url,
-        admin_key=admin_key,
-        cohort=cohort,
+        admin_key=pin,
+        cohort=cohort or newest_cohort(url, pin, ca),
         features=features[0],
         labels=labels,
-        lineage=lineage,
+        lineage=lineage or "main",
         normalise=normalise,
         round_id=round_id,
         ca=ca,

@@ -7,7 +7,8 @@ import typer
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, reported, say
 
 app = typer.Typer(
-    help="The operator's side: members and their keys in force for a while.", no_args_is_help=True
+    help="The operator's side: cohorts, who has enrolled with fresh keys for some rounds.",
+    no_args_is_help=True,
 )
 CohortId = Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id.")]
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from veilsum.commands.options import AdminKey
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 app = typer.Typer(
@@ -19,9 +20,7 @@ Folder = Annotated[
 @app.command()
 def run(
     folder: Folder,
-    admin_key: Annotated[
-        str, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key; get it from the admin.")
-    ],
+    admin_key: AdminKey = None,
     attempts: Annotated[
         int | None, typer.Option(help="Stop after so many attempts.", min=1, show_default="never")
     ] = None,
@@ -34,9 +33,10 @@ def run(
     Never restore its folder from a backup: it could vote twice. A lost folder is a new identity in a new roster.
     """
     with reported(as_json=json_):
-        from veilsum.speaking import run_helper  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.pinning import pinned  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.speaking import run_helper  # noqa: PLC0415 - as above
 
-        say(run_helper(folder, url, admin_key, attempts, ca), as_json=json_, title="Helper")
+        say(run_helper(folder, url, pinned(folder, admin_key), attempts, ca), as_json=json_, title="Helper")
 
 
 @app.command()

@@ -6,7 +6,9 @@ from typing import Annotated
 import typer
 
 from veilsum.commands.options import (
+    AdminKey,
     ChangedRecordsMin,
+    CohortToJoin,
     Extractors,
     Labels,
     Lineage,
@@ -22,17 +24,8 @@ def join(
     features: Annotated[
         Path, typer.Option(help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.")
     ],
-    cohort: Annotated[
-        str | None, typer.Option(help="The cohort to enrol in.", show_default="the federation's newest")
-    ] = None,
-    admin_key: Annotated[
-        str | None,
-        typer.Option(
-            envvar="VEILSUM_ADMIN_KEY",
-            help="The admin's public key; get it from the admin.",
-            show_default="the one pinned",
-        ),
-    ] = None,
+    cohort: CohortToJoin = None,
+    admin_key: AdminKey = None,
     lineage: Lineage = "main",
     labels: Labels = None,
     round_: Annotated[
@@ -41,6 +34,14 @@ def join(
     output: Output = None,
     extractor: Extractors = None,
     members_min: Annotated[int, typer.Option(help="Refuse a smaller cohort.", min=3)] = 3,
+    colluders_min: Annotated[
+        int | None,
+        typer.Option(
+            help="Refuse a cohort that withstands fewer colluding members.",
+            min=0,
+            show_default="a quarter of the roster",
+        ),
+    ] = None,
     accept_exceptions: Annotated[
         bool,
         typer.Option(
@@ -56,8 +57,8 @@ def join(
     sigma_min: Annotated[
         float,
         typer.Option(
-            help="Refuse sums where any element has noise of a lesser deviation than this, when n_min less the colluders add theirs. The element "
-            "with least counts: off the diagonal of V it is σ/√2, on U σ/w, on counts σ/α. 0 takes exact sums.",
+            help="Refuse sums in which any number has noise of a smaller standard deviation than this, from the honest members of the "
+            "smallest sum alone: σ/√2 off the diagonal of V, σ/w on U, σ/α on counts. 0 takes exact sums.",
             min=0,
         ),
     ] = 0.0,
@@ -100,6 +101,7 @@ def join(
             round_id=round_,
             extractors=tuple(extractor or ()),
             members_min=members_min,
+            colluders_min=colluders_min,
             accept_exceptions=accept_exceptions,
             changed_records_min=changed_records_min,
             publish_rare_classes=not refuse_rare_classes,

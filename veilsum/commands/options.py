@@ -6,7 +6,15 @@ from typing import Annotated
 import typer
 
 AdminKey = Annotated[
-    str, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key; get it from the admin.")
+    str | None,
+    typer.Option(
+        envvar="VEILSUM_ADMIN_KEY",
+        help="The admin's public key; get it from the admin.",
+        show_default="the one pinned",
+    ),
+]
+CohortToJoin = Annotated[
+    str | None, typer.Option(help="The cohort to enrol in.", show_default="the federation's newest")
 ]
 Lineage = Annotated[str, typer.Option(help="Your name for this data set; the same records, the same name.")]
 Labels = Annotated[Path | None, typer.Option(help="Labels, where the features are a .npy.")]

@@ -44,6 +44,13 @@ def open_(
     replace: Annotated[
         bool, typer.Option("--replace", help="With --epsilon: protect a record's content, not its presence.")
     ] = False,
+    nonnegative: Annotated[
+        bool,
+        typer.Option(
+            "--nonnegative",
+            help="With --epsilon: no feature is below 0, as after a ReLU, so less noise does; members cut what is.",
+        ),
+    ] = False,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
     lattice: Annotated[
         str | None,
@@ -133,12 +140,17 @@ def open_(
         windows = WindowsModel(
             upload_s=upload_s, check_s=answer_s, freeze_s=answer_s, reveal_s=answer_s, grace_s=grace_s
         )
-        noise = {"epsilon": epsilon, "delta": delta, "neighbours": "replace" if replace else "add-remove"}
+        if epsilon is None and (replace or nonnegative):
+            raise Misuse(
+                "--replace and --nonnegative say what noise hides: pass --epsilon, or leave them out"
+            )
+        neighbours = "replace" if replace else "add-remove"
+        noise = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "nonnegative": nonnegative}
         saved = None if plan is None else SavedPlan.load(plan)
         own = {"dim": dim, "classes": classes, "bias": bias, "noise": None if epsilon is None else noise}
         if saved is None and (dim is None or classes is None):
             raise Misuse("a round takes --dim and --classes, or --plan with both in it")
-        if saved is not None and any((*own.values(), replace)):
+        if saved is not None and any(own.values()):
             raise Misuse(
                 "--plan fixes dim, classes, bias and noise: leave --dim, --classes, --bias, --epsilon and --replace out"
             )

@@ -21,7 +21,7 @@ from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 def speak(
     folder: Annotated[Path, typer.Argument(help="The client's identity (`veilsum identity new`).")],
     round_: Annotated[str, typer.Option("--round", help="The round's id.")],
-    admin_key: AdminKey,
+    admin_key: AdminKey = None,
     features: Annotated[
         Path | None,
         typer.Option(
@@ -54,11 +54,12 @@ def speak(
     """
     with reported(as_json=json_):
         from veilsum import speaking  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
 
         speech = speaking.Speech(
             folder=folder,
             url=url,
-            admin_key=admin_key,
+            admin_key=pinned(folder, admin_key),
             round_id=round_,
             features=features,
             labels=labels,

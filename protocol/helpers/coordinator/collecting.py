@@ -14,6 +14,7 @@ from protocol.helpers.coordinator.voiding import Voiding
 from protocol.helpers.messages import HELPERS, Ended, HelperUpload
 from protocol.merkle import Tree
 from protocol.messages.base import Message
+from protocol.packing import Buffer
 
 
 @dataclass(frozen=True, repr=False)
@@ -66,18 +67,19 @@ class Collecting(CoordinatorPhase):
                 Cause.UPLOAD_CONFLICT, f"{upload.member} has announced another upload", [upload.member]
             )
 
-    def check_chunk(self, upload: HelperUpload, index: int, digest: bytes, size_bytes: int) -> None:
-        """Refuse a chunk that the client's announcement does not hold; call it before storing the bytes."""
+    def check_chunk(self, upload: HelperUpload, index: int, digest: bytes, packed: Buffer) -> None:
+        """Refuse a chunk that the client's announcement does not hold, or that cannot be added up; call it before storing the bytes."""
         attempt, client = self.attempt, upload.member
         if not 0 <= index < attempt.chunks:
             raise PeerFault(
                 Cause.CHUNK_UNKNOWN, f"chunk {index}: uploads have chunks 0 to {attempt.chunks - 1}", [client]
             )
-        expected = attempt.ring.packed_bytes(attempt.chunk_elements(index))
-        if size_bytes != expected or digest != upload.chunk_digests[index]:
+        if digest != upload.chunk_digests[index] or not attempt.is_chunk(index, packed):
+            expected = attempt.ring.packed_bytes(attempt.chunk_elements(index))
             raise PeerFault(
                 Cause.CHUNK_MISMATCH,
-                f"chunk {index} has {size_bytes} bytes of {expected}, or not the digest that was announced",
+                f"chunk {index} has {len(packed)} bytes of {expected}, not the digest that was announced, or bits after "
+                "its last element",
                 [client],
             )
 

@@ -276,7 +276,9 @@ def test_who_complains_costs_a_dealer_a_holder_and_with_nobody_to_spare_the_atte
         complaints = accused if member == "member-0" else ()
         clean = tuple(m for m in federation.ids if m != member and m not in complaints)
         everyone.append(receipt(federation, member, dealers=clean, complaints=complaints))
-    phase = received(federation, *everyone).expire(federation.now_s)
+    waiting = received(federation, *everyone)
+    assert isinstance(waiting, Checking)
+    phase = waiting.expire(waiting.latest_s)
     if members == 9:
         # they are out in any case, so nobody need be dropped for a dispute with them
         assert members_of(phase) == federation.ids[:6]

@@ -105,7 +105,7 @@ def test_a_partial_upload_is_not_counted(federation: Federation) -> None:
 
 def check(phase: Collecting, federation: Federation, index: int, data: bytes | None = None) -> None:
     data = federation.spool["member-0", index] if data is None else data
-    phase.check_chunk("member-0", index, hashlib.sha256(data).digest(), len(data))
+    phase.check_chunk("member-0", index, hashlib.sha256(data).digest(), data)
 
 
 def test_the_announced_chunks_pass_in_any_order(federation: Federation) -> None:
@@ -142,7 +142,7 @@ def test_a_chunk_outside_the_upload_is_refused(federation: Federation, index: in
 
 def test_a_strangers_chunk_is_refused(federation: Federation) -> None:
     with pytest.raises(PeerFault, match=r"^chunk-unknown: .*\[eve\]$"):
-        announced(federation, "member-0").check_chunk("eve", 0, bytes(32), 0)
+        announced(federation, "member-0").check_chunk("eve", 0, bytes(32), b"")
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,26 @@ def test_an_announced_chunk_of_another_length_is_refused(federation: Federation,
     phase = collecting(federation).receive(cheat, federation.now_s)
     assert isinstance(phase, Collecting)
     with pytest.raises(PeerFault, match=r"^chunk-mismatch: chunk 0 has 5 bytes of 256"):
-        phase.check_chunk("member-0", 0, short, 5)
+        phase.check_chunk("member-0", 0, short, b"short")
+
+
+def test_a_chunk_with_a_bit_after_its_last_element_is_refused_though_announced(resign: Resign) -> None:
+    federation = Federation(5)
+    federation.begin(terms=federation.terms(9, ring_bits=33, chunk_elements=8))
+    start = federation.phase
+    federation.run_until(Checking)
+    federation.phase = start
+    whole = federation.spool["member-0", 1]
+    padded = whole[:-1] + bytes([whole[-1] | 0x80])
+    upload, digest = upload_of(federation, "member-0"), hashlib.sha256(padded).digest()
+    cheat = resign(federation, upload, chunk_digests=(upload.chunk_digests[0], digest))
+    phase = collecting(federation).receive(cheat, federation.now_s)
+    assert isinstance(phase, Collecting)
+    with pytest.raises(
+        PeerFault, match=r"^chunk-mismatch: chunk 1 has 5 bytes of 5, .* after its last element \[member-0\]$"
+    ):
+        phase.check_chunk("member-0", 1, digest, padded)
+    assert not phase.whole("member-0")
 
 
 # Announcements

@@ -6,10 +6,12 @@ import pytest
 from protocol.coordinator import Checking, Freezing
 from protocol.errors import Misuse, PeerFault
 from protocol.member import PHASES, MemberPhase, load_phase
+from protocol.member.attempting import Attempting
 from protocol.member.base import PhaseKind
 from protocol.messages import Message, ReportRequest
 from protocol.messages.parse import MESSAGES
 from protocol.simulator import Federation
+from tests.protocol.forging import again
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -79,9 +81,9 @@ TAKES = {
     "Ready": {"Opening", "ReportRequest", *ENDS},
     "Opened": {"Opening", "Deliveries", "VoidRequest", "ReportRequest", *ENDS},
     "Uploaded": {"Opening", "Deliveries", "VoidRequest", "ReportRequest", *ENDS},
-    "Checked": {"Deliveries", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
-    "Voted": {"Freeze", "VoidRequest", "ReportRequest", *ENDS},
-    "Reported": {"VoidRequest", "ReportRequest", *ENDS},
+    "Checked": {"Opening", "Deliveries", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
+    "Voted": {"Opening", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
+    "Reported": {"Opening", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
     "Closed": {"Opening", "ReportRequest", "Evictions", "Disclosure", *ENDS},
 }
 
@@ -95,6 +97,17 @@ def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
             message: Any = object.__new__(form)
             with pytest.raises(PeerFault, match=rf"^wrong-phase: a member that is {name} takes no"):
                 phase.receive(message, Federation(3).keys["member-0"], 1e6)
+
+
+@pytest.mark.parametrize("name", ["Opened", "Uploaded", "Checked", "Voted", "Reported"])
+def test_inside_an_attempt_no_other_is_opened(name: str) -> None:
+    federation, phase = Federation(4), LIVES[name]
+    assert isinstance(phase, Attempting)
+    key, opening = federation.keys["member-0"], phase.opening
+    assert phase.receive(opening, key, 1e6) == (phase, phase.outbox())
+    following = again(opening, federation.coordinator, sequence=opening.sequence + 1)
+    with pytest.raises(PeerFault, match=r"^wrong-sequence: another attempt is open.*\[coordinator\]$"):
+        phase.receive(following, key, 1e6)
 
 
 @pytest.mark.parametrize("name", ["Enrolled", "Ready"])

@@ -132,6 +132,21 @@ def test_another_upload_than_the_one_whose_box_was_shown_is_refused(
     assert refusal(answer, federation, replace(freeze, headers=headers)) == "survivors-invalid"
 
 
+def test_its_own_upload_is_looked_at_before_the_others(
+    federation: Federation, freeze: Freeze, answer: Answer
+) -> None:
+    phases = [federation.phases[member] for member in ("member-1", "member-3")]
+    other, own = (
+        resign(federation, phase.uploads[0], salt=bytes(32)).header
+        for phase in phases
+        if isinstance(phase, Checked)
+    )
+    headers = (freeze.headers[0], other, freeze.headers[2], own, *freeze.headers[4:])
+    _, (reply,) = answer(federation, "member-3", replace(freeze, headers=headers))
+    assert isinstance(reply, Refusal)
+    assert reply.cause == "own-upload-changed"
+
+
 def test_a_dealer_whose_box_was_refused_may_survive_if_others_hold_its_shares(
     federation: Federation, freeze: Freeze, answer: Answer
 ) -> None:

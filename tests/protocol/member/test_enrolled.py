@@ -110,6 +110,10 @@ def test_a_true_manifest_of_another_cohort_than_the_own_cards_is_refused(federat
         PeerFault, match=r"^wrong-cohort: the manifest is for another cohort than this member's"
     ):
         elsewhere.receive(federation.cards, federation.keys["member-0"], 0.0)
+    # before anything else is looked at
+    weak = replace(federation.cards, manifest=replace(federation.cards.manifest, threshold=1))
+    with pytest.raises(PeerFault, match=r"^wrong-cohort:"):
+        elsewhere.receive(weak, federation.keys["member-0"], 0.0)
 
 
 def test_a_manifest_with_another_card_of_ones_own_is_refused(federation: Federation, answer: Answer) -> None:

@@ -130,6 +130,15 @@ def test_a_box_of_its_own_is_refused(federation: Federation, deliveries: Deliver
         answer(federation, "member-0", replace(deliveries, deliveries=(own,)))
 
 
+def test_all_headers_are_looked_at_before_any_path(
+    federation: Federation, deliveries: Deliveries, answer: Answer
+) -> None:
+    forged = replace(deliveries.deliveries[2].header, salt=bytes(32))
+    both = changed(changed(deliveries, 0, box_path=()), 2, header=forged)
+    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-3\]$"):
+        answer(federation, "member-0", both)
+
+
 def flipped(data: bytes) -> bytes:
     return bytes([data[0] ^ 1]) + data[1:]
 

@@ -79,7 +79,7 @@ def test_after_the_report_nothing_is_signed(answer: Answer) -> None:
     proposal = federation.phase.request_for("member-0")
     assert isinstance(proposal, Freeze)
     report(federation, answer)
-    with pytest.raises(PeerFault, match=r"^wrong-phase:"):
+    with pytest.raises(PeerFault, match=r"^already-voted: member-0 has reported what it signed"):
         answer(federation, "member-0", proposal)
     with pytest.raises(PeerFault, match=r"^already-voted: member-0 has reported what it signed"):
         answer(federation, "member-0", VoidRequest(proposal.context, "cancelled"))

@@ -10,13 +10,20 @@ from safetensors.numpy import load_file
 from calibration.questions import QUESTIONS
 from tests.veilsum.cli import CLASSES, DIM, Cli, Consortium
 from veilsum.features import split
+from veilsum.pinning import pin
 
 Make = Callable[..., Consortium]
 
 
 def words(c: Consortium, index: int, *more: object) -> tuple[object, ...]:
     member = c.members[index]
-    named = ("--folder", c.folder / member, "--cohort", c.cohort, "--admin-key", c.admin, "--lineage", "x")
+    named: tuple[object, ...] = ("--folder", c.folder / member)
+    if index == 2:
+        pin(
+            c.folder / member, c.admin
+        )  # as `identity new --admin-key` does; then the newest cohort, and a lineage's usual name
+    else:
+        named += ("--cohort", c.cohort, "--admin-key", c.admin, "--lineage", "x")
     head = c.folder / member / "head.safetensors"
     return c.cli.at("calibrate", c.files[index], *named, "--output", head, *more)
 
@@ -130,7 +137,7 @@ def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Mak
 @pytest.mark.parametrize(
     ("more", "refusal"),
     [
-        (("--held-out", 0.2), "mixes your sums with a round's: pass --folder"),
+        (("--held-out", 0.2), "only a round takes --personal: pass --folder"),
         (("--held-out", "x.npz"), "--personal needs --held-out SHARE"),
         (("--held-out", 0.2, "--head", "loo"), "a personal head is one of ffc, not of loo"),
     ],

@@ -41,12 +41,26 @@ def test_a_chunk_is_one_that_was_announced(federation: HelperFederation, collect
     upload = federation._speak(0)
     packed = federation.spool["client-0", 1]
     digest = hashlib.sha256(packed).digest()
-    collecting.check_chunk(upload, 1, digest, len(packed))
-    assert cause(collecting.check_chunk, upload, 0, digest, len(packed)) == Cause.CHUNK_MISMATCH
-    assert cause(collecting.check_chunk, upload, 1, digest, len(packed) + 1) == Cause.CHUNK_MISMATCH
-    assert cause(collecting.check_chunk, upload, 1, bytes(32), len(packed)) == Cause.CHUNK_MISMATCH
-    assert cause(collecting.check_chunk, upload, 2, digest, len(packed)) == Cause.CHUNK_UNKNOWN
-    assert cause(collecting.check_chunk, upload, -1, digest, len(packed)) == Cause.CHUNK_UNKNOWN
+    collecting.check_chunk(upload, 1, digest, packed)
+    assert cause(collecting.check_chunk, upload, 0, digest, packed) == Cause.CHUNK_MISMATCH
+    assert cause(collecting.check_chunk, upload, 1, digest, packed + b"\0") == Cause.CHUNK_MISMATCH
+    assert cause(collecting.check_chunk, upload, 1, bytes(32), packed) == Cause.CHUNK_MISMATCH
+    assert cause(collecting.check_chunk, upload, 2, digest, packed) == Cause.CHUNK_UNKNOWN
+    assert cause(collecting.check_chunk, upload, -1, digest, packed) == Cause.CHUNK_UNKNOWN
+
+
+def test_a_chunk_has_no_bit_after_its_last_element(
+    federation: HelperFederation, resign: Callable[..., Any]
+) -> None:
+    federation.begin(federation.terms(9, ring_bits=33, chunk_elements=8))
+    collecting, upload = federation.phase, federation._speak(0)
+    assert isinstance(collecting, Collecting)
+    packed = federation.spool["client-0", 1]
+    padded = packed[:-1] + bytes([packed[-1] | 0x80])
+    digest = hashlib.sha256(padded).digest()
+    cheat = resign(federation, upload, chunk_digests=(upload.chunk_digests[0], digest))
+    assert cause(collecting.check_chunk, cheat, 1, digest, padded) == Cause.CHUNK_MISMATCH
+    collecting.check_chunk(upload, 1, hashlib.sha256(packed).digest(), packed)
 
 
 def test_collecting_ends_with_enough_uploads(federation: HelperFederation, collecting: Collecting) -> None:
