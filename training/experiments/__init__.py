@@ -1,4 +1,4 @@
-"""Experiments as files: every row of the papers' tables, each with a small variant that two cores finish in minutes."""
+"""Experiments as files: every row of the papers' main tables, each with a small variant that two cores finish in minutes."""
 
 from training.experiments.config import (
     Experiment,

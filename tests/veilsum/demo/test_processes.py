@@ -115,6 +115,7 @@ def test_children_are_joined_and_their_output_is_apart_from_their_log(family: Fa
 def test_a_child_that_takes_too_long_is_named(family: Family) -> None:
     family.start("member-01", "pass")
     family.start("member-02", SLEEP)
+    family.children.join(["member-01"], 20)
     with pytest.raises(DemoError, match=r"^member-02: still running"):
         family.children.join(["member-01", "member-02"], 0.5)
 
