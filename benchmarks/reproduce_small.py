@@ -47,7 +47,7 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "SphereFed": SPHERE,
 }
-"""At α = 0.1, where members count by their records, as their papers' equal members do."""
+"""At α = 0.1. Members count by their records, also by methods whose papers have members of one size and count them alike."""
 STRONGER: dict[str, dict[str, Any]] = {
     "FedProx": {"algorithm": {"name": "fedprox", "mu": 0.01}},
     "MOON": {"algorithm": {"name": "moon", "mu": 5.0, "temperature": 0.5}},

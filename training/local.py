@@ -89,7 +89,10 @@ class LocalTrainer:
             term.finish(site, steps) for term, site in zip(recipe.algorithm.terms, sites, strict=True)
         ]
         return Update(
-            weights={name: tensor.clone() for name, tensor in _home(model.shared_weights()).items()},
+            weights={
+                name: tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
+                for name, tensor in model.shared_weights().items()
+            },
             records=len(own),
             steps=steps,
             loss=float(total) / steps,

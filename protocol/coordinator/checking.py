@@ -67,7 +67,8 @@ class Checking(CoordinatorPhase):
         deadline_s = self.deadline_s
         if len(receipts) >= self.attempt.quorum.threshold and deadline_s is not None:
             deadline_s = min(deadline_s, now_s + self.setting.windows.grace_s)
-        phase = replace(self, receipts=receipts, deadline_s=deadline_s)
+        latest_s = max(self.latest_s, self.deadline_s or 0.0)  # the operator may have given more time
+        phase = replace(self, receipts=receipts, deadline_s=deadline_s, latest_s=latest_s)
         return phase if phase.waiting_for() else phase.expire(now_s)
 
     def expire(self, now_s: float) -> CoordinatorPhase:

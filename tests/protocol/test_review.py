@@ -88,11 +88,13 @@ def test_a_smaller_roster_splits_no_older_sum(*, invents: bool) -> None:
     assert outcome.fault.group.members == everyone
 
 
-def test_complaints_within_the_grace_void_nothing_while_others_may_come() -> None:
+@pytest.mark.parametrize("given_s", [0, 100])
+def test_complaints_within_the_grace_void_nothing_while_others_may_come(given_s: int) -> None:
     federation = Federation(12)
     federation.begin(terms=federation.terms(8))
     phase = federation.run_until(Checking)
     assert isinstance(phase, Checking)
+    assert phase.deadline_s is not None
     receipts: dict[str, Receipt] = {}
     for member in federation.ids:
         delivered = phase.request_for(member)
@@ -112,14 +114,15 @@ def test_complaints_within_the_grace_void_nothing_while_others_may_come() -> Non
         dealers=(),
         complaints=told.dealers,
     )
-    waiting: Any = phase.receive(false, federation.now_s)
+    waiting: Any = replace(phase, deadline_s=phase.deadline_s + given_s)  # the operator gave it more time
+    waiting = waiting.receive(false, federation.now_s)
     for member in prompt:
         waiting = waiting.receive(receipts[member], federation.now_s + 1)
     assert waiting.deadline_s == federation.now_s + 1 + waiting.setting.windows.grace_s
     waiting = waiting.expire(waiting.deadline_s)
     # nobody has t + a_D clean receipts yet: those who are late decide, as long as their time runs
     assert isinstance(waiting, Checking)
-    assert waiting.deadline_s == phase.deadline_s
+    assert waiting.deadline_s == phase.deadline_s + given_s
     assert isinstance(waiting.expire(waiting.latest_s), Voiding)
     for member in federation.ids[phase.attempt.quorum.threshold :]:
         waiting = waiting.receive(receipts[member], federation.now_s + 20)

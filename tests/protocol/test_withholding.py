@@ -175,14 +175,20 @@ def test_colluders_who_were_counted_and_stay_away_do_not_void_the_round() -> Non
     assert len(outcome.survivors) == 6
 
 
-@pytest.mark.parametrize("change", [{"records": b"changed!"}, {"lineage": b"another!"}], ids=str)
-def test_who_changed_its_records_since_is_left_out(change: dict[str, bytes]) -> None:
+def with_another_upload(change: dict[str, bytes]) -> tuple[Federation, Any]:
+    """A main round to which member-4 brings other records, or another lineage, than were counted."""
     federation = indicated()
     federation.disclose()
     federation.tamper = lambda who, m: (
         reupload(federation, m, **change) if who == "member-4" and isinstance(m, Upload) else m
     )
     outcome = federation.run_round(terms=main_terms(federation))
+    return federation, outcome
+
+
+@pytest.mark.parametrize("change", [{"records": b"changed!"}, {"lineage": b"another!"}], ids=str)
+def test_who_changed_its_records_since_is_left_out(change: dict[str, bytes]) -> None:
+    federation, outcome = with_another_upload(change)
     assert isinstance(outcome.phase, Recovered)
     assert outcome.survivors == tuple(m for m in federation.ids if m != "member-4")
 
@@ -194,12 +200,7 @@ def test_nor_does_a_decryptor_sign_other_records(
     # a coordinator that leaves nobody out
     monkeypatch.setattr("protocol.proposal._as_counted", lambda _attempt, staying, _history: staying)
     monkeypatch.setattr("protocol.coordinator.checking.check_proposal", check_survivors)
-    federation = indicated()
-    federation.disclose()
-    federation.tamper = lambda who, m: (
-        reupload(federation, m, **change) if who == "member-4" and isinstance(m, Upload) else m
-    )
-    outcome = federation.run_round(terms=main_terms(federation))
+    _, outcome = with_another_upload(change)
     assert isinstance(outcome.phase, Voided)
     assert outcome.fault is not None
     assert outcome.fault.cause is Cause.INDICATOR_MISMATCH
