@@ -10,6 +10,7 @@ DEVICE ?= cpu
 IN_MEMORY := $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)" -gt 4194304 2>/dev/null && echo TMPDIR=/dev/shm)
 
 export PYTHONHASHSEED ?= 0
+export PYTHONDONTWRITEBYTECODE :=
 export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 
@@ -31,7 +32,7 @@ demo: $(READY)  ## a coordinator and 12 member processes calibrate a head on rea
 
 test: $(READY)  ## the suite, less what is slow, with branch coverage: 100 % of protocol, 95 % of each other package
 	$(BIN)/coverage erase
-	$(IN_MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-branch --cov-report= tests
+	$(IN_MEMORY) $(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-branch --cov-report= --durations 15 --durations-min 5 tests
 	$(BIN)/coverage report --include='protocol/*' --fail-under=100
 	@for package in calibration client_sdk service training veilsum; do \
 	  $(BIN)/coverage report --include="$$package/*" --fail-under=95 || exit 1; done

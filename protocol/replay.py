@@ -98,6 +98,9 @@ def _begun(transcript: Transcript, federation: bytes | None) -> Attempt:
     return Attempt(roster, cards.manifest, opening)
 
 
+_ONE_IS_FALSE = "one of the two is false"
+
+
 class _Stage(Enum):
     COLLECTING = auto()
     CHECKING = auto()
@@ -111,7 +114,8 @@ class _Stage(Enum):
 _BEFORE_THE_END = frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING})
 _STAGES: dict[type[Message], frozenset[_Stage]] = {
     UploadSummary: frozenset({_Stage.COLLECTING}),
-    Receipt: frozenset({_Stage.COLLECTING, _Stage.CHECKING}),
+    # One that came after the proposal counts for who may reveal.
+    Receipt: frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
     Freeze: frozenset({_Stage.CHECKING}),
     VoidRequest: _BEFORE_THE_END - {_Stage.VOIDING},
     # One that was noted after a report is held against it.
@@ -238,13 +242,22 @@ class _Replay:
 
     def _receipt(self, index: int, receipt: Receipt) -> None:
         self._signed_by_decryptor(receipt)
-        self.stage = _Stage.CHECKING
         named = (*receipt.dealers, *receipt.complaints)
         if len(set(named)) != len(named) or not set(named) <= self.uploads.keys() - {receipt.member}:
             raise PeerFault(Cause.MALFORMED, f"{receipt.member}'s receipt names what it was not sent")
         known = self.receipts.setdefault(receipt.member, receipt)
         if known.digest != receipt.digest:
             self._find(index, (receipt.member,), Cause.CONFLICT, "it signed two receipts")
+        elif self.stage in {_Stage.COLLECTING, _Stage.CHECKING}:
+            self.stage = _Stage.CHECKING
+        else:
+            self._came_late(index, receipt)
+
+    def _came_late(self, index: int, receipt: Receipt) -> None:
+        """It is for the same uploads as those before the proposal; its complaints are disputes that dropped nobody."""
+        self._check_covers(receipt, self.whole)
+        for dealer in receipt.complaints:
+            self._find(index, (dealer, receipt.member), Cause.BOX_REFUSED, _ONE_IS_FALSE)
 
     def _freeze(self, _index: int, freeze: Freeze) -> None:
         self.stage = _Stage.FREEZING
@@ -268,15 +281,18 @@ class _Replay:
             member for receipt in self.receipts.values() for member in (*receipt.dealers, *receipt.complaints)
         }
         uploads = {member: self.uploads[member] for member in sorted(whole)}
-        for by, receipt in self.receipts.items():
-            if not covers(receipt, uploads):
-                raise PeerFault(
-                    Cause.SURVIVORS_INVALID, f"{by} was not shown the uploads that were announced"
-                )
+        for receipt in self.receipts.values():
+            self._check_covers(receipt, uploads)
         disputes = disputes_among(self.attempt, uploads, self.receipts)
         for dispute in disputes:
-            self._find(None, dispute.parties, dispute.cause, "one of the two is false")
+            self._find(None, dispute.parties, dispute.cause, _ONE_IS_FALSE)
         return uploads, disputes
+
+    def _check_covers(self, receipt: Receipt, uploads: dict[str, Announced]) -> None:
+        if not covers(receipt, uploads):
+            raise PeerFault(
+                Cause.SURVIVORS_INVALID, f"{receipt.member} was not shown the uploads that were announced"
+            )
 
     def _void(self, _index: int, request: VoidRequest) -> None:
         self.stage, self.reason = _Stage.VOIDING, request.reason

@@ -27,8 +27,8 @@ from protocol.shelf import Shelf
 class Windows:
     """How long each phase waits, in seconds. They stand outside the terms: extending one changes no context.
 
-    `grace_s` is how long receipts are still waited for once a threshold of them is in: enough for the round, but every
-    further holder of shares is one more that may vanish later.
+    `grace_s` is how long receipts are still waited for once a threshold of them is in. Who comes later may still sign and
+    reveal; what it says of boxes drops nobody any more.
     """
 
     upload_s: float = 3600.0

@@ -1,40 +1,37 @@
 """M1b: decryptors open their boxes and return receipts; disputes are settled (protocol §4.5)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, Setting, added
+from protocol.coordinator.base import CoordinatorPhase, Setting
+from protocol.coordinator.delivering import Delivering
 from protocol.coordinator.freezing import Freezing
 from protocol.coordinator.voiding import Voiding
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
-from protocol.messages import Deliveries, Message, Receipt, Survivor
-from protocol.proposal import check_proposal, contested, covers, disputes_among, settle
+from protocol.messages import Message, Receipt, Survivor
+from protocol.proposal import check_proposal, contested, disputes_among, settle
 from protocol.shelf import Announced
 
 
 @dataclass(frozen=True, repr=False)
-class Checking(CoordinatorPhase):
+class Checking(Delivering):
     """Waits for receipts.
 
     Attributes:
-        uploads: the whole ones, in order of member.
-        receipts: by decryptor.
         latest_s: the window's end, whatever the grace.
     """
 
     name: ClassVar[str] = "checking"
-    uploads: dict[str, Announced]
-    receipts: dict[str, Receipt] = field(default_factory=dict)
     latest_s: float = 0.0
 
     @classmethod
     def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Announced]) -> "Checking":
         """Offer the boxes."""
         latest_s = now_s + setting.windows.check_s
-        return cls(setting, latest_s, uploads, latest_s=latest_s)
+        return cls(setting, latest_s, uploads, {}, latest_s)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Receipts."""
@@ -44,31 +41,20 @@ class Checking(CoordinatorPhase):
         """Decryptors without a receipt."""
         return tuple(member for member in self.attempt.decryptors if member not in self.receipts)
 
-    def request_for(self, member: str) -> Message | None:
-        """The boxes for this decryptor, until its receipt is in."""
-        place = self.attempt.decryptor_place.get(member)
-        if place is None or member in self.receipts:
-            return None
-        shelf = self.setting.shelf
-        deliveries = tuple(shelf.delivery(dealer, place) for dealer in self.uploads if dealer != member)
-        return Deliveries(self.attempt.context, deliveries)
+    def question_for(self, member: str) -> Message | None:
+        """Nothing but the receipt."""
+        del member
+        return None
 
     def _receipt(self, receipt: Receipt, now_s: float) -> CoordinatorPhase:
-        member = receipt.member
-        self.check_sender(member, receipt.context)
-        receipt.verify(self.attempt.roster.key_of(member), member)
-        if not covers(receipt, self.uploads):
-            raise PeerFault(
-                Cause.MALFORMED, f"{member}'s receipt does not cover the boxes it was sent", [member]
-            )
-        receipts = added(self.receipts, member, receipt, Cause.CONFLICT)
-        if receipts is None:
+        phase = self.take_receipt(receipt, now_s)
+        if phase is self:
             return self
         deadline_s = self.deadline_s
-        if len(receipts) >= self.attempt.quorum.threshold and deadline_s is not None:
+        if len(phase.receipts) >= self.attempt.quorum.threshold and deadline_s is not None:
             deadline_s = min(deadline_s, now_s + self.setting.windows.grace_s)
         latest_s = max(self.latest_s, self.deadline_s or 0.0)  # the operator may have given more time
-        phase = replace(self, receipts=receipts, deadline_s=deadline_s, latest_s=latest_s)
+        phase = replace(phase, deadline_s=deadline_s, latest_s=latest_s)
         return phase if phase.waiting_for() else phase.expire(now_s)
 
     def expire(self, now_s: float) -> CoordinatorPhase:
@@ -87,7 +73,7 @@ class Checking(CoordinatorPhase):
                 # The grace is over, not the time: who is late may show which complaints are false.
                 return replace(self, deadline_s=self.latest_s)
             return Voiding.begin(self.setting, now_s, fault)
-        return Freezing.begin(self.setting, now_s, survivors, self.receipts, heard)
+        return Freezing.begin(self, now_s, tuple(survivors), heard)
 
     def _check(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:
         """Refuse survivors that no honest decryptor would sign (protocol §4.5)."""

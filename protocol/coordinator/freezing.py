@@ -1,12 +1,13 @@
 """M2: decryptors are shown the survivors and sign them, once (protocol §4.6)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from protocol.attempt import group_floor
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, Setting, added
+from protocol.coordinator.base import CoordinatorPhase, added
+from protocol.coordinator.delivering import Delivering
 from protocol.coordinator.revealing import Revealing
 from protocol.coordinator.voiding import Voiding
 from protocol.disputes import Dispute
@@ -24,64 +25,66 @@ from protocol.messages import (
     survivors_hash,
 )
 from protocol.phases import cancelled
-from protocol.shelf import Announced
 
 
 @dataclass(frozen=True, repr=False)
-class Freezing(CoordinatorPhase):
+class Freezing(Delivering):
     """Waits for a threshold of votes on one survivor set.
 
     Attributes:
-        uploads: the survivors' announcements, in order.
-        survivors: the proposed set: those same uploads, as votes and certificate name them.
+        survivors: the proposed set, as votes and certificate name it.
         outcome: its hash, which every vote must carry.
-        receipts: by decryptor: only who sent one holds shares, and of whom it says.
-        disputes: those that had members dropped.
+        disputes: those that had members dropped: what a later receipt complains of does not.
         votes: by decryptor.
         refusals: by decryptor.
     """
 
     name: ClassVar[str] = "freezing"
-    late: ClassVar[tuple[type[Message], ...]] = (Receipt,)
-    uploads: dict[str, Announced]
     survivors: tuple[Survivor, ...]
     outcome: bytes
-    receipts: dict[str, Receipt]
     disputes: tuple[Dispute, ...]
     votes: dict[str, Vote] = field(default_factory=dict)
     refusals: dict[str, Refusal] = field(default_factory=dict)
 
     @classmethod
     def begin(
-        cls,
-        setting: Setting,
-        now_s: float,
-        uploads: dict[str, Announced],
-        receipts: dict[str, Receipt],
-        disputes: tuple[Dispute, ...],
+        cls, checked: Delivering, now_s: float, members: Iterable[str], disputes: tuple[Dispute, ...]
     ) -> "Freezing":
-        """Propose the survivors."""
-        survivors = tuple(Survivor.of(upload.header) for upload in uploads.values())
+        """Propose these members' uploads."""
+        setting, uploads = checked.setting, checked.uploads
+        survivors = tuple(Survivor.of(uploads[member].header) for member in members)
         outcome = survivors_hash(setting.attempt.context, survivors)
         deadline_s = now_s + setting.windows.freeze_s
-        return cls(setting, deadline_s, uploads, survivors, outcome, receipts, disputes)
+        return cls(setting, deadline_s, uploads, checked.receipts, survivors, outcome, disputes)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        """Votes and refusals."""
-        return {Vote: self._vote, Refusal: self._refusal}
+        """Votes and refusals; receipts of who comes late."""
+        return {Receipt: self.take_receipt, Vote: self._vote, Refusal: self._refusal}
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors who hold shares and have neither signed nor refused."""
-        return tuple(m for m in sorted(self.receipts) if m not in self.votes and m not in self.refusals)
+        """Decryptors who have neither signed nor refused; where those with shares are too few to certify, the others alone.
 
-    def request_for(self, member: str) -> Message | None:
+        A vote rules out VOID for its decryptor, so none is asked for that may come to nothing.
+        """
+        holding = [member for member in self.unanswered if member in self.receipts]
+        if len(self.votes) + len(holding) >= self.attempt.quorum.threshold:
+            return self.unanswered
+        return tuple(member for member in self.unanswered if member not in self.receipts)
+
+    @property
+    def unanswered(self) -> tuple[str, ...]:
+        """Decryptors who have neither signed nor refused."""
+        answered = self.votes.keys() | self.refusals.keys()
+        return tuple(member for member in self.attempt.decryptors if member not in answered)
+
+    def question_for(self, member: str) -> Message | None:
         """The proposal, until this decryptor has answered."""
         return self.proposal if member in self.waiting_for() else None
 
     @property
     def proposal(self) -> Freeze:
-        """What those decryptors are shown."""
-        headers = tuple(upload.header for upload in self.uploads.values())
+        """What decryptors with a receipt are shown."""
+        headers = tuple(self.uploads[survivor.member].header for survivor in self.survivors)
         return Freeze(self.attempt.context, headers, self.setting.history)
 
     def _vote(self, vote: Vote, now_s: float) -> CoordinatorPhase:
@@ -100,7 +103,7 @@ class Freezing(CoordinatorPhase):
         certificate = Certificate(
             self.attempt.context, self.survivors, NO_REASON, tuple(votes[m] for m in sorted(votes))
         )
-        return Revealing.begin(self.setting, now_s, certificate, self.uploads, self.receipts, self.disputes)
+        return Revealing.begin(self, now_s, certificate, self.disputes)
 
     def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
         self.check_sender(refusal.member, refusal.context)
@@ -110,7 +113,7 @@ class Freezing(CoordinatorPhase):
         if refusals is None or refusal.member in self.votes:
             return self
         phase = replace(self, refusals=refusals)
-        possible = len(self.votes) + len(phase.waiting_for())
+        possible = len(self.votes) + len(phase.unanswered)
         return phase if possible >= self.attempt.quorum.threshold else phase.expire(now_s)
 
     def _check_told(self, refusal: Refusal) -> None:

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.coordinator.base import CoordinatorPhase, Setting, added
+from protocol.coordinator.base import CoordinatorPhase, added
+from protocol.coordinator.delivering import Delivering
 from protocol.coordinator.ended import Failed, Recovered
 from protocol.disputes import Dispute
 from protocol.due import Due, Dues, commitments_due
@@ -30,7 +31,6 @@ from protocol.messages import (
 )
 from protocol.phases import cancelled
 from protocol.shamir import ShareError, recover_secrets
-from protocol.shelf import Announced
 
 SLICE_BYTES = 1 << 26
 """Shares that are joined for one recovery: enough to be quick, few enough to fit beside everything else."""
@@ -50,13 +50,11 @@ class OutcomeFault(PeerFault):
 
 
 @dataclass(frozen=True, repr=False)
-class Revealing(CoordinatorPhase):
+class Revealing(Delivering):
     """Waits until each survivor has a threshold of runs.
 
     Attributes:
         certificate: the certified survivors.
-        uploads: their announcements.
-        receipts: whose shares each decryptor holds.
         disputes: those that had members dropped before the freeze.
         dues: what is to be rebuilt of the certified survivors without the evicted.
         proofs: against dealers that proved false.
@@ -65,10 +63,8 @@ class Revealing(CoordinatorPhase):
     """
 
     name: ClassVar[str] = "revealing"
-    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Vote, Refusal)
+    late: ClassVar[tuple[type[Message], ...]] = (Vote, Refusal)
     certificate: Certificate
-    uploads: dict[str, Announced]
-    receipts: dict[str, Receipt]
     disputes: tuple[Dispute, ...]
     dues: Dues
     proofs: tuple[Proof, ...] = ()
@@ -77,28 +73,23 @@ class Revealing(CoordinatorPhase):
 
     @classmethod
     def begin(
-        cls,
-        setting: Setting,
-        now_s: float,
-        certificate: Certificate,
-        uploads: dict[str, Announced],
-        receipts: dict[str, Receipt],
-        disputes: tuple[Dispute, ...],
+        cls, frozen: Delivering, now_s: float, certificate: Certificate, disputes: tuple[Dispute, ...]
     ) -> "Revealing":
         """Show the certificate."""
+        setting = frozen.setting
         deadline_s = now_s + setting.windows.reveal_s
         dues = Dues(setting.attempt, tuple(survivor.member for survivor in certificate.survivors))
-        return cls(setting, deadline_s, certificate, uploads, receipts, disputes, dues)
+        return cls(setting, deadline_s, frozen.uploads, frozen.receipts, certificate, disputes, dues)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        """Reveals."""
-        return {Reveal: self._reveal}
+        """Reveals; receipts of who comes late."""
+        return {Receipt: self.take_receipt, Reveal: self._reveal}
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors who hold shares and have not revealed them."""
-        return tuple(member for member in sorted(self.receipts) if member not in self.reveals)
+        """Decryptors who have not revealed their shares."""
+        return tuple(member for member in self.attempt.decryptors if member not in self.reveals)
 
-    def request_for(self, member: str) -> Message | None:
+    def question_for(self, member: str) -> Message | None:
         """The certificate, to a decryptor the question and to everybody else the news; then the evictions."""
         if member in self.reveals:
             return None
@@ -159,9 +150,7 @@ class Revealing(CoordinatorPhase):
         if reveal.outcome != self.certificate.outcome:
             raise OutcomeFault(Cause.REVEAL_MISSHAPEN, f"{member} revealed for another outcome", [member])
         if member not in self.receipts or (reveal.evicted != self.evicted and member in self.heard):
-            return (
-                self  # its receipt came too late to be waited for, and so do its shares; or it said so before
-            )
+            return self  # nothing says whose shares it holds; or it said so before
         dealers, dues = self._asked(reveal)
         if reveal.evicted != self.evicted:
             return replace(self, heard=self.heard | {member})  # it has not seen the evictions yet
@@ -240,7 +229,7 @@ class Revealing(CoordinatorPhase):
             self.setting,
             None,
             self.certificate,
-            self.uploads,
+            {survivor.member: self.uploads[survivor.member] for survivor in self.certificate.survivors},
             self.proofs,
             self.disputes,
             {due.dealer: seed for due, seed in pairs if due.lost is None},

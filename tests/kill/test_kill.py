@@ -16,7 +16,7 @@ from tests.service.serving import Clock, Server
 def test_killed_coordinators_lose_nothing(pair: str, request: pytest.FixtureRequest) -> None:
     if pair == "servers":
         request.getfixturevalue("servers")
-    found = on_pair(pair, Plan(times=1, random=5, rounds=1, limit_s=8.0))
+    found = on_pair(pair, Plan(times=1, random=2, rounds=1, limit_s=4.0))
     assert found["faults"] == []
     assert found["each_point"]["killed"] >= 3
     assert found["any_time"]["killed_at_any_time"] >= 1

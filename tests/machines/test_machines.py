@@ -33,9 +33,9 @@ def seen(what: str, part: str = "hostile") -> bool:
 
 
 def test_a_hostile_coordinator() -> None:
-    batch = run_batch("hostile", 0, 60)
+    batch = run_batch("hostile", 0, 40)
     assert batch.violations == ()
-    assert batch.steps > 3_000
+    assert batch.steps > 2_000
     for reached in ("set certified", "VOID certified", "reveal", "sum", "stored bytes searched"):
         assert batch.reached[reached] > 0, reached
 
@@ -48,9 +48,9 @@ def test_an_honest_coordinator() -> None:
 
 
 def test_rounds_with_faults() -> None:
-    batch = run_batch(ROUNDS, 0, 60)
+    batch = run_batch(ROUNDS, 0, 30)
     assert batch.violations == ()
-    assert batch.steps >= 60
+    assert batch.steps >= 30
     assert len(batch.reached) > 20
 
 

@@ -112,6 +112,7 @@ RULES: dict[str, tuple[Search, str]] = {
     "ANSWER_AGAIN": (PATIENT, "P5_the_attempt_gives_a_result"),
     "TIME_RUNS_OUT": (PATIENT, ENDS),
     "DROP_DISPUTED": (PATIENT, "P5_the_attempt_gives_a_result"),
+    "LATE_RECEIPTS": (PATIENT, "P5_the_attempt_gives_a_result"),
     "DISPUTES_AMONG_SURVIVORS": (PATIENT, "P5_the_attempt_gives_a_result"),
     "EVICT": (PATIENT, "P5_the_attempt_gives_a_result"),
     "LOST_IS_CLOSED": (ANY_TIME, ENDS),

@@ -5,7 +5,7 @@
  * message that the coordinator refuses changes nothing, so that whoever sends such is silent. The coordinator asks
  * until it has its answer; a lost question is one that is asked again, so only answers are lost here.
  *
- * PATIENT: time runs out only where nothing else can happen; otherwise at any moment.
+ * PATIENT: time runs out only where nothing else can happen, but for the grace of protocol 4.5; otherwise at any moment.
  */
 #include "rules.h"
 
@@ -66,7 +66,8 @@ bool unreached = true; /* what the checker asks for to see that it can happen */
 
 /* The next phase. What it has no use for is forgotten, so that states that differ in nothing else are one: an answer that
  * no later phase takes changes nothing when it comes, and a member that is still sending it is one that answers late. */
-#define KEPT(kind, to) (((to) == VOIDING && (kind) == VOTE) * (kind))
+#define KEPT(kind, to) ((((to) == VOIDING && (kind) == VOTE) || \
+    (((to) == FREEZING || (to) == REVEALING) && (kind) == RECEIPT)) * (kind))
 inline move(to) {
   printf("the coordinator goes from phase %d to %d\n", phase, to);
   phase = to;
@@ -104,15 +105,18 @@ inline still_possible() {
 
 /* protocol 4.5: a lone complaint drops its dealer, and each that stays has t clean receipts; where that leaves too few, the
  * word of who cannot stand in the sum does not count. */
+#define UNDISPUTED (uploads & ~disputed)
+#define ANYWAY (RULE_DISPUTES_AMONG_SURVIVORS && SIZE(UNDISPUTED) < N_MIN && !IN(uploads, 3) && SIZE(receipts) > T)
+#define MAY_PROPOSE (SIZE(receipts) >= T && \
+    (ANYWAY || (SIZE(UNDISPUTED) >= N_MIN && (RULE_DROP_DISPUTED || !disputed))))
+inline propose() {
+  survivors = (ANYWAY -> uploads : UNDISPUTED);
+  move(FREEZING)
+}
+
 inline end_checking() {
-  survivors = uploads & ~disputed;
   if
-  :: RULE_DISPUTES_AMONG_SURVIVORS && SIZE(survivors) < N_MIN && !IN(uploads, 3) && SIZE(receipts) > T ->
-     survivors = uploads; disputed = 0
-  :: else
-  fi;
-  if
-  :: SIZE(receipts) >= T && SIZE(survivors) >= N_MIN && (RULE_DROP_DISPUTED || !disputed) -> move(FREEZING)
+  :: MAY_PROPOSE -> propose()
   :: else -> begin_voiding(0)
   fi
 }
@@ -158,6 +162,8 @@ inline receive(m, kind) {
      :: receipts == ALL -> end_checking()
      :: else
      fi
+  :: RULE_LATE_RECEIPTS && (phase == FREEZING || phase == REVEALING) && kind == RECEIPT ->
+     receipts = WITH(receipts, m)
   :: phase == FREEZING && kind == VOTE ->
      counted_twice = counted_twice + (!RULE_COUNT_ONCE && IN(votes, m));
      votes = WITH(votes, m);
@@ -171,7 +177,7 @@ inline receive(m, kind) {
   :: phase == FREEZING && kind == REFUSAL && !IN(votes, m) ->
      refusals = WITH(refusals, m);
      if
-     :: SIZE(votes | (receipts & ~refusals)) < T -> begin_voiding(votes)
+     :: SIZE(votes | ((RULE_LATE_RECEIPTS -> ALL : receipts) & ~refusals)) < T -> begin_voiding(votes)
      :: else
      fi
   :: phase == REVEALING && kind == (evicted -> AGAIN : REVEAL) ->
@@ -199,8 +205,10 @@ inline receive(m, kind) {
 /* What the coordinator asks of a member now, and what it answers; 0 where there is nothing to say. */
 #define ASKED(m) ( \
     (phase == COLLECTING && !IN(uploads, m) && !(m == 3 && fault == STAYS_AWAY)) * UPLOAD + \
-    (phase == CHECKING && !IN(receipts, m)) * RECEIPT + \
-    (phase == FREEZING && IN(receipts, m) && !IN(votes, m) && !IN(refusals, m) && given[m] != VOID) * VOTE + \
+    ((phase == CHECKING || (RULE_LATE_RECEIPTS && (phase == FREEZING || phase == REVEALING))) && \
+      !IN(receipts, m)) * RECEIPT + \
+    (phase == FREEZING && IN(receipts, m) && !IN(votes, m) && !IN(refusals, m) && given[m] != VOID && \
+      SIZE(votes | (receipts & ~refusals)) >= T) * VOTE + \
     (phase == REVEALING && IN(receipts, m) && !IN(reveals, m)) * (evicted -> AGAIN : REVEAL) + \
     (phase == VOIDING && !IN(voids, m) && !IN(spent, m) && given[m] != VOTE) * VOID + \
     (phase == LOST && !IN(reports, m) && (RULE_REPORT_IN_ANY_PHASE || IN(receipts, m))) * REPORT)
@@ -249,6 +257,8 @@ proctype Clock() {
   do
 #if PATIENT
   :: atomic { timeout && phase < LOST -> d_step { expire() } }
+  /* The grace after a threshold of receipts is over when it is, whoever may be on its way. */
+  :: d_step { phase == CHECKING && MAY_PROPOSE -> propose() }
 #else
   :: d_step { phase < LOST -> expire() }
 #endif

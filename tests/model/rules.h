@@ -81,6 +81,9 @@
 #ifndef RULE_DROP_DISPUTED /* 4.5: A disputed dealer is dropped. Without: a complaint voids the attempt. */
 #define RULE_DROP_DISPUTED 1
 #endif
+#ifndef RULE_LATE_RECEIPTS /* 4.5: Who comes after the proposal is handed its boxes, signs and reveals. */
+#define RULE_LATE_RECEIPTS 1
+#endif
 #ifndef RULE_DISPUTES_AMONG_SURVIVORS /* 4.5: Where too few would stay, only disputes among who can stay count. */
 #define RULE_DISPUTES_AMONG_SURVIVORS 1
 #endif

@@ -144,7 +144,10 @@ def change(form: type[Message], **fields: Any) -> Callable[[Entries], None]:
 
 DOCTORED: dict[str, tuple[Callable[[Entries], object], Cause]] = {
     "an upload moved behind the receipts": (move(UploadSummary, Receipt), Cause.WRONG_PHASE),
-    "a receipt moved behind the proposal": (move(Receipt, Freeze), Cause.WRONG_PHASE),
+    "a receipt moved behind the proposal that rests on it": (
+        lambda e: [move(Receipt, Freeze)(e) for _ in range(2)],
+        Cause.SURVIVORS_INVALID,
+    ),
     "a vote moved behind the certificate": (move(Vote, Certificate), Cause.WRONG_PHASE),
     "a proposal moved behind the votes": (move(Freeze, Vote), Cause.WRONG_PHASE),
     "a reveal before the certificate": (move(RevealSummary, Freeze), Cause.WRONG_PHASE),

@@ -45,7 +45,7 @@ from tests.reference.wire import Refused, decode
 
 TAKES: dict[type[Message], tuple[type[CoordinatorPhase], ...]] = {
     Upload: (Collecting,),
-    Receipt: (Checking,),
+    Receipt: (Checking, Freezing, Revealing),
     Vote: (Freezing, Voiding),
     Reveal: (Revealing,),
 }

@@ -75,8 +75,8 @@ async def test_every_acknowledged_request_of_a_round_survives_a_crash(tmp_path: 
         clock.ahead_s = at_s - time.time()  # however long this test takes, no deadline passes
         async with running(folder, clock) as again:
             assert await see(again, then) == seen, label
-            # From the first of each kind, and from every sixth.
-            if label.split()[0] not in finished or number % 6 == 0:
+            # From the first of each kind, and from every twelfth.
+            if label.split()[0] not in finished or number % 12 == 0:
                 finished.add(label.split()[0])
                 await finish(again, then)
 
