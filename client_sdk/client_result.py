@@ -14,7 +14,7 @@ from calibration.head_file import Calibrated
 from client_sdk.asked import terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import write_durably
-from client_sdk.policy import bytes_of
+from client_sdk.policy import check_admin
 from client_sdk.result import calibrated_in, check_head
 from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
@@ -123,9 +123,7 @@ class ClientResult:
             PeerFault: the first of these that does not hold.
         """
         evidence, attempt, record = self.evidence, self.evidence.attempt, self.record
-        evidence.roster.verify_admin(
-            evidence.roster.federation if admin_key is None else bytes_of(admin_key, "admin_key")
-        )
+        check_admin(evidence.roster, admin_key)
         attempt.check(0.0)
         attempt.check_header(evidence.upload.header)
         attempt.check_counted(self.counted, evidence.upload.header.survivor)

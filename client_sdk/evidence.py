@@ -7,7 +7,7 @@ from pathlib import Path
 
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import remove_durably, write_durably
-from client_sdk.policy import bytes_of
+from client_sdk.policy import check_admin
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
 from protocol.codec import Reader
@@ -75,9 +75,7 @@ class Evidence:
         Raises:
             PeerFault: the first of these that does not hold.
         """
-        self.roster.verify_admin(
-            self.roster.federation if admin_key is None else bytes_of(admin_key, "admin_key")
-        )
+        check_admin(self.roster, admin_key)
         check_manifest(self.roster, self.manifest)
         if self.member not in self.manifest.members:
             raise PeerFault(Cause.MANIFEST_MISMATCH, f"{self.member} is not in this cohort", [self.member])

@@ -228,5 +228,10 @@ def bytes_of(value: bytes | str, field: str) -> bytes:
     return raw
 
 
+def check_admin(roster: Roster, admin_key: bytes | str | None) -> None:
+    """Refuse a roster that is not signed by this key, 32 bytes or their digits; None takes the roster's own word for whose it is."""
+    roster.verify_admin(roster.federation if admin_key is None else bytes_of(admin_key, "admin_key"))
+
+
 def _one_of(values: Iterable[str]) -> str:
     return "one of " + (", ".join(sorted(values)) or "none")

@@ -86,14 +86,7 @@ class Collecting(CoordinatorPhase):
             PeerFault: chunk-unknown; chunk-mismatch for another digest or length, or bits after the last element.
         """
         announced = self._announced(member, index)
-        if digest != announced.chunk_digest(index) or not self.attempt.is_chunk(index, packed):
-            expected = self.attempt.ring.packed_bytes(self.attempt.chunk_elements(index))
-            raise PeerFault(
-                Cause.CHUNK_MISMATCH,
-                f"chunk {index} has {len(packed)} bytes of {expected}, not the digest that was announced, or bits after "
-                "its last element",
-                [member],
-            )
+        self.attempt.check_chunk(member, index, digest, packed, announced.chunk_digest(index))
 
     def chunk_stored(self, member: str, index: int, now_s: float) -> CoordinatorPhase:
         """A chunk that passed `check_chunk` is durably stored; again without effect."""

@@ -194,21 +194,14 @@ class Kept:
             assert isinstance(self.phase, Collecting)
             self.phase.check_chunk(announced, index, digest, packed)
             return
-        expected_digest = digest_of(announced, index, attempt.chunks)
-        if expected_digest is None:
+        signed = digest_of(announced, index, attempt.chunks)
+        if signed is None:
             raise PeerFault(
                 Cause.CHUNK_UNKNOWN,
                 f"chunk {index}: a helper's sums have chunks 0 to {len(announced.digests) * attempt.chunks - 1}",
                 [owner],
             )
-        if digest != expected_digest or not attempt.is_chunk(index % attempt.chunks, packed):
-            expected = attempt.ring.packed_bytes(attempt.chunk_elements(index % attempt.chunks))
-            raise PeerFault(
-                Cause.CHUNK_MISMATCH,
-                f"chunk {index} has {len(packed)} bytes of {expected}, not the digest that was signed, or bits after its last "
-                "element",
-                [owner],
-            )
+        attempt.check_chunk(owner, index % attempt.chunks, digest, packed, signed)
 
     def chunk_stored(self, owner: str, index: int, now_s: float) -> "Kept":
         """A chunk that passed `check_chunk` is durable; with the last one the round moves on."""

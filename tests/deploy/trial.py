@@ -337,10 +337,10 @@ def promises(trial: dict[str, Any]) -> list[tuple[str, bool]]:
     seconds = sum(step["seconds"] for step in typed)
     return [
         (
-            f"{len(typed)} commands of {COMMANDS}, {each.most_common(1)[0][1]} of the busiest person",
+            f"{len(typed)} commands, {COMMANDS} at the most, {each.most_common(1)[0][1]} of them by the busiest person",
             len(typed) <= COMMANDS,
         ),
-        (f"{seconds:.0f} s of {SECONDS}", seconds <= SECONDS),
+        (f"{seconds:.0f} s, {SECONDS} at the most", seconds <= SECONDS),
     ]
 
 

@@ -29,7 +29,7 @@ NO_WORK = ("migrat", "forget", "keys.", "tokens.", "sweep", "nonces.", "leases."
 """Points of a process that begins, asks for work or notes who asked."""
 CLEAR_S = 40.0
 """What a dead process was to delete, another deletes within this time."""
-LIVES = 4.0
+LIVES = 2.0
 """A process that is killed at any time lives for up to so many times of what a start takes."""
 EVERY_FEW_S = (3.0, 12.0)
 

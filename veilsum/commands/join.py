@@ -8,7 +8,6 @@ import typer
 from veilsum.commands.options import (
     AdminKey,
     ChangedRecordsMin,
-    CohortToJoin,
     Extractors,
     Labels,
     Lineage,
@@ -24,7 +23,9 @@ def join(
     features: Annotated[
         Path, typer.Option(help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.")
     ],
-    cohort: CohortToJoin = None,
+    cohort: Annotated[
+        str | None, typer.Option(help="The cohort to enrol in.", show_default="the federation's newest")
+    ] = None,
     admin_key: AdminKey = None,
     lineage: Lineage = "main",
     labels: Labels = None,

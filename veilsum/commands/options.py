@@ -13,9 +13,6 @@ AdminKey = Annotated[
         show_default="the one pinned",
     ),
 ]
-CohortToJoin = Annotated[
-    str | None, typer.Option(help="The cohort to enrol in.", show_default="the federation's newest")
-]
 Lineage = Annotated[str, typer.Option(help="Your name for this data set; the same records, the same name.")]
 Labels = Annotated[Path | None, typer.Option(help="Labels, where the features are a .npy.")]
 Output = Annotated[Path | None, typer.Option(help="Where the result goes.", show_default="FOLDER/result")]

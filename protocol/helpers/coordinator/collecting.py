@@ -74,14 +74,7 @@ class Collecting(CoordinatorPhase):
             raise PeerFault(
                 Cause.CHUNK_UNKNOWN, f"chunk {index}: uploads have chunks 0 to {attempt.chunks - 1}", [client]
             )
-        if digest != upload.chunk_digests[index] or not attempt.is_chunk(index, packed):
-            expected = attempt.ring.packed_bytes(attempt.chunk_elements(index))
-            raise PeerFault(
-                Cause.CHUNK_MISMATCH,
-                f"chunk {index} has {len(packed)} bytes of {expected}, not the digest that was announced, or bits after "
-                "its last element",
-                [client],
-            )
+        attempt.check_chunk(client, index, digest, packed, upload.chunk_digests[index])
 
     def close(self, uploads: Iterable[HelperUpload], now_s: float) -> CoordinatorPhase:
         """Go on with the uploads whose chunks are all stored, one a client; too few of them end the attempt."""
