@@ -142,6 +142,7 @@ table: $(READY)  ## docs/heads-table.md from the result files in the repository
 bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
 	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
+	$(BIN)/python -m benchmarks.noisy_questions --output runs/noisy_questions.json
 
 bench-ccvr: $(READY)  ## CCVR's 82 million numbers of ten members over HTTP: memory and processor of each process (14 GB of memory)
 	$(BIN)/python -m benchmarks.ccvr_round --output runs/bench-ccvr.json

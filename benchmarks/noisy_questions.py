@@ -5,8 +5,10 @@ python -m benchmarks.noisy_questions
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from calibration.reliability import ReliabilityStatistics
 from calibration.rows import unit_rows
 from protocol.keystream import Keystream
 
+ROOT = Path(__file__).parents[1]
 DIM, CLASSES, SEEDS = 64, 10, 3
 EPSILONS = (1.0, 2.0, 4.0, 8.0)
 LATTICE = FeaturesLattice(12)
@@ -116,20 +119,22 @@ def measured(fit: Data, held: Data, mu: float, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print every mean, as JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--output", type=Path, default=ROOT / "runs/noisy_questions.json")
+    given = parser.parse_args()
     table: dict[str, dict[str, float]] = {}
     for name, source in (("digits", digits), ("clouds", clouds)):
         for epsilon in EPSILONS:
             mu = gdp_mu(epsilon, 1e-5)
             seen = [measured(*source(seed), mu, seed) for seed in range(SEEDS)]
-            table[f"{name}, ε = {epsilon:g}"] = {
-                key: round(float(np.mean([each[key] for each in seen])), 2) for key in seen[0]
-            }
-            print(
-                json.dumps(
-                    {f"{name}, ε = {epsilon:g}": table[f"{name}, ε = {epsilon:g}"]}, ensure_ascii=False
-                )
-            )
+            means = {key: round(float(np.mean([each[key] for each in seen])), 2) for key in seen[0]}
+            table[f"{name}, ε = {epsilon:g}"] = means
+            print(name, f"ε = {epsilon:g}", json.dumps(means, ensure_ascii=False))
+    given.output.parent.mkdir(parents=True, exist_ok=True)
+    given.output.write_text(json.dumps(table, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    print(f"written to {given.output}")
 
 
 if __name__ == "__main__":

@@ -145,8 +145,8 @@ class _Replay:
     reason: str = ""
     votes: dict[str, Vote] = field(default_factory=dict)
     reports: dict[str, tuple[int, Report]] = field(default_factory=dict)
+    said: dict[str, tuple[int, Refusal]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
-    refused: set[str] = field(default_factory=set)
     certificate: Certificate | None = None
     evicted: set[str] = field(default_factory=set)
     revealed: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -167,6 +167,7 @@ class _Replay:
                 self._disputed()
             except PeerFault as fault:
                 self._find(None, (COORDINATOR,), fault.cause, fault.detail)
+        self._judge_refusals()
         self._check_reports()
         if not self.certificate and not self.lost:
             self._find(None, (COORDINATOR,), Cause.OUTCOME_MISSING, "it does not say how the attempt ended")
@@ -306,17 +307,22 @@ class _Replay:
 
     def _refusal(self, index: int, refusal: Refusal) -> None:
         self._signed_by_decryptor(refusal)
-        member, cause = refusal.member, refusal.cause
-        if member in self.refused:
-            raise PeerFault(Cause.DUPLICATE, f"a refusal by {member} stands there already")
-        self.refused.add(member)
-        judged = follows(cause, member, self.attempt, self.proposal, self.whole, self.receipts)
-        if judged is None:
-            self.refusals.append(refusal)
-        elif not judged:
-            # It may have been shown another proposal: what follows from the one noted is found there.
-            said = f"{member} refused for {cause}, which the proposal that was noted does not show"
-            self._find(index, (member, COORDINATOR), Cause(cause), said)
+        if refusal.member in self.said:
+            raise PeerFault(Cause.DUPLICATE, f"a refusal by {refusal.member} stands there already")
+        self.said[refusal.member] = index, refusal
+
+    def _judge_refusals(self) -> None:
+        """Hold each against the proposal and its sender's receipt, wherever that was noted."""
+        for member, (index, refusal) in self.said.items():
+            judged = follows(refusal.cause, member, self.attempt, self.proposal, self.whole, self.receipts)
+            if judged is None:
+                self.refusals.append(refusal)
+            elif not judged:
+                # It may have been shown another proposal: what follows from the one noted is found there.
+                said = (
+                    f"{member} refused for {refusal.cause}, which the proposal that was noted does not show"
+                )
+                self._find(index, (member, COORDINATOR), Cause(refusal.cause), said)
 
     def _certificate(self, index: int, certificate: Certificate) -> None:
         asked = self.stage

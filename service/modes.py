@@ -18,6 +18,7 @@ from protocol.coordinator import (
     Certified,
     Collecting,
     CoordinatorPhase,
+    Freezing,
     Lost,
     Recovered,
     Revealing,
@@ -394,8 +395,8 @@ class MembersMode(Mode):
         return closing if phase is None else _paired(phase).request_for(member)
 
     def asks_anew(self, before: Phase, after: Phase) -> bool:
-        """Another phase, or one more dealer that is to be left out."""
-        return super().asks_anew(before, after) or _evicted(before) != _evicted(after)
+        """Another phase, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign."""
+        return super().asks_anew(before, after) or _asked_for(before) != _asked_for(after)
 
     def reports(self, phase: Phase) -> Message | None:
         """A Lost over the decryptors' reports."""
@@ -423,8 +424,10 @@ class MembersMode(Mode):
         return member_fields(self._attempt, _paired(phase))
 
 
-def _evicted(phase: Phase) -> tuple[str, ...]:
-    return phase.evicted if isinstance(phase, Revealing) else ()
+def _asked_for(phase: Phase) -> tuple[int, tuple[str, ...]]:
+    """What changes what somebody is asked, beside the phase itself."""
+    late = len(phase.receipts) if isinstance(phase, Freezing | Revealing) else 0
+    return late, phase.evicted if isinstance(phase, Revealing) else ()
 
 
 def _live(phase: Phase | None) -> CoordinatorPhase | None:

@@ -70,7 +70,7 @@ class Recovered(Certified):
     """M4: the seeds are rebuilt and checked; what remains is arithmetic (`protocol.unmasking`).
 
     Attributes:
-        uploads: the certified survivors' announcements.
+        uploads: the announcements of whole uploads, the certified survivors' among them.
         proofs: against the dealers that were evicted.
         disputes: those that had members dropped before the freeze.
         self_seeds: b_u by survivor.

@@ -229,7 +229,7 @@ class Revealing(Delivering):
             self.setting,
             None,
             self.certificate,
-            {survivor.member: self.uploads[survivor.member] for survivor in self.certificate.survivors},
+            self.uploads,
             self.proofs,
             self.disputes,
             {due.dealer: seed for due, seed in pairs if due.lost is None},
@@ -311,9 +311,15 @@ class Revealing(Delivering):
     def expire(self, now_s: float) -> CoordinatorPhase:
         """Too few reveals came: what is certified stays opened in everybody's ledger."""
         del now_s
-        few = f"{len(self.reveals)} reveals, the threshold is {self.attempt.quorum.threshold}"
-        fault = PeerFault(Cause.QUORUM_LOST, few, self.waiting_for())
+        fault = PeerFault(Cause.QUORUM_LOST, self._few(), self.waiting_for())
         return Failed(self.setting, None, self.certificate, fault, self.proofs)
+
+    def _few(self) -> str:
+        threshold = self.attempt.quorum.threshold
+        if len(self.reveals) < threshold:
+            return f"{len(self.reveals)} reveals, the threshold is {threshold}"
+        dealer, runs = min(self._runs.items(), key=lambda each: len(each[1]))
+        return f"{len(runs)} of those who revealed hold shares of {dealer}'s secrets, the threshold is {threshold}"
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """Give the sum up; what is certified stays opened in everybody's ledger."""

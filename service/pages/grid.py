@@ -101,7 +101,9 @@ def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
     if phase == "freezing" and member in answers.get("refused", ()):
         return "refused"
     if phase == view.state:
-        return "waiting" if member in view.waiting_for else "done"
+        return "waiting" if member in view.waiting_for else "later" if answers else "done"
+    if phase == "checking" and view.state in {"freezing", "revealing"} and member in view.waiting_for:
+        return "waiting"  # for its boxes: it comes late, and is still heard
     if phase not in view.phase_seconds and not view.ended and view.state not in {"voiding", "lost"}:
         order = PHASES[view.mode]
         if view.state in order and phase in order and order.index(phase) > order.index(view.state):

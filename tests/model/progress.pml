@@ -46,6 +46,7 @@ bool gone;              /* member 3 has vanished */
 /* The coordinator. */
 byte phase = COLLECTING;
 byte uploads, receipts, disputed, survivors, votes, refusals, spent, voids, reveals, reports;
+bool starved;           /* member 0 holds no share of dealer 3, who stays in the sum */
 byte counted_twice;     /* votes, for the model without a rule */
 bool evicted;
 
@@ -78,9 +79,9 @@ inline move(to) {
   :: to == CHECKING
   :: to == FREEZING -> uploads = 0; disputed = 0
   :: to == REVEALING -> votes = 0; refusals = 0; counted_twice = 0; forget_given()
-  :: to == VOIDING -> uploads = 0; disputed = 0; survivors = 0; votes = 0; refusals = 0
+  :: to == VOIDING -> starved = false; uploads = 0; disputed = 0; survivors = 0; votes = 0; refusals = 0
   :: else -> survivors = 0; receipts = (RULE_REPORT_IN_ANY_PHASE -> 0 : receipts);
-     reveals = 0; evicted = false; spent = 0; voids = 0; forget_given()
+     reveals = 0; evicted = false; starved = false; spent = 0; voids = 0; forget_given()
   fi
 }
 
@@ -135,7 +136,7 @@ inline expire() {
 /* protocol 4.7: with t runs of each dealer the secrets are rebuilt; a dealer that proves false is evicted. */
 inline recover() {
   if
-  :: SIZE(reveals) < T
+  :: SIZE(reveals) < T || (starved && SIZE(reveals & ~1) < T)
   :: SIZE(reveals) >= T && fault == DEALS_FALSELY && IN(survivors, 3) && !evicted ->
      if
      :: RULE_EVICT -> evicted = true; reveals = 0; answer[0] = 0; answer[1] = 0; answer[2] = 0; answer[3] = 0; copy = 0; copy_from = 0
@@ -163,7 +164,8 @@ inline receive(m, kind) {
      :: else
      fi
   :: RULE_LATE_RECEIPTS && (phase == FREEZING || phase == REVEALING) && kind == RECEIPT ->
-     receipts = WITH(receipts, m)
+     receipts = WITH(receipts, m);
+     starved = starved || (m == 0 && fault == DEALS_BADLY && IN(survivors, 3))
   :: phase == FREEZING && kind == VOTE ->
      counted_twice = counted_twice + (!RULE_COUNT_ONCE && IN(votes, m));
      votes = WITH(votes, m);
@@ -257,8 +259,9 @@ proctype Clock() {
   do
 #if PATIENT
   :: atomic { timeout && phase < LOST -> d_step { expire() } }
-  /* The grace after a threshold of receipts is over when it is, whoever may be on its way. */
-  :: d_step { phase == CHECKING && MAY_PROPOSE -> propose() }
+  /* The grace after a threshold of receipts is over when it is, whoever may be on its way. Not while a false box is
+   * still to be found: a dealer that stays in the sum with too few honest holders can starve it (protocol 12). */
+  :: d_step { phase == CHECKING && MAY_PROPOSE && (fault != DEALS_BADLY || IN(receipts, 0)) -> propose() }
 #else
   :: d_step { phase < LOST -> expire() }
 #endif

@@ -1,16 +1,26 @@
 """Decryptors whose boxes reach them after the proposal (protocol §4.5): they sign and reveal like the others."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Lost, Recovered, Revealing, Voiding
+from protocol.coordinator import (
+    Checking,
+    CoordinatorPhase,
+    Failed,
+    Freezing,
+    Lost,
+    Recovered,
+    Revealing,
+    Voiding,
+)
 from protocol.errors import PeerFault
-from protocol.messages import Certificate, Deliveries, Freeze, Message, Receipt, Refusal, Reveal
+from protocol.messages import Certificate, Deliveries, Freeze, Message, Receipt, Refusal, Reveal, Upload
 from protocol.simulator import After, Federation
-from tests.protocol.forging import again
+from tests.protocol.forging import again, reupload
 from tests.protocol.transcripts import doctored, find, kinds, named, verdict
 
 LATE = ("member-08", "member-09", "member-10", "member-11")
@@ -176,3 +186,51 @@ def test_refusals_end_the_attempt_once_those_who_may_still_come_are_too_few() ->
         phase = phase.receive(said, federation.now_s)
     # twelve less five are fewer than eight
     assert isinstance(phase, Voiding)
+
+
+def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_as_short() -> None:
+    """Known to be weak (protocol §12): nobody can tell before the certificate, and nothing proves the dealer false."""
+    federation = federation_of(Checking)
+    honest, dealer = federation.tamper, federation.ids[0]
+
+    def failing(sender: str, message: Message) -> Message | None:
+        if sender == dealer and isinstance(message, Upload):
+            boxes = list(message.boxes)
+            for member in LATE:
+                boxes[federation.ids.index(member)] = bytes(len(boxes[-1]))
+            return reupload(federation, message, boxes=tuple(boxes))
+        return honest(sender, message)
+
+    federation.tamper, federation.drop = failing, {0: After.VOTE}
+    ended = federation.run_round().phase
+    assert isinstance(ended, Failed)
+    assert ended.fault.detail == (
+        "7 of those who revealed hold shares of member-00's secrets, the threshold is 8"
+    )
+    assert ended.fault.parties == (dealer,)
+    assert named(verdict(federation)) == {((dealer, late), "box-refused") for late in LATE}
+
+
+def test_a_refusal_is_judged_by_its_senders_receipt_wherever_that_stands() -> None:
+    federation = federation_of(Checking)
+    honest, refusing = federation.tamper, federation.ids[3]
+
+    def other_upload(sender: str, message: Message) -> Message | None:
+        if sender == f"coordinator>{refusing}" and isinstance(message, Freeze):
+            other = again(message.headers[0], federation.keys[federation.ids[0]], records=b"R" * 8)
+            return replace(message, headers=(other, *message.headers[1:]))
+        return honest(sender, message)
+
+    federation.tamper = other_upload
+    federation.run_round()
+    refused = {((refusing, "coordinator"), "survivors-invalid")}
+    assert named(verdict(federation)) == refused
+
+    def behind(entries: list[bytes]) -> None:
+        receipt = entries.pop(find(entries, Receipt, refusing))
+        entries.insert(
+            find(entries, Freeze), entries.pop(find(entries, Receipt, LATE[0]))
+        )  # t of them all the same
+        entries.insert(find(entries, Refusal, refusing) + 1, receipt)
+
+    assert named(doctored(federation, behind)) == refused

@@ -98,11 +98,13 @@ class Lockstep(Federation):
 
     Attributes:
         lies: by member, for its next upload.
+        late: whose boxes get lost until there is a proposal.
         compared: how many messages of each kind were alike.
         ends: how many attempts ended in which phase.
     """
 
     lies: dict[str, Lie] = field(default_factory=dict)
+    late: frozenset[str] = frozenset()
     compared: Counter[str] = field(default_factory=Counter)
     ends: Counter[str] = field(default_factory=Counter)
 
@@ -122,10 +124,12 @@ class Lockstep(Federation):
         self.twin = coordinator.Coordinator(private(self.coordinator), roster, counter)
         self.twin.now = int(self.now_s)
         self.requests: set[bytes] = set()
-        self.tamper = self._card
+        self.tamper = self._on_its_way
         super().enrol(counter)
 
-    def _card(self, sender: str, message: Message) -> Message:
+    def _on_its_way(self, sender: str, message: Message) -> Message | None:
+        if isinstance(message, Deliveries) and isinstance(self.phase, Checking):
+            return None if sender.removeprefix("coordinator>") in self.late else message
         if isinstance(message, KeyCard):
             self.alike(message, self.twins[sender].enrol(message.expires_s, player(self.tape.take())))
             self.twin.receive(message.to_bytes())
@@ -172,6 +176,9 @@ class Lockstep(Federation):
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
         if isinstance(message, Deliveries):
+            if isinstance(self.phase, Freezing):
+                self._request(self.phase.proposal)  # before a receipt that comes after it
+            self.compared["late"] += isinstance(self.phase, Freezing | Revealing)
             self.alike(message, self.twin.deliver(member))
         else:
             self._request(message)

@@ -74,6 +74,7 @@ def rounds(seed: int) -> Lockstep:
         values = np.random.default_rng(rng.getrandbits(32))
         low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
         vectors = {member: values.integers(low, high, terms.elements, endpoint=True) for member in federation.ids}
+        federation.late = frozenset(each for each in federation.ids if not calm and rng.random() < 0.15)
         federation.drop = {index: rng.choice([*After]) for index in range(n) if not calm and rng.random() < 0.15}
         if n > 3 and rng.random() < 0.3:
             federation.lies = {rng.choice(federation.ids): Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))}
@@ -115,6 +116,7 @@ def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(batch: int,
         counts += federation.compared + federation.ends
     figures.update(counts)
     assert all(counts[kind] >= each for kind in ("sum", "Upload", "Receipt", "Freeze", "Vote", "Reveal"))
+    assert counts["late"] > 0
 
 
 @pytest.mark.parametrize("wrong", [-1, 8, 1 << 20])

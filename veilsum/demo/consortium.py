@@ -232,7 +232,9 @@ def _digits(classes: tuple[int, ...]) -> str:
 
 
 def _show(stage: Stage, view: RoundView, expected: int) -> None:
-    stage.update(expected - len(view.waiting_for), expected, _waiting(view.waiting_for, view.deadline_s))
+    stage.update(
+        max(0, expected - len(view.waiting_for)), expected, _waiting(view.waiting_for, view.deadline_s)
+    )
 
 
 def _waiting(members: tuple[str, ...], until_s: float | None) -> str:

@@ -1,6 +1,8 @@
 """A coordinator with something to see on every page: a finished round, one that runs, one that ended VOID, and empty ones."""
 
+import re
 from dataclasses import dataclass
+from html import unescape
 
 import httpx
 
@@ -87,3 +89,9 @@ def browser(server: Server) -> httpx.AsyncClient:
         base_url="http://coordinator",
         headers={"accept": "text/html,application/xhtml+xml"},
     )
+
+
+def words(page: str) -> str:
+    """A page's text in one line."""
+    inner = page.split("<main")[1].split("</main>", maxsplit=1)[0].partition(">")[2]
+    return " ".join(unescape(re.sub(r"<[^>]*>", " ", inner)).split())

@@ -1,7 +1,6 @@
 """Every page without scripts: it renders, says what it should, links to what is there, and tells no more than REST does."""
 
 import re
-from html import unescape
 from html.parser import HTMLParser
 from typing import Any
 
@@ -13,7 +12,7 @@ from service.pages import rendering
 from service.pages.wording import PHASES, STATES
 from service.telemetry.metrics import STATES as VIEW_STATES
 from tests.service.driver import Party
-from tests.service.pages.gallery import Gallery
+from tests.service.pages.gallery import Gallery, words
 from tests.service.serving import TOKEN, Server
 
 
@@ -240,9 +239,3 @@ def test_durations_as_people_read_them(duration_s: float, shown: str) -> None:
 
 def test_numbers_that_are_none() -> None:
     assert rendering.figure(None) == rendering.figure(float("inf")) == "–"
-
-
-def words(page: str) -> str:
-    """A page's text in one line."""
-    inner = page.split("<main")[1].split("</main>", maxsplit=1)[0].partition(">")[2]
-    return " ".join(unescape(re.sub(r"<[^>]*>", " ", inner)).split())
