@@ -19,6 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import cache, lru_cache
 from typing import Annotated, Any, ClassVar, Protocol, Self, cast, dataclass_transform, get_type_hints
+from weakref import WeakValueDictionary
 
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
@@ -59,6 +60,15 @@ class Reader:
     def uint(self, size: int) -> int:
         """The next `size` bytes as an unsigned integer."""
         return int.from_bytes(self.take(size), "little")
+
+    @property
+    def at(self) -> int:
+        """How many bytes have been read."""
+        return self._at
+
+    def since(self, start: int) -> bytes:
+        """What was read since `at` was this."""
+        return self._data[start : self._at].tobytes()
 
     def done(self) -> None:
         """Refuse anything that follows."""
@@ -290,6 +300,23 @@ class Struct:
     def __repr__(self) -> str:
         shown = ", ".join(f"{f.name}={_abbreviated(getattr(self, f.name))}" for f in fields(self))  # type: ignore[arg-type]  # every subclass is a dataclass
         return f"{type(self).__name__}({shown})"
+
+
+_SHARED = WeakValueDictionary[tuple[type[Struct], bytes], Struct]()
+
+
+class Shared(Struct):
+    """A struct that many messages repeat: those that say the same are decoded to one object, as long as anybody holds it.
+
+    Every opening names all attempts before it: of a thousand rounds that would be half a million objects.
+    """
+
+    @classmethod
+    def decode_fields(cls, reader: Reader) -> Self:
+        """Read all fields, and take the object that is there already."""
+        start = reader.at
+        decoded = super().decode_fields(reader)
+        return cast("Self", _SHARED.setdefault((cls, reader.since(start)), decoded))
 
 
 class Headed(Struct):

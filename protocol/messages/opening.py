@@ -16,6 +16,7 @@ from protocol.codec import (
     Many,
     Name,
     Nested,
+    Shared,
     Signature,
     Struct,
     Text,
@@ -125,7 +126,7 @@ class Terms(Struct):
         return hash_fields(Tag.LAYOUT, self.layout)
 
 
-class Link(Struct):
+class Link(Shared):
     """An earlier attempt of the federation and how it ended.
 
     Attributes:

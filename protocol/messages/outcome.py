@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
-from protocol.codec import Bytes, Digest, Fixed, Id, Many, Name, Nested, Signature, Struct
+from protocol.codec import Bytes, Digest, Fixed, Id, Many, Name, Nested, Shared, Signature, Struct
 from protocol.errors import PeerFault
 from protocol.merkle import Tree
 from protocol.messages.base import MAX_DECRYPTORS, MAX_MEMBERS, SHARE_BYTES, Kind, Message, Signed
@@ -64,7 +64,7 @@ class SurvivorSet(Struct):
             raise PeerFault(Cause.MALFORMED, "a set of survivors has none")
 
 
-class Past(Struct):
+class Past(Shared):
     """How an earlier attempt was closed, and which sets of members it opened (protocol §8)."""
 
     context: Digest

@@ -82,7 +82,7 @@ def test_as_many_as_collude_fall_silent_and_the_late_carry_the_sum(
 
 
 def test_where_nobody_comes_late_the_same_silence_leaves_no_sum() -> None:
-    federation = federation_of(CoordinatorPhase, silent_after=After.RECEIPT)
+    federation = federation_of(Checking, Freezing, Revealing, silent_after=After.RECEIPT)
     federation.begin(terms=federation.terms(8))
     assert isinstance(federation.run_until(Revealing), Lost)
 

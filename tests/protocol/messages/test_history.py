@@ -1,6 +1,8 @@
+import operator
 from collections.abc import Callable
 
-from protocol.messages import Ledger, Link, Message, Past
+from protocol.messages import Ledger, Link, Message, Opening, Past
+from protocol.simulator import Federation
 from tests.protocol.messages.wire import CONTEXT
 
 LEDGER = Ledger(
@@ -41,3 +43,21 @@ WIRE = bytes.fromhex(
 
 def test_on_the_wire(strict: Callable[[Message, bytes], None]) -> None:
     strict(LEDGER, WIRE)
+
+
+def test_attempts_that_many_messages_name_are_one_object_each() -> None:
+    federation = Federation(4)
+    federation.run_round()
+    federation.run_round()
+    first, second = (
+        Ledger.from_bytes(
+            Ledger(federation.roster.federation, federation.links, federation.history).to_bytes()
+        )
+        for _ in range(2)
+    )
+    assert first == second
+    assert all(map(operator.is_, first.links + first.history, second.links + second.history))
+    opening = Opening.from_bytes(federation.opening(federation.terms(8)).to_bytes())
+    assert all(map(operator.is_, opening.links, first.links))
+    assert first.links[0] is not first.links[1]
+    assert first.links[0] is not federation.links[0]  # made, not decoded
