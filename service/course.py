@@ -123,7 +123,7 @@ class Course:
         self.record = ResultRecord.model_validate_json(row.record) if row.record else None
         self.phase, self.version, self.littered = None, self.final.version, littered
         self.asked = self.version
-        self.noted = None
+        self.noted = self.mode.noted = None
         return self
 
     async def refresh(self) -> None:
