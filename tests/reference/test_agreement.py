@@ -26,7 +26,7 @@ from tests.reference import reference, wire
 from tests.reference.lies import Lie
 from tests.reference.lockstep import Lockstep
 
-ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "120"))
+ROUNDS = int(os.environ.get("REFERENCE_ROUNDS", "200"))
 """In all; a federation lives for `EACH` of them."""
 EACH, BATCHES = 5, 8
 
