@@ -1,4 +1,4 @@
-"""The quick part of `make chaos`: two rounds, in which nobody stays away for good and a second is short."""
+"""The quick part of `make chaos`: three rounds, in which nobody stays away for good and a second is short."""
 
 import asyncio
 from pathlib import Path
@@ -7,7 +7,7 @@ from tests.chaos.proxy import Fault
 from tests.chaos.run import play
 from tests.service.process import Process
 
-SEEDS, MEMBERS = (5, 6), 4
+SEEDS, MEMBERS = (5, 6, 7), 4
 
 
 async def test_rounds_through_a_network_that_fails(tmp_path: Path) -> None:
