@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+    from torch import Tensor
 
     from calibration.layout import Layout
     from training.data import Dataset
@@ -68,16 +69,16 @@ class Held:
     @classmethod
     def of(cls, classifier: Classifier, data: Dataset, partition: Partition, *, seed: int = 0) -> Held:
         """Every member's features under the classifier's extractor."""
-        z, y = extract_features(classifier, data.x).numpy(), data.y.numpy()
+        z, y = extract_features(classifier, data.x).cpu().numpy(), data.y.cpu().numpy()
         with torch.no_grad():
-            identity = torch.eye(classifier.extractor.dim)
-            constant = classifier.head(torch.zeros(1, classifier.extractor.dim))
+            identity = torch.eye(classifier.extractor.dim, device=data.x.device)
+            constant = classifier.head(torch.zeros_like(identity[:1]))
             weights = classifier.head(identity) - constant  # whatever kind of linear head it is
         return cls(
             tuple(z[rows] for rows in partition.members),
             tuple(y[rows] for rows in partition.members),
             data.classes,
-            torch.cat([weights, constant]).double().numpy(),
+            torch.cat([weights, constant]).double().cpu().numpy(),
             seed,
         )
 
@@ -233,6 +234,14 @@ CALIBRATIONS: dict[str, Callable[..., Solved]] = {
 }
 
 
+def recalibrated(held: Held) -> tuple[Tensor, int]:
+    """FFC's solution as a head that training goes on with: its weight, (C, l) float32, and the bytes that a member sends for it."""
+    statistics = held.ffc()
+    return torch.from_numpy(solve_ffc(statistics).weights.T).float().contiguous(), _sent_bytes(
+        statistics.layout
+    )
+
+
 def calibrate(kind: str, held: Held, **options: Any) -> Fitted:
     """Fit one of `CALIBRATIONS`.
 
@@ -242,5 +251,9 @@ def calibrate(kind: str, held: Held, **options: Any) -> Fitted:
     """
     started = time.perf_counter()
     head, unit, layout, chosen = CALIBRATIONS[kind](held, **options)
-    upload = None if layout is None else layout.elements * _RING_BITS // 8
+    upload = None if layout is None else _sent_bytes(layout)
     return Fitted(kind, head, unit, upload, time.perf_counter() - started, chosen)
+
+
+def _sent_bytes(layout: Layout) -> int:
+    return layout.elements * _RING_BITS // 8

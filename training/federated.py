@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from training.algorithms import Personal, Round
+from training.calibrating import Held, recalibrated
 from training.evaluate import evaluate
 from training.hardware import CPU, Hardware
 from training.local import Task
@@ -110,7 +111,7 @@ def train(
             started = time.perf_counter()
             round_ = Round(index, recipe.lr_at(index), len(partition), recipe.momentum)
             chosen = _participants(recipe, round_)
-            tasks = (Task(k, round_, run.weights, run.broadcasts, run.memory[k]) for k in chosen)
+            tasks = (Task(k, round_, run.model, run.broadcasts, run.memory[k]) for k in chosen)
             updates = list(train_locally(tasks))
             local_loss = float(
                 np.average([u.loss for u in updates], weights=[u.records for u in updates]),
@@ -118,7 +119,12 @@ def train(
             if not isfinite(local_loss):
                 raise DivergedError(index + 1, round_.lr)
             run = _aggregated(recipe, run, round_, chosen, updates)
-            model.load_state_dict(run.weights, strict=False)
+            model.load_state_dict(run.model, strict=False)
+            sent = max(_sent_bytes(recipe, update) for update in updates)
+            if recipe.calibrates_after(index):
+                head, more = recalibrated(Held.of(model, hardware.records(data.train), partition))
+                run, sent = replace(run, head={"head.weight": head}), sent + more
+                model.load_state_dict(run.model, strict=False)
             test_loss, accuracy = evaluate(model, test, recipe.loss)
             if not isfinite(test_loss):  # the last step of all, or the server's own
                 raise DivergedError(index + 1, round_.lr)
@@ -130,7 +136,7 @@ def train(
                 test_loss=test_loss,
                 accuracy=accuracy,
                 seconds=time.perf_counter() - started,
-                upload_bytes=max(_sent_bytes(recipe, update) for update in updates),
+                upload_bytes=sent,
             )
             run = replace(run, history=(*run.history, record))
             due = (index + 1) % snapshot_every == 0 or index + 1 == recipe.rounds
@@ -138,7 +144,7 @@ def train(
                 run.save(snapshot, identity)
             if progress is not None:
                 progress(record)
-    model.load_state_dict(run.weights, strict=False)
+    model.load_state_dict(run.model, strict=False)
     return Trained(model.cpu().eval(), run.history, recipe, partition.digest, run.memory)
 
 
@@ -165,7 +171,7 @@ def _aggregated(
     memory = list(run.memory)
     for k, update in zip(chosen, updates, strict=True):
         memory[k] = update.memory
-    return Snapshot(weights, server, broadcasts, tuple(memory), run.history)
+    return replace(run, weights=weights, server=server, broadcasts=broadcasts, memory=tuple(memory))
 
 
 def _sent_bytes(recipe: Recipe, update: Update) -> int:

@@ -39,6 +39,8 @@ class Recipe:
         schedule: how η changes from round to round.
         augment: whether members crop and mirror their images.
         participation: the fraction of members in a round, in (0, 1]; at least one.
+        calibrate_every: rounds after which FFC's solution takes the place of a fixed head, again and again (Dong et al. 2022, appendix C);
+            None trains with the one head throughout.
         seed: of the initial weights, who takes part and the batches.
 
     Raises:
@@ -59,6 +61,7 @@ class Recipe:
     schedule: Schedule = field(default_factory=Cosine)
     augment: bool = False
     participation: float = 1.0
+    calibrate_every: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -71,6 +74,10 @@ class Recipe:
             raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must lie in (0, 1], not {self.participation}")
+        if self.calibrate_every is not None and self.calibrate_every < 1:
+            raise ValueError(
+                f"calibrate_every must be a number of rounds, 1 or more, not {self.calibrate_every}"
+            )
         for term in self.algorithm.terms:
             if isinstance(term, HeadFirst) and not 0 < term.head_epochs < self.local_epochs:
                 raise ValueError(
@@ -82,11 +89,25 @@ class Recipe:
         """The learning rate of round t = 0..R−1."""
         return self.lr * self.schedule.factor(round_, self.rounds)
 
+    def calibrates_after(self, round_: int) -> bool:
+        """Whether the head is calibrated at the end of round t = 0..R−1."""
+        return self.calibrate_every is not None and (round_ + 1) % self.calibrate_every == 0
+
     def build(self, classes: int) -> Classifier:
-        """The initial classifier: the same for everyone who has the recipe."""
+        """The initial classifier: the same for everyone who has the recipe.
+
+        Raises:
+            ValueError: if the head cannot be made, or is not one that FFC's solution can take the place of.
+        """
         with torch_seeded(self.seed, Stream.INITIALISATION):
             extractor = self.model.build()
-            return Classifier(extractor, self.head(extractor.dim, classes), normalise=self.normalise)
+            classifier = Classifier(extractor, self.head(extractor.dim, classes), normalise=self.normalise)
+        if self.calibrate_every is not None and not classifier.calibrates:
+            raise ValueError(
+                "calibrate_every puts FFC's solution in the place of a fixed head without a bias, on features of norm one: "
+                "take such a head and normalise, or calibrate once, after training"
+            )
+        return classifier
 
     def with_seed(self, seed: int) -> Recipe:
         """The same choices under another seed."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
@@ -56,7 +56,8 @@ class Snapshot:
     """What a run is between two rounds.
 
     Attributes:
-        weights: the global ones.
+        weights: the global ones, which members train.
+        head: a fixed head that calibration has put in the place of the built one; empty before.
         server: the aggregation's state.
         broadcasts: per term, what its server half sends next.
         memory: per member and term, what the member keeps.
@@ -68,6 +69,12 @@ class Snapshot:
     broadcasts: tuple[State, ...]
     memory: tuple[tuple[State, ...], ...]
     history: tuple[RoundRecord, ...]
+    head: State = field(default_factory=dict)
+
+    @property
+    def model(self) -> State:
+        """All that the global classifier has and the recipe alone does not say."""
+        return self.weights | self.head
 
     def save(self, path: Path, experiment: dict[str, Any]) -> None:
         """Write it in one step: whoever reads finds the last snapshot or this one, whole, also after a power cut.
@@ -123,6 +130,7 @@ class Snapshot:
 
         return cls(
             weights=part("weights|"),
+            head=part("head|"),
             server=part("server|"),
             broadcasts=tuple(part(f"broadcast|{i}|") for i in terms),
             memory=tuple(tuple(part(f"memory|{k}|{i}|") for i in terms) for k in members),
@@ -131,6 +139,7 @@ class Snapshot:
 
     def _named(self) -> State:
         named = {f"weights|{n}": t for n, t in self.weights.items()}
+        named |= {f"head|{n}": t for n, t in self.head.items()}
         named |= {f"server|{n}": t for n, t in self.server.items()}
         for i, broadcast in enumerate(self.broadcasts):
             named |= {f"broadcast|{i}|{n}": t for n, t in broadcast.items()}

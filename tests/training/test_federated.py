@@ -1,19 +1,25 @@
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional
 
+from calibration import solve_ffc
 from training.algorithms import Algorithm, ControlVariates, FedAvg, Proximal
+from training.calibrating import Held
 from training.data import Dataset, Split, load_digits_dataset
+from training.evaluate import accuracy, with_head
 from training.federated import Trained, train
+from training.heads import LearnedHead, orthonormal_head
 from training.models import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
 from training.recipe import Recipe, fedavg, spherefed
 from training.resume import RoundRecord
-from training.schedules import Cosine
+from training.schedules import Constant, Cosine
 
 MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 32, "dim": 16})
 DIGITS = load_digits_dataset()
@@ -75,6 +81,34 @@ def test_a_fixed_head_is_still_the_seeds_after_training() -> None:
     recipe = spherefed(MLP, rounds=1, local_epochs=1)
     trained = train(recipe, DIGITS, PARTITION)
     assert torch.equal(trained.classifier.head.weight, recipe.build(10).head.weight)
+
+
+def test_a_head_calibrated_between_rounds_is_ffcs_and_the_next_rounds_train_under_it() -> None:
+    recipe = spherefed(MLP, rounds=4, local_epochs=5, lr=0.1)
+    once = train(replace(recipe, rounds=2, schedule=Constant()), DIGITS, PARTITION)
+    held = Held.of(once.classifier, DIGITS.train, PARTITION)
+    solution = solve_ffc(held.ffc())
+    trained = train(replace(recipe, rounds=3, schedule=Constant(), calibrate_every=2), DIGITS, PARTITION)
+    torch.testing.assert_close(trained.classifier.head.weight, torch.from_numpy(solution.weights.T).float())
+    calibrated = accuracy(with_head(once.classifier, solution.weights), DIGITS.test)
+    assert [r.accuracy for r in trained.history[:2]] == [once.history[0].accuracy, calibrated]
+    plain, with_sums, after = (record.upload_bytes for record in trained.history)
+    assert plain == after == with_sums - held.ffc().layout.elements * 48 // 8
+    plainly = train(replace(recipe, rounds=3, schedule=Constant()), DIGITS, PARTITION)
+    assert trained.history[2].accuracy > plainly.history[2].accuracy  # members started from the better head
+    assert trained.history[2].local_loss < plainly.history[2].local_loss
+
+
+@pytest.mark.parametrize(
+    "choices",
+    [
+        {"head": LearnedHead, "normalise": True},
+        {"head": orthonormal_head, "normalise": False},
+    ],
+)
+def test_what_ffc_cannot_take_the_place_of_between_rounds_is_refused(choices: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="fixed head without a bias"):
+        Recipe(model=MLP, calibrate_every=2, **choices).build(10)
 
 
 def test_the_same_seed_gives_the_same_bits_whatever_torchs_generator_says() -> None:

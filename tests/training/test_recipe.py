@@ -59,6 +59,7 @@ def test_the_seed_decides_the_initial_weights_and_leaves_torchs_generator_alone(
         ({"lr": float("nan")}, "lr must be positive"),
         ({"participation": 0.0}, "participation"),
         ({"participation": 1.1}, "participation"),
+        ({"calibrate_every": 0}, "calibrate_every"),
     ],
 )
 def test_a_number_out_of_range_is_refused(choice: dict[str, Any], reason: str) -> None:

@@ -12,7 +12,7 @@ from training.data import load_digits_dataset
 from training.federated import DivergedError, Trained, train
 from training.models import ExtractorConfig
 from training.partition import dirichlet_partition
-from training.recipe import Recipe, fedavg
+from training.recipe import Recipe, fedavg, spherefed
 from training.resume import ResumeError, RoundRecord
 
 DIGITS = load_digits_dataset()
@@ -59,6 +59,14 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
     # And once it is over, there is nothing left to train.
     assert outcome(train(recipe(name), DIGITS, PARTITION, snapshot=snapshot)) == outcome(whole)
     assert [path.name for path in tmp_path.iterdir()] == [snapshot.name]
+
+
+def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -> None:
+    choices = spherefed(MLP, rounds=4, local_epochs=1, calibrate_every=2)
+    with pytest.raises(KilledError):
+        train(choices, DIGITS, PARTITION, snapshot=tmp_path / "run", progress=kill_after(3))
+    resumed = train(choices, DIGITS, PARTITION, snapshot=tmp_path / "run")
+    assert outcome(resumed) == outcome(train(choices, DIGITS, PARTITION, workers=2))
 
 
 def test_a_run_killed_between_two_snapshots_repeats_what_came_after_the_last(tmp_path: Path) -> None:

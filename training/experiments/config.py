@@ -88,6 +88,7 @@ class TrainingChoice(_Table):
     schedule: Choice = "cosine"
     augment: bool = False
     participation: float = Field(default=1.0, gt=0, le=1)
+    calibrate_every: int | None = Field(default=None, ge=1)
 
 
 class PersonalChoice(_Table):

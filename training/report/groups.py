@@ -172,7 +172,7 @@ def _flat(recipe: Mapping[str, Any]) -> dict[str, str]:
             parts |= {"aggregation": value["aggregation"], "terms": value["terms"] or "none"}
         elif name == "model":
             parts["model"] = {"kind": value["architecture"], **value["options"]}
-        elif name not in {"kind", "seed"}:
+        elif name not in {"kind", "seed"} and value is not None:
             parts[name] = value
     return {name.replace("_", " "): _words(value) for name, value in parts.items()}
 
