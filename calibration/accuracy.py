@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 _PROMISE = 1e-6
 
 
-def smallest_ridge(dim: int, members: int, scale_bits: int) -> float:
-    """The smallest λ for which W is promised within 1e-6 of float64 ridge, max|ΔW|/max|W|.
+def smallest_ridge(dim: int, members: float, scale_bits: int) -> float:
+    """The smallest λ for which each column of W is promised within 1e-6·(‖w‖ + ½) of float64 ridge.
 
-    Each of n members rounds by an error uniform on ±½ step, so the sum's error has variance n/12 and
-    the symmetric error matrix a spectral norm near 2√(l·n/12) steps (Wigner's edge). The solve amplifies
-    it by 1/λ at most; a ridge 1e6 times that norm keeps the relative change below 1e-6.
+    Each of n members rounds by an error uniform on ±½ step, so the sum's error has variance n/12, the symmetric error matrix E a
+    spectral norm near 2√(l·n/12) steps (Wigner's edge), and a column of U's error half that length. The solve amplifies both by 1/λ
+    at most, E's after ‖w‖; a ridge 1e6 times E's norm keeps the change below that.
 
     Args:
         dim: l, rows of V, the constant column included.
-        members: n.
+        members: n; times the roundings behind each entry of the sums that are solved, where a member rounds more than once.
         scale_bits: s of the sums lattice.
     """
     return 2 * math.sqrt(dim * members / 12) * 2.0**-scale_bits / _PROMISE
 
 
-def check_ridge(ridge: float, *, dim: int, members: int, scale_bits: int) -> None:
+def check_ridge(ridge: float, *, dim: int, members: float, scale_bits: int) -> None:
     """Refuse a ridge below `smallest_ridge`, where a round's terms make that promise.
 
     Raises:
@@ -40,13 +40,13 @@ def check_ridge(ridge: float, *, dim: int, members: int, scale_bits: int) -> Non
     if not ridge >= smallest:
         raise RidgeTooSmall(
             f"ridge {ridge:g} is below {smallest:g}, the smallest that keeps the weights within {_PROMISE:g} "
-            f"at l={dim}, {members} members and steps of 2^-{scale_bits}; take a larger ridge or a wider ring",
+            f"at l={dim}, {members:g} roundings a number and steps of 2^-{scale_bits}; take a larger ridge or a wider ring",
             smallest=smallest,
         )
 
 
 def weights_error_bound(
-    weights: Floats, ridge: float, *, members: int, scale_bits: int, smallest_eigenvalue: float = 0.0
+    weights: Floats, ridge: float, *, members: float, scale_bits: int, smallest_eigenvalue: float = 0.0
 ) -> float:
     """A bound on max|ΔW| that holds whatever the rounding errors were.
 
@@ -58,7 +58,7 @@ def weights_error_bound(
     Args:
         weights: (l, C), Ŵ in the space that was solved (`Solution.raw_weights`).
         ridge: λ.
-        members: n.
+        members: n; times the roundings behind each entry of the sums that were solved, where a member rounds more than once.
         scale_bits: s of the sums lattice.
         smallest_eigenvalue: d̂; 0 is always right.
 

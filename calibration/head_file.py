@@ -77,6 +77,8 @@ def head_from(
         raise ShapeMismatch(
             f"classes {list(empty_classes)[:5]} are not among the {weights.shape[1]} of the head"
         )
+    if len(empty_classes) == weights.shape[1]:
+        raise ShapeMismatch("a head that answers none of its classes is none")
     match dict(form):
         case {"kind": "linear", **rest} if not rest:
             return Head(weights, bias, empty_classes)
@@ -93,7 +95,12 @@ def head_from(
             "bandwidth": float(bandwidth),
             "context": str(context),
             **rest,
-        } if not rest and size == len(weights) and (third is None or len(third) == mapped):
+        } if (
+            not rest
+            and type(mapped) is int
+            and size == len(weights)
+            and (third is None or len(third) == mapped)
+        ):
             if third is not None and not orthonormal(third):
                 raise ShapeMismatch(f"the head's axes are not orthonormal to {ORTHONORMAL:g}")
             try:
@@ -132,13 +139,13 @@ class Calibrated:
         head: any kind.
         withheld: those of its empty classes that few members hold, so that they were left out.
         temperature: τ for `Head.probabilities`, of a reliability round; None before one.
-        noise: of a round with differential privacy, what is promised; None for an exact sum.
+        noise: of a round with differential privacy, what it promises, beside what those promise that it rests on; None for an exact sum.
     """
 
     head: Head
     withheld: tuple[int, ...] = ()
     temperature: float | None = None
-    noise: Mapping[str, Scalar] | None = None
+    noise: Mapping[str, Scalar | None] | None = None
 
     @property
     def notes(self) -> dict[str, Any]:

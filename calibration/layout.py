@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Scalar = str | int | float | bool
 """What a parameter of a layout is; `type` tells which."""
+RESTS_ON = "rests_on"
+"""A parameter of any question's layout: the context of the round before."""
 
 _VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")

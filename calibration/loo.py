@@ -7,12 +7,12 @@ squares. The same survivors must answer: Σh is then the effective degrees of fr
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.digest import digest_of
 from calibration.errors import CalibrationError, NoRecords, SumCheckFailed
 from calibration.layout import DenseBlock, Layout
 from calibration.ridge import default_grid, largest_of_ties, parse_grid
@@ -115,10 +115,8 @@ class LeaveOneOutStatistics(RecordSums):
 
     def terms(self) -> bytes:
         """A hash of the path."""
-        path = hashlib.sha256()
-        for array in (self.path.grid, self.path.values, self.path.projections):
-            path.update(array.tobytes())
-        return path.digest()
+        arrays = {name: value for name, value in vars(self.path).items() if isinstance(value, np.ndarray)}
+        return digest_of(arrays, {"constant": self.path.constant, "records": self.path.records})
 
     def update(self, features: Array, labels: Array, *, normalise: bool = False) -> None:
         """Add a batch of the records that the first round summed.

@@ -21,14 +21,17 @@ from calibration.ridge import solve_ffc
 from calibration.rows import Array, Floats, as_features, check_rows, row_blocks, unit_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from calibration.ffc import FFCStatistics
     from calibration.solution import Solution
 
+    Ridges = float | Sequence[float] | NDArray[np.floating] | None
+
 _TAG = b"veilsum calibration random features 1 "
+_NUMBERS_MAX = 1 << 27  # l·D: half a gigabyte of Ω
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class RandomFeatures:
             raise CalibrationError(
                 f"random features need dim ≥ 1, an even size ≥ 2 and a bandwidth from 1e-3 to 1e3, not "
                 f"{self.dim}, {self.size} and {self.bandwidth!r}"
+            )
+        if self.dim * self.size > _NUMBERS_MAX:
+            raise CalibrationError(
+                f"{self.size} random features of {self.dim} features are drawn by {self.dim * self.size // 2} normals; {_NUMBERS_MAX // 2} at most"
             )
         object.__setattr__(
             self, "_directions", _normals(self.context, self.size // 2, self.dim) / self.bandwidth
@@ -189,9 +196,9 @@ def choose_random_features(
     statistics: FFCStatistics,
     features: RandomFeatures,
     sizes: Sequence[int] | None = None,
-    ridge: float | Sequence[float] | NDArray[np.floating] | None = None,
+    ridge: Ridges | Callable[[FFCStatistics], Ridges] = None,
 ) -> tuple[RandomFeatures, Solution]:
-    """As `solve_random_features`: the random features it takes, and the solution over them."""
+    """As `solve_random_features`: the random features it takes, and the solution over them; the ridges may depend on the statistics."""
     if statistics.dim != features.size:
         raise ShapeMismatch(f"the statistics are of {statistics.dim} features, φ has {features.size}")
     if statistics.lattice is not None:
@@ -202,10 +209,8 @@ def choose_random_features(
     maps = [
         RandomFeatures(features.dim, size, features.bandwidth, features.context) for size in sorted(tried)
     ]
-    solutions = [
-        solve_ffc(statistics if smaller == features else statistics.leading(smaller.size), ridge)
-        for smaller in maps
-    ]
+    parts = [statistics if smaller == features else statistics.leading(smaller.size) for smaller in maps]
+    solutions = [solve_ffc(part, ridge(part) if callable(ridge) else ridge) for part in parts]
     errors = [float(solution.gcv[solution.grid == solution.ridge][0]) for solution in solutions]
     best = int(np.argmin(errors))
     return maps[best], solutions[best]

@@ -7,13 +7,14 @@ reliability diagram for each τ and the confusion of the classes.
 
 from __future__ import annotations
 
-import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.digest import digest_of
 from calibration.errors import CalibrationError, NoRecords, SumCheckFailed
 from calibration.head import Head, log_softmax
+from calibration.head_file import arrays_of, form_of
 from calibration.layout import DenseBlock, Layout
 from calibration.rows import Array, Floats, Integers, as_array, as_labels, row_blocks
 from calibration.sums import RecordSums
@@ -65,11 +66,9 @@ class ReliabilityStatistics(RecordSums):
         self.head, self.temperatures, self.bins = head, grid, bins
 
     def terms(self) -> bytes:
-        """A hash of the head and the grid."""
-        terms = hashlib.sha256(np.asarray(self.head.empty_classes, np.int64).tobytes())
-        for array in (self.temperatures, *self.head.tensors.values()):
-            terms.update(array.tobytes())
-        return terms.digest()
+        """A hash of the head, of whatever kind, and the grid."""
+        kind = {"form": form_of(self.head), "empty": list(self.head.empty_classes)}
+        return digest_of({"temperatures": self.temperatures, **arrays_of(self.head)}, kind)
 
     def update(self, features: Array, labels: Array, *, normalise: bool = False) -> None:
         """Add a batch of records that the head was not fitted on.

@@ -19,7 +19,7 @@ from calibration.errors import CalibrationError
 from calibration.head import Head
 from calibration.head_file import Calibrated, notes_in
 from calibration.personal import WEIGHTS, Personal
-from calibration.questions import Question
+from calibration.questions import REFUSED, Question
 from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_noise, terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.evidence import Evidence
@@ -91,7 +91,7 @@ class Result:
         return calibrated_in(self.weights_file).without(self.unanswered)
 
     def arrays(self, name: str) -> dict[str, npt.NDArray[Any]]:
-        """The arrays of a document that the record names; Misuse where it names none such."""
+        """The arrays of a document that the record names; Misuse where it names none such, or none followed from the sums."""
         return tensors_of(self._document(name))
 
     def notes(self, name: str) -> dict[str, Any]:
@@ -124,6 +124,8 @@ class Result:
             raise Misuse(
                 f"the round publishes no {name} beside its head, but {there}: ask for it when it is opened"
             )
+        if reason := notes_of(self.documents[name]).get(REFUSED):
+            raise Misuse(f"no {name} follows from the round's sums: {reason}")
         return self.documents[name]
 
     @property

@@ -142,14 +142,14 @@ class BudgetView(Model):
 
     Attributes:
         mu: √Σμ² over the rounds.
-        epsilon: ε at δ that follows from it.
+        epsilon: ε at δ that follows from it; None where it is beyond all meaning.
         mu_budget: what the operator allows; None for no limit. A member's own ledger may allow less.
         rounds: those that count, oldest first.
     """
 
     federation: Hex32
     mu: float
-    epsilon: float
+    epsilon: float | None
     delta: float
     mu_budget: float | None
     rounds: tuple[RoundId, ...]
@@ -244,6 +244,8 @@ class NoiseView(Model):
         sigma: deviation on the sum, in units of features of length 1, that the promise rests on.
         weight: w of U against V.
         shares: how many members' shares the promise counts on, n_min − a.
+        rests_on: context of the round that this one rests on, which took its own μ of the records in it; what both promise together is
+            less.
     """
 
     mu: float
@@ -255,6 +257,7 @@ class NoiseView(Model):
     neighbours: Literal["add-remove", "replace"]
     nonnegative: bool
     shares: int
+    rests_on: Hex32 | None
 
 
 Parameter = str | int | float | bool

@@ -135,7 +135,8 @@ def _question_terms(
     else:
         assert manifest is not None
         lattice = _noisy(request, noise, layout, records_max, manifest)
-    rows = question(asked.name, layout).rows
+    posed = question(asked.name, layout)
+    rows = posed.rows
     if request.ridges and (noise is not None or not rows):
         why = (
             "a noisy sum is solved by shrinkage"
@@ -146,7 +147,7 @@ def _question_terms(
     if isinstance(lattice, SumsLattice) and request.ring_bits >= PROMISED_BITS:
         try:
             for ridge in request.ridges:
-                check_ridge(ridge, dim=rows, members=members, scale_bits=lattice.bits)
+                check_ridge(ridge, dim=rows, members=posed.roundings * members, scale_bits=lattice.bits)
         except CalibrationError as error:
             raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
     return {
@@ -244,7 +245,8 @@ def _noisy(
                 request.ring_bits, records_max, len(manifest.members), mechanism.noise_tail
             )
         except CalibrationError as error:
-            refused = error
+            # Where finer lattices lack room, that coarser ones lack steps is no help.
+            refused = refused if isinstance(refused, HeadroomExceeded) else error
         else:
             return lattice
     raise PeerFault(

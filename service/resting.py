@@ -57,6 +57,11 @@ def _earlier(before: Round, request: RoundRequest, federation: str, blobs: Blobs
             Cause.TERMS_REFUSED,
             f"round {before.id} is noisy: a {request.question} round rests on an exact sum",
         )
+    if record.noise == "none" and request.noise is not None:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"round {before.id} is exact: what a noisy one tells of its sum would have no noise; rest on a noisy round, or ask for an exact one",
+        )
     asked = asked_question(before.attempt, blobs)
     summed = summed_of(before.attempt, len(record.survivors) - len(record.evicted))
     gathering = asked.gathering(summed.lattice)

@@ -4,6 +4,7 @@ Each member's own ledger is the authority over its records (protocol §7); here 
 if every record stood in each of its noisy rounds.
 """
 
+import math
 from collections.abc import Iterable
 
 from calibration.privacy import NoiseTerms, compose, gdp_epsilon
@@ -21,11 +22,12 @@ DELTA = 1e-5
 def view(rounds: Iterable[Round], federation: str, budget: float | None) -> BudgetView:
     """What the federation has spent; a round counts from its opening, and no more once it has ended VOID."""
     noisy = [each for each in rounds if _charged(each, federation)]
-    mu = compose(mechanism_of(each.attempt.opening.terms, each.attempt.manifest).mu_round for each in noisy)
+    mu = _composed(noisy)
+    epsilon = gdp_epsilon(mu, DELTA) if mu else 0.0
     return BudgetView(
         federation=federation,
         mu=mu,
-        epsilon=gdp_epsilon(mu, DELTA) if mu else 0.0,
+        epsilon=epsilon if math.isfinite(epsilon) else None,
         delta=DELTA,
         mu_budget=budget,
         rounds=tuple(each.id for each in noisy),
@@ -36,14 +38,20 @@ def check(rounds: Iterable[Round], federation: str, terms: Terms | None, budget:
     """Refuse a noisy round that would leave the budget (terms-refused)."""
     if terms is None or not terms.noise or budget is None:
         return
-    spent, asked = view(rounds, federation, budget), NoiseTerms.from_bytes(terms.noise).mu
-    if compose((spent.mu, asked)) > budget * (1 + 1e-12):
-        left = max(0.0, budget**2 - spent.mu**2) ** 0.5
+    spent = _composed(each for each in rounds if _charged(each, federation))
+    asked = NoiseTerms.from_bytes(terms.noise).mu
+    if compose((spent, asked)) > budget * (1 + 1e-12):
+        left = max(0.0, budget**2 - spent**2) ** 0.5
         raise PeerFault(
             Cause.TERMS_REFUSED,
-            f"this federation's noisy rounds have taken μ = {spent.mu:.4g} of the {budget:.4g} that the operator has set "
+            f"this federation's noisy rounds have taken μ = {spent:.4g} of the {budget:.4g} that the operator has set "
             f"(VEILSUM_MU_BUDGET), and another {asked:.4g} would leave it: a round of μ ≤ {left:.4g} would fit",
         )
+
+
+def _composed(noisy: Iterable[Round]) -> float:
+    attempts = (each.attempt for each in noisy)
+    return compose(mechanism_of(attempt.opening.terms, attempt.manifest).mu_round for attempt in attempts)
 
 
 def _charged(round_: Round, federation: str) -> bool:

@@ -167,7 +167,8 @@ class Classifier(nn.Module):
     @property
     def calibrates(self) -> bool:
         """Whether FFC's solution fits in the head's place between rounds: no round trains it, it has no bias, and sees ‖z‖ = 1."""
-        return isinstance(self.head, FixedHead) and self.head.bias is None and self.normalise
+        unbiased = "bias" not in self.head.state_dict()
+        return isinstance(self.head, FixedHead) and unbiased and self.normalise
 
     def features(self, x: Tensor) -> Tensor:
         """What the head sees: z of shape (n, l), of norm one where `normalise` is set."""

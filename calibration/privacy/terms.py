@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from calibration import canonical
 from calibration.errors import CalibrationError
 from calibration.lattice import FeaturesLattice, Lattice
+from calibration.layout import RESTS_ON
 from calibration.privacy.accountant import gdp_epsilon
 from calibration.privacy.mechanism import Mechanism, default_weight
 from calibration.privacy.sensitivity import Neighbours, Release
@@ -113,8 +114,11 @@ class NoiseTerms:
             release.counts_weight,
         )
 
-    def promise(self, mechanism: Mechanism) -> dict[str, Scalar]:
+    def promise(self, mechanism: Mechanism) -> dict[str, Scalar | None]:
         """All that people are shown of a round's noise, by name, as records and heads hold it.
+
+        It is this round's alone. Where it rests on another, `rests_on` names that one's context: a record that stands in both has what
+        both promise together (`compose`).
 
         Args:
             mechanism: that `mechanism` has derived.
@@ -129,6 +133,7 @@ class NoiseTerms:
             "neighbours": self.neighbours.value,
             "nonnegative": self.nonnegative,
             "shares": mechanism.honest,
+            "rests_on": mechanism.layout.parameter(RESTS_ON),
         }
 
     def to_bytes(self) -> bytes:

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from calibration.centred import CentredHead
 from calibration.errors import CalibrationError
+from calibration.layout import RESTS_ON
 from calibration.questions.base import (
     MATERIAL,
-    RESTS_ON,
+    REFUSED,
     Accumulator,
     Answer,
     Arrays,
@@ -109,6 +110,7 @@ __all__ = [
     "MATERIAL",
     "PUBLISHED",
     "QUESTIONS",
+    "REFUSED",
     "RESTS_ON",
     "Accumulator",
     "Answer",

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 RoundLattice = SumsLattice | FeaturesLattice
 Arrays = dict[str, "NDArray[Any]"]
 
-RESTS_ON, MATERIAL = "rests_on", "material"
-"""Parameters that the service adds: the context of the round before, and the digest of what was published of it."""
+MATERIAL = "material"
+"""A parameter that the service adds, as `RESTS_ON`: the digest of what was published of the round before."""
 
 
 class Accumulator(Protocol):
@@ -128,6 +128,10 @@ class Summed:
     ridges: tuple[float, ...] = ()
     promised: bool = False
     mechanism: Mechanism | None = None
+
+
+REFUSED = "refused"
+"""The note of a document that has no arrays, for no such thing follows from the round's sums."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,6 +278,11 @@ class Question(ABC):
     def bias(self) -> bool:
         """Whether a constant feature stands last."""
         return bool(self.layout.parameter("bias"))
+
+    @property
+    def roundings(self) -> float:
+        """How often each member rounds, at the most, what an entry of the sums is made of that are solved in the end."""
+        return 1.0
 
     @property
     def directed(self) -> bool:

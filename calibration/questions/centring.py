@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -45,6 +45,8 @@ class Mean:
     sums: Floats
     constant: float = _SQRT_HALF
     """What a record adds last; on a features lattice its 1/√2 is rounded."""
+    deviation: float = 0.0
+    """Of the noise on each entry; 0 for an exact sum."""
 
     @property
     def records(self) -> int:
@@ -60,6 +62,21 @@ class Mean:
             )
         mean: Floats = self.sums[:-1] / _SQRT_HALF / (self.sums[-1] / self.constant)
         return mean / max(1.0, float(np.linalg.norm(mean)))
+
+    @property
+    def spread(self) -> float:
+        """E‖z − m‖² = 1 − ‖m‖², less what noise adds to ‖m‖² in the mean; CalibrationError where nothing of it is left."""
+        count = float(self.sums[-1]) / self.constant
+        if count > 0:
+            mean, of_each = self.sums[:-1] / _SQRT_HALF / count, self.deviation / _SQRT_HALF / count
+            spread = 1 - float(mean @ mean) + len(mean) * of_each**2
+            if spread > 0:
+                return min(1.0, spread)
+        raise CalibrationError(
+            "the noise drowned the records' spread: pass a bandwidth, or take a larger ε or more records"
+            if self.deviation
+            else "all records are alike: their mean tells no bandwidth; pass one"
+        )
 
 
 class MeanOfRecords(Question):
@@ -92,7 +109,7 @@ class MeanOfRecords(Question):
         if isinstance(lattice, FeaturesLattice):
             pooled = Mean(sums, lattice.constant / lattice.unit(1))
         if summed.mechanism is not None:
-            return pooled
+            return replace(pooled, deviation=summed.mechanism.deviation("z", summed.members))
         slack = len(sums) * (summed.members + pooled.records) / lattice.unit(1)
         if sums[-1] <= 0 or np.linalg.norm(sums[:-1]) > sums[-1] + slack:
             raise SumCheckFailed(

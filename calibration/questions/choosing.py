@@ -80,6 +80,11 @@ class Folds(Question):
         """l, with the constant."""
         return self.dim + self.bias
 
+    @property
+    def roundings(self) -> float:
+        """Each fold's sums are rounded by themselves."""
+        return float(self._number("folds"))
+
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """Statistics of each fold, under noise without its counts."""
         folds = self._number("folds")
@@ -138,12 +143,13 @@ class Folds(Question):
         if summed.mechanism is not None:
             return self._noisy_answer(statistics)
         total = statistics.total
-        curve = fold_curve(statistics, grid_of(total, summed))
+        curve = fold_curve(statistics, grid_of(total, summed, roundings=self.roundings))
         solution = solve_ffc(total, curve.ridge)
         arrays = {"grid": curve.grid, "errors": curve.errors, "records": curve.records}
         return ridge_answer(
             solution,
             summed,
+            roundings=self.roundings,
             chosen_by="folds",
             grid=curve.grid,
             errors=curve.mean,

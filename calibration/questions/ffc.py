@@ -32,6 +32,7 @@ from calibration.privacy import (
 )
 from calibration.privacy.mechanism import COUNTS_WEIGHT, counts_layout
 from calibration.questions.base import (
+    REFUSED,
     Accumulator,
     Answer,
     Asked,
@@ -56,6 +57,14 @@ if TYPE_CHECKING:
     from calibration.privacy import NoiseTerms
     from calibration.rows import Array, Floats, Integers
     from calibration.solution import Solution
+
+
+def _if_any(make: Callable[..., Document], *found: Any) -> Document:
+    """A document, or why none follows from these sums: the round has its head all the same."""
+    try:
+        return make(*found)
+    except CalibrationError as error:
+        return Document({}, {REFUSED: f"{type(error).__name__}: {error}"})
 
 
 def _lda(statistics: FFCStatistics, _: Solution) -> Document:
@@ -376,12 +385,12 @@ class FFC(Question):
             return self._noisy_answer(statistics)
         solution = solved(statistics, summed)
         wanted = published(str(self.layout.parameter("publish") or ""))
-        documents = {name: PUBLISHED[name](statistics, solution) for name in wanted}
+        documents = {name: _if_any(PUBLISHED[name], statistics, solution) for name in wanted}
         return ridge_answer(solution, summed, self._headed(solution), documents=documents)
 
     def _noisy_answer(self, sums: NoisySums) -> Answer:
         wanted = published(str(self.layout.parameter("publish") or ""))
-        documents = {name: NOISY_PUBLISHED[name](sums) for name in wanted}
+        documents = {name: _if_any(NOISY_PUBLISHED[name], sums) for name in wanted}
         head = Head(sums.solution.weights, sums.solution.bias, ())
         return sums.answer(self._headed(head), **documents)
 

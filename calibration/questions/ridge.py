@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     from calibration.solution import Solution
 
 
-def grid_of(statistics: FFCStatistics, summed: Summed) -> Sequence[float] | None:
-    """The ridges to try: those asked for, or the solver's own without those below which the promised precision would not hold."""
+def grid_of(statistics: FFCStatistics, summed: Summed, *, roundings: float = 1.0) -> Sequence[float] | None:
+    """The ridges to try: those asked for, or the solver's own without those below which the promised precision would not hold.
+
+    Args:
+        statistics: to be solved.
+        summed: how they came about.
+        roundings: how often each member rounded what an entry of them is made of; as often as it counts, where it is scaled.
+    """
     if summed.ridges:
         return summed.ridges
     if not isinstance(summed.lattice, SumsLattice) or not summed.promised:
         return None
     dim = len(statistics.V)
-    smallest = smallest_ridge(dim, summed.members, summed.lattice.bits)
+    smallest = smallest_ridge(dim, roundings * summed.members, summed.lattice.bits)
     grid = default_grid(statistics.mass, dim).tolist()
     return [ridge for ridge in grid if ridge >= smallest] or [smallest]
 
@@ -34,28 +40,30 @@ def solved(statistics: FFCStatistics, summed: Summed, ridge: float | None = None
     return solve_ffc(statistics, grid_of(statistics, summed) if ridge is None else ridge)
 
 
-def error_bound(solution: Solution, summed: Summed) -> float | None:
-    """How far rounding may have moved a weight at the most; None where nothing was rounded or no bound holds."""
+def error_bound(solution: Solution, summed: Summed, *, roundings: float = 1.0) -> float | None:
+    """How far rounding may have moved a weight at the most; None where nothing was rounded or no bound holds. `roundings` as for `grid_of`."""
     if not isinstance(summed.lattice, SumsLattice):
         return None
     bound = weights_error_bound(
         solution.raw_weights,
         solution.ridge,
-        members=summed.members,
+        members=roundings * summed.members,
         scale_bits=summed.lattice.bits,
         smallest_eigenvalue=solution.smallest_eigenvalue,
     )
     return bound if bound < float("inf") else None
 
 
-def ridge_answer(solution: Solution, summed: Summed, head: Head | None = None, **more: Any) -> Answer:
-    """The answer of a ridge head whose λ was given or found by GCV, unless `more` says otherwise."""
+def ridge_answer(
+    solution: Solution, summed: Summed, head: Head | None = None, *, roundings: float = 1.0, **more: Any
+) -> Answer:
+    """The answer of a ridge head whose λ was given or found by GCV, unless `more` says otherwise. `roundings` as for `grid_of`."""
     values: dict[str, Any] = {
         "chosen_by": "gcv" if len(solution.grid) > 1 else "given",
         "solution": solution,
         "grid": solution.grid,
         "errors": solution.gcv,
         "ridge": solution.ridge,
-        "error_bound": error_bound(solution, summed),
+        "error_bound": error_bound(solution, summed, roundings=roundings),
     }
     return Answer(solution.records, head or solution, **{**values, **more})

@@ -32,7 +32,7 @@ from calibration.questions.base import (
 )
 from calibration.questions.centring import Mean
 from calibration.questions.ffc import NoisySums, Vectors
-from calibration.questions.ridge import ridge_answer, solved
+from calibration.questions.ridge import grid_of, ridge_answer, solved
 from calibration.random_features import (
     KernelHead,
     RandomFeatures,
@@ -44,6 +44,8 @@ from calibration.random_features import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from calibration.layout import Scalar
     from calibration.privacy import NoiseTerms
     from calibration.rows import Array, Floats
@@ -174,7 +176,7 @@ class RandomFeatureRidge(Question):
 
     @classmethod
     def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
-        """`size` is D, even; `bandwidth` σ, half the mean distance of records by default; `axes` to project to first."""
+        """`size` is D, even; `bandwidth` σ, by default √½ times the root mean squared distance of two records; `axes` to project to first."""
         size, axes = int(wish.parameters["size"]), wish.parameters.get("axes")
         bandwidth = wish.parameters.get("bandwidth")
         material = {}
@@ -198,6 +200,11 @@ class RandomFeatureRidge(Question):
     def rows(self) -> int:
         """D."""
         return self._number("size")
+
+    @property
+    def roundings(self) -> float:
+        """Sums of fewer features, D/4 at the least, are scaled to rows of length 1, and their rounding with them."""
+        return 4.0
 
     def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
         """(V, wU) of random features, whose length is 1 as that of features."""
@@ -247,8 +254,14 @@ class RandomFeatureRidge(Question):
         """The kernel head of the best D; of a noisy sum that of all D, by shrinkage."""
         if summed.mechanism is not None:
             return self._noisy_answer(statistics)
-        phi, solution = choose_random_features(statistics, self._map(), ridge=summed.ridges or None)
-        return ridge_answer(solution, summed, phi.head(solution, self._axes()))
+        whole = self._map()
+
+        def grid(part: FFCStatistics) -> Sequence[float] | None:
+            return grid_of(part, summed, roundings=whole.size / part.dim)
+
+        phi, solution = choose_random_features(statistics, whole, ridge=grid)
+        head = phi.head(solution, self._axes())
+        return ridge_answer(solution, summed, head, roundings=whole.size / phi.size)
 
     def _noisy_answer(self, sums: NoisySums) -> Answer:
         linear = Head(sums.solution.weights, None, ())
@@ -256,14 +269,14 @@ class RandomFeatureRidge(Question):
 
 
 def _bandwidth(earlier: Earlier | None) -> float:
-    """Half the mean distance of two records, which the sums of an exact round of ffc tell, or any round of means."""
+    """√(E‖z − z'‖²/2) of two records, which the sums of an exact round of ffc tell, or any round of means."""
     if earlier is None:
         raise CalibrationError(
             "rff needs a bandwidth: pass one, or a round of ffc or mean to rest on, whose sums tell a scale"
         )
     told = earlier.statistics
     if isinstance(told, Mean):
-        return math.sqrt(max(0.0, 1 - float(told.mean @ told.mean)))
+        return math.sqrt(told.spread)
     if not isinstance(told, FFCStatistics):
         raise CalibrationError(
             "a noisy round of ffc tells no bandwidth: pass one, or rest on a round of mean"

@@ -38,7 +38,7 @@ def test_the_protocols_figure() -> None:
 def test_a_ridge_below_it_is_refused_with_the_figures(ridge: float) -> None:
     check_ridge(0.0305, dim=1280, members=10, scale_bits=31)
     with pytest.raises(
-        RidgeTooSmall, match=r"below 0\.0304.*l=1280, 10 members and steps of 2\^-31"
+        RidgeTooSmall, match=r"below 0\.0304.*l=1280, 10 roundings a number and steps of 2\^-31"
     ) as caught:
         check_ridge(ridge, dim=1280, members=10, scale_bits=31)
     assert caught.value.smallest == smallest_ridge(1280, 10, 31)

@@ -75,6 +75,9 @@ def test_sums_that_no_records_have() -> None:
     with pytest.raises(CalibrationError, match="the noise drowned the records"):
         _ = Mean(np.array([1.0, -0.5])).mean
     assert np.linalg.norm(Mean(np.array([3.0, 4, 1])).mean) == pytest.approx(1)
+    for deviation, words in ((0.0, "all records are alike"), (0.1, "drowned the records' spread")):
+        with pytest.raises(CalibrationError, match=words):
+            _ = Mean(np.array([2.0, 0, 1]), deviation=deviation).spread
     with pytest.raises(LayoutMismatch, match="ends in no head"):
         asked.check_head(CentredHead(ROWS, None, (), ROWS[0]))
 
@@ -232,3 +235,14 @@ def test_at_one_budget_a_centred_noisy_head_is_right_more_often() -> None:
         ]
         gains.append(right[1] - right[0])
     assert np.mean(gains) > 0.02  # 4 points; at ε = 0.5/2/4/8 7, 3.5, 1.1, 1.3
+
+
+def test_the_noise_in_a_mean_does_not_narrow_the_bandwidth() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(2000, 512)) + 1.0
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    exact = Mean(np.append(rows, np.ones((2000, 1)), axis=1).sum(axis=0) * np.sqrt(0.5))
+    deviation = 12.0
+    noisy = [Mean(exact.sums + rng.normal(scale=deviation, size=513), deviation=deviation) for _ in range(50)]
+    assert np.mean([each.spread for each in noisy]) == pytest.approx(exact.spread, rel=0.02)
+    assert np.mean([1 - each.mean @ each.mean for each in noisy]) < 0.95 * exact.spread

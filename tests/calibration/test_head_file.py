@@ -60,6 +60,23 @@ FALSE: list[tuple[dict[str, Any], dict[str, Any], str]] = [
         {"form": {"kind": "random-features", "mapped": 2, "size": 4, "bandwidth": -1.0, "context": "00"}},
         "no random features",
     ),
+    *(
+        (
+            {"weights": np.ones((2, 2))},
+            {
+                "form": {
+                    "kind": "random-features",
+                    "mapped": mapped,
+                    "size": 2,
+                    "bandwidth": 1.0,
+                    "context": "00",
+                }
+            },
+            words,
+        )
+        for mapped, words in ((2**62, "at most"), (True, "not known here"))
+    ),
+    ({"weights": np.ones((3, 2))}, {"classes_without_records": [0, 1]}, "answers none"),
 ]
 
 

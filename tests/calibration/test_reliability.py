@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ from calibration import (
     solve_ffc,
     solve_lda,
 )
+from calibration.centred import CentredHead
 from calibration.reliability import LOSS_MAX, default_temperatures
+from calibration.virtual import TukeyHead
 
 DIGITS = load_digits()
 ROWS = DIGITS.data / np.linalg.norm(DIGITS.data, axis=1, keepdims=True)
@@ -122,6 +125,19 @@ def test_sums_that_no_records_give_are_refused() -> None:
         with pytest.raises(SumCheckFailed) as caught:
             false.check()
         assert caught.value.identity == identity
+
+
+def test_judgements_of_heads_that_only_score_otherwise_do_not_add_up() -> None:
+    weights, empty = HEAD.weights, HEAD.empty_classes
+    heads = [
+        TukeyHead(weights, None, empty, None),
+        TukeyHead(weights, None, empty, 0.5),
+        *(CentredHead(weights, None, empty, np.full(len(weights), at)) for at in (0.0, 0.1)),
+    ]
+    for one, other in combinations(heads, 2):
+        with pytest.raises(CalibrationError):
+            ReliabilityStatistics(one).merge(ReliabilityStatistics(other))
+    ReliabilityStatistics(heads[1]).merge(ReliabilityStatistics(heads[1]))
 
 
 def test_what_can_not_be_judged() -> None:

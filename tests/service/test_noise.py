@@ -30,6 +30,7 @@ from client_sdk.supply import Wanted
 from protocol.causes import Cause
 from protocol.messages import Opening, VoidRequest
 from protocol.record import sign_record
+from service import spending
 from service.asked import document
 from tests.service.asking import DIM, Consortium, records_of
 from tests.service.serving import Server, running
@@ -375,3 +376,27 @@ async def test_statistics_made_before_the_round_are_of_its_very_noise_and_layout
         plain, centred = question("ffc", layout), question("ffc", layout.having(centre=True))
         assert not plain.takes(centred.layout)
         assert not centred.takes(plain.layout)
+
+
+async def test_no_noisy_round_rests_on_an_exact_sum_that_its_head_would_show(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        exact = await consortium.open_round()
+        await consortium.contribute(exact)
+        for further in ({"statistic": "refine"}, {"statistic": "reliability"}, {"statistic": "balanced"}):
+            refused = await consortium.try_round(**further, **NOISY, rests_on=exact)
+            assert refused.status_code == 422
+            assert "is exact: what a noisy one tells" in refused.json()["detail"]
+
+
+def test_a_budget_beyond_all_meaning_is_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spending, "_composed", lambda rounds: 90.0)
+    shown = spending.view([], "ab" * 32, 100.0)
+    assert (shown.mu, shown.epsilon) == (90.0, None)
+
+    class Asking:
+        noise = NoiseTerms(40.0, 1.0).to_bytes()
+
+    spending.check([], "ab" * 32, Asking(), 100.0)  # type: ignore[arg-type]
+    with pytest.raises(PeerFault, match=r"would leave it: a round of μ ≤ 43.59"):
+        spending.check([], "ab" * 32, type("More", (), {"noise": NoiseTerms(44.0, 1.0).to_bytes()})(), 100.0)

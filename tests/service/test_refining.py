@@ -16,6 +16,7 @@ from client_sdk.sums import verify_sums
 from protocol.keystream import Keystream
 from tests.service.asking import Consortium
 from tests.service.serving import running
+from veilsum.asking import promised
 
 EPSILON, DELTA, ROUNDS = 8.0, 1e-5, 3
 DIGITS = load_digits()
@@ -84,10 +85,15 @@ async def test_refined_digits_beat_the_one_shot_head_at_the_same_budget(
         budget = await server.client.get(f"/v1/federations/{consortium.admin.public.hex()}/budget")
         assert budget.json()["mu"] == pytest.approx(compose(charge for _, charge in charges))
 
-        for refused, words in (
-            ({"statistic": "refine", "parameters": {"rounds": ROUNDS}}, "round 4 of 3"),
-            ({"statistic": "reliability"}, "is noisy: a reliability round rests on an exact sum"),
-        ):
-            answer = await consortium.try_round(**common, **refused, rests_on=before)
-            assert answer.status_code == 422
-            assert words in answer.json()["detail"]
+        # a head's file tells that its promise is this round's alone, and which one it rests on
+        firsts = [each.evidence.attempt.context.hex() for each in results]
+        assert [(each.calibrated.noise or {}).get("rests_on") for each in results] == [None, *firsts[:-1]]
+        assert promised(results[0].record.noise)["noise"].endswith("presence")
+        assert promised(results[-1].record.noise)["noise"].endswith(
+            "alone: the one that it rests on took its own"
+        )
+
+        further = {"statistic": "refine", "parameters": {"rounds": ROUNDS}}
+        answer = await consortium.try_round(**common, **further, rests_on=before)
+        assert answer.status_code == 422
+        assert "round 4 of 3" in answer.json()["detail"]
