@@ -132,6 +132,7 @@ bench-accuracy: $(READY)  ## the precision and size of one upload at l=1280, C=1
 
 bench-heads: $(READY)  ## costs of the other heads at l=1280, C=100, and how often each is right on digits
 	$(BIN)/python -m benchmarks.heads --output runs/heads.json
+	$(BIN)/python -m benchmarks.spherefed_costs --output runs/spherefed_costs.json
 
 bench-table: $(READY)  ## every head, plain, secure and under noise, on digits, Fashion-MNIST and CIFAR-10 from VEILSUM_DATA; goes on where it stopped
 	$(BIN)/python -m benchmarks.heads_table

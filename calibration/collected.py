@@ -10,6 +10,7 @@ from calibration.digest import MODULUS, SHORT_BYTES, digests_of, sum_of_digests
 from calibration.errors import CalibrationError, LabelOutOfRange
 from calibration.indicator import ClassIndicator
 from calibration.lattice import FeaturesLattice
+from calibration.privacy.mechanism import MemberCut, StepWeights
 from calibration.rows import (
     Array,
     Floats,
@@ -67,7 +68,10 @@ class Collected:
         self._dim, self._classes = question.dim, question.classes
         if withheld and not 0 <= min(withheld) <= max(withheld) < self._classes:
             raise LabelOutOfRange(f"classes to withhold are 0 to {self._classes - 1}, not {list(withheld)}")
-        self._sums = question.accumulator(lattice, normalise=normalise or noise is not None)
+        self._question, self._sums = (
+            question,
+            question.accumulator(lattice, normalise=normalise or noise is not None),
+        )
         self.noise, self._directed = noise, question.directed
         self.left_out = 0
         """Records under noise that are none: a row with NaN or infinity, or one of zeros where its length is to be 1; a label that is no class."""
@@ -155,8 +159,15 @@ class Collected:
         )
 
     def pieces(self, lattice: Any, elements: int) -> Iterator[Integers]:
-        """The vector that goes into the secure sum, in pieces of so many elements."""
-        return self._sums.pieces(lattice, elements)
+        """The vector that goes into the secure sum, in pieces of so many elements; cut where terms protect a member as a whole."""
+        noise, posed = self.noise, self._question
+        bound = None if noise is None else noise.bound(posed, lattice)
+        if noise is None or bound is None:
+            return self._sums.pieces(lattice, elements)
+        release = noise.release(posed, lattice)
+        weights = StepWeights(self.layout, lattice, release.weight, release.counts_weight)
+        cut = MemberCut(weights, bound, self._sums.pieces(lattice, elements))
+        return map(cut.of, self._sums.pieces(lattice, elements))
 
     def vector(self, lattice: Any) -> Integers:
         """The (layout.elements,) int64 vector."""

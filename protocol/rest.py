@@ -226,12 +226,14 @@ class NoiseRequest(Model):
         delta: well below 1 / records.
         neighbours: what is protected: a record's presence, or its content where it is known to be there.
         nonnegative: no feature is below 0, as after a ReLU.
+        member_records: protect a member as a whole, not one of its records: its sums are cut to what so many records alike come to.
     """
 
     epsilon: Annotated[float, Field(gt=0, le=50, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, le=0.1, allow_inf_nan=False)] = 1e-5
     neighbours: Literal["add-remove", "replace"] = "add-remove"
     nonnegative: bool = False
+    member_records: Annotated[int, Field(ge=1, lt=1 << 32)] | None = None
 
 
 class NoiseView(Model):
@@ -244,6 +246,8 @@ class NoiseView(Model):
         sigma: deviation on the sum, in units of features of length 1, that the promise rests on.
         weight: w of U against V.
         shares: how many members' shares the promise counts on, n_min − a.
+        member_records: where the promise is of a member as a whole, how many records alike its vector is cut to; None where it is of one
+            record.
         rests_on: context of the round that this one rests on, which took its own μ of the records in it; what both promise together is
             less.
     """
@@ -258,6 +262,7 @@ class NoiseView(Model):
     nonnegative: bool
     shares: int
     rests_on: Hex32 | None
+    member_records: int | None
 
 
 Parameter = str | int | float | bool

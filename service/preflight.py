@@ -175,6 +175,7 @@ def _noise(request: RoundRequest) -> NoiseTerms:
             wanted.delta,
             neighbours=Neighbours(wanted.neighbours),
             nonnegative=wanted.nonnegative,
+            member_records=wanted.member_records,
         )
     except CalibrationError as error:
         raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error

@@ -49,9 +49,10 @@ def promised(noise: NoiseView | str) -> dict[str, Any]:
     if isinstance(noise, str):
         return {"noise": EXACT}
     what = "presence" if noise.neighbours == "add-remove" else "content"
+    whose = "record" if noise.member_records is None else "member"
     alone = "" if noise.rests_on is None else ", in this round alone: the one that it rests on took its own"
     return {
-        "noise": f"ε = {noise.epsilon:.3g} at δ = {noise.delta:g} for a record's {what}{alone}",
+        "noise": f"ε = {noise.epsilon:.3g} at δ = {noise.delta:g} for a {whose}'s {what}{alone}",
         "epsilon_by_published_bounds": noise.published_epsilon,
         "mu": noise.mu,
         "sigma": noise.sigma,

@@ -63,7 +63,7 @@ def planned(
         return _refined(plan_refined(records, dim, classes, rounds=rounds, **given))
     if statistic not in {"ffc", "ffc-bias"} or parameters:
         cohort = {name: given[name] for name in ("members", "survivors_min", "colluders")}
-        more = {name: given[name] for name in ("neighbours", "nonnegative")}
+        more = {name: given[name] for name in ("neighbours", "nonnegative", "member_records")}
         noise = NoiseTerms.for_classes(
             classes, gdp_mu(given["epsilon"], given["delta"]), given["delta"], **more
         )

@@ -17,7 +17,15 @@ from calibration.privacy.accountant import (
 )
 from calibration.privacy.audit import Estimate, estimate_mu
 from calibration.privacy.budget import Budget, Charge
-from calibration.privacy.mechanism import Mechanism, MemberNoise, Share, default_weight, noisy_layout
+from calibration.privacy.mechanism import (
+    Mechanism,
+    MemberCut,
+    MemberNoise,
+    Share,
+    StepWeights,
+    default_weight,
+    noisy_layout,
+)
 from calibration.privacy.plan import NoisyRound, Plan, Verdict, plan, plan_round
 from calibration.privacy.rounds import MeanPlan, RefinedPlan, plan_mean, plan_refined
 from calibration.privacy.sampler import ByteSource, DiscreteGaussian
@@ -50,6 +58,7 @@ __all__ = [
     "Estimate",
     "MeanPlan",
     "Mechanism",
+    "MemberCut",
     "MemberNoise",
     "Neighbours",
     "NoiseTerms",
@@ -59,6 +68,7 @@ __all__ = [
     "RefinedPlan",
     "Release",
     "Share",
+    "StepWeights",
     "Verdict",
     "ccvr_sensitivity",
     "clip_member",

@@ -25,8 +25,11 @@ from calibration.lattice import FeaturesLattice, require_int64
 from calibration.layout import DenseBlock, Layout, SymmetricBlock
 from calibration.privacy.accountant import gdp_epsilon, sum_defect, zcdp_epsilon
 from calibration.privacy.sampler import VARIANCE_MAX, ByteSource, DiscreteGaussian
+from calibration.privacy.sensitivity import cut_factor
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from calibration.layout import Block
     from calibration.rows import Floats, Integers
 
@@ -191,18 +194,12 @@ class Mechanism:
 
     def weights(self) -> Floats:
         """(elements,) float64, what one grid step of each element weighs: Δ is measured in vector·weights."""
-        flat = np.empty(self.layout.elements)
-        for block in self.layout.blocks:
-            step = self._weight(block.name) / self.lattice.unit(degree_of(block.name))
-            part = flat[self.layout.slices[block.name]]
-            part[:] = step
-            if isinstance(block, SymmetricBlock):
-                part *= math.sqrt(2)
-                part[diagonal_of(block.dim)] = step
-        return flat
+        return StepWeights(self.layout, self.lattice, self.weight, self.counts_weight).between(
+            0, self.layout.elements
+        )
 
     def _weight(self, block: str) -> float:
-        return {"U": self.weight, "S": self.weight, "N": self.counts_weight}.get(kind_of(block), 1.0)
+        return block_weight(block, self.weight, self.counts_weight)
 
     def _share(self, block: Block) -> Share:
         deviation = self.sigma * self.lattice.unit(degree_of(block.name)) / self._weight(block.name)
@@ -237,6 +234,80 @@ class Mechanism:
                 for factor, variance in zip(factors, share.variances, strict=True)
             ]
         return found
+
+
+class StepWeights:
+    """What one grid step of each element of a noisy vector weighs, in memory that doesn't grow with the vector.
+
+    Args:
+        layout: of the vector.
+        lattice: of the round.
+        weight: w of U and S.
+        counts_weight: α of the counts.
+    """
+
+    def __init__(self, layout: Layout, lattice: FeaturesLattice, weight: float, counts_weight: float) -> None:
+        self._layout = layout
+        self._steps = [
+            block_weight(block.name, weight, counts_weight) / lattice.unit(degree_of(block.name))
+            for block in layout.blocks
+        ]
+        self._diagonals = {
+            block.dim: diagonal_of(block.dim) for block in layout.blocks if isinstance(block, SymmetricBlock)
+        }
+
+    def between(self, first: int, stop: int) -> Floats:
+        """(stop − first,) float64, of those elements."""
+        flat = np.empty(stop - first)
+        for block, step in zip(self._layout.blocks, self._steps, strict=True):
+            place = self._layout.slices[block.name]
+            low, high = max(first, place.start), min(stop, place.stop)
+            if low >= high:
+                continue
+            part = flat[low - first : high - first]
+            part[:] = step
+            if isinstance(block, SymmetricBlock):
+                part *= math.sqrt(2)
+                diagonal = self._diagonals[block.dim]
+                begin, end = np.searchsorted(diagonal, (low - place.start, high - place.start))
+                part[diagonal[begin:end] - (low - place.start)] = step
+        return flat
+
+
+def block_weight(block: str, weight: float, counts_weight: float) -> float:
+    """What a block's numbers weigh against those of V: w of U and S, α of the counts, else 1."""
+    return {"U": weight, "S": weight, "N": counts_weight}.get(kind_of(block), 1.0)
+
+
+class MemberCut:
+    """A member's vector shrunk, piece by piece, so that its weighted norm is at most a bound; one within it stays as it is.
+
+    As `clip_member`: one factor for all, cut toward zero, which keeps integers integers and the norm below the bound. Nothing is
+    refused, for under noise a refusal would be seen.
+
+    Args:
+        weights: of the vector's elements.
+        bound: in the unit of the weighted norm.
+        pieces: the whole vector, in order, int64, gone through once.
+    """
+
+    def __init__(self, weights: StepWeights, bound: float, pieces: Iterable[Integers]) -> None:
+        square, position = 0.0, 0
+        for piece in pieces:
+            held = _held(piece) * weights.between(position, position + len(piece))
+            square += float(held @ held)
+            position += len(piece)
+        self._factor = cut_factor(math.sqrt(square), position, bound)
+
+    def of(self, piece: Integers) -> Integers:
+        """A piece of the vector, cut: (n,) int64."""
+        cut: Integers = np.trunc(_held(piece) * self._factor).astype(np.int64)
+        return cut
+
+
+def _held(piece: Integers) -> Floats:
+    """As float64, within what it holds exactly."""
+    return np.clip(piece, -(2**53), 2**53).astype(np.float64)
 
 
 class MemberNoise:

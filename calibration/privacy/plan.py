@@ -19,7 +19,7 @@ from calibration.lattice import FeaturesLattice
 from calibration.privacy.accountant import gdp_epsilon, gdp_mu
 from calibration.privacy.mechanism import Mechanism, default_weight, noisy_layout
 from calibration.privacy.sampler import VARIANCE_MAX
-from calibration.privacy.sensitivity import Neighbours, Release, ffc_sensitivity
+from calibration.privacy.sensitivity import Neighbours, Release, ffc_sensitivity, protected
 from calibration.privacy.solving import noise_edge
 from calibration.privacy.terms import NOISY_BITS
 
@@ -169,6 +169,7 @@ def plan(
     weight: float | None = None,
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     nonnegative: bool = False,
+    member_records: int | None = None,
     **cohort: Unpack[Cohort],
 ) -> Plan:
     """Size a noisy round of FFC statistics and say what to expect of it.
@@ -183,6 +184,7 @@ def plan(
         weight: w of U, by default `default_weight`.
         neighbours: what is protected, a record's presence or its content.
         nonnegative: features are never below 0.
+        member_records: protect a member as a whole, cut to the length of so many records.
         cohort: its numbers, the manifest's.
 
     Raises:
@@ -194,10 +196,11 @@ def plan(
 
     def release(lattice: FeaturesLattice) -> Release:
         constant = lattice.constant_share if bias else 0.0
-        sensitivity = ffc_sensitivity(
-            weight, neighbours=neighbours, nonnegative=nonnegative, constant=constant
-        )
-        return Release(sensitivity, weight)
+
+        def of_record(neighbours: Neighbours) -> float:
+            return ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative, constant=constant)
+
+        return Release(protected(of_record, neighbours, member_records), weight)
 
     mechanism = sized(layout, release, gdp_mu(epsilon, delta), **cohort)
     return Plan(mechanism, records, delta, classes)

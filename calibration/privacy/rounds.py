@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 from calibration.errors import CalibrationError
@@ -24,7 +25,13 @@ from calibration.privacy.plan import (
     sized,
     verdict_of,
 )
-from calibration.privacy.sensitivity import Neighbours, Release, gradient_sensitivity, mean_sensitivity
+from calibration.privacy.sensitivity import (
+    Neighbours,
+    Release,
+    gradient_sensitivity,
+    mean_sensitivity,
+    protected,
+)
 
 if TYPE_CHECKING:
     from calibration.lattice import FeaturesLattice
@@ -131,6 +138,7 @@ def plan_mean(
     delta: float = 1e-5,
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     nonnegative: bool = False,
+    member_records: int | None = None,
     **cohort: Unpack[Cohort],
 ) -> MeanPlan:
     """Size a noisy round of means.
@@ -142,6 +150,7 @@ def plan_mean(
         delta: at this δ.
         neighbours: what is protected.
         nonnegative: features are never below 0.
+        member_records: protect a member as a whole, cut to the length of so many records.
         cohort: its numbers.
 
     Raises:
@@ -150,8 +159,8 @@ def plan_mean(
     check_asked(records, epsilon)
 
     def release(lattice: FeaturesLattice) -> Release:
-        constant = lattice.constant_share
-        return Release(mean_sensitivity(neighbours, nonnegative=nonnegative, constant=constant))
+        own = partial(mean_sensitivity, nonnegative=nonnegative, constant=lattice.constant_share)
+        return Release(protected(own, neighbours, member_records))
 
     mechanism = sized(mean_layout(dim), release, gdp_mu(epsilon, delta), **cohort)
     return MeanPlan(mechanism, records, delta)
@@ -168,6 +177,7 @@ def plan_refined(
     bias: bool = False,
     neighbours: Neighbours = Neighbours.ADD_REMOVE,
     nonnegative: bool = False,
+    member_records: int | None = None,
     **cohort: Unpack[Cohort],
 ) -> RefinedPlan:
     """Size a head from noisy sums that noisy gradients refine, at one budget.
@@ -182,6 +192,7 @@ def plan_refined(
         bias: with a constant column.
         neighbours: what is protected.
         nonnegative: features are never below 0.
+        member_records: protect a member as a whole, cut to the length of so many records.
         cohort: its numbers.
 
     Raises:
@@ -194,12 +205,13 @@ def plan_refined(
         "bias": bias,
         "neighbours": neighbours,
         "nonnegative": nonnegative,
+        "member_records": member_records,
         **cohort,
     }
     whole = plan(records, dim, classes, epsilon=epsilon, **fixed)
     mu = whole.mechanism.mu
     first = plan(records, dim, classes, epsilon=gdp_epsilon(mu * math.sqrt(FIRST_SHARE), delta), **fixed)
     own = mu * math.sqrt((1 - FIRST_SHARE) / rounds)
-    release = Release(gradient_sensitivity(neighbours))
+    release = Release(protected(gradient_sensitivity, neighbours, member_records))
     mechanism = sized(gradient_layout(dim + bias, classes), lambda _: release, own, **cohort)
     return RefinedPlan(whole, first, NoisyRound(mechanism, records, delta), rounds)

@@ -26,6 +26,8 @@ from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.lattice import require_int64
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from calibration.rows import Floats, Integers
 
 _EPS = float(np.finfo(np.float64).eps)
@@ -161,6 +163,15 @@ def member_sensitivity(bound: float, neighbours: Neighbours = Neighbours.ADD_REM
     return bound if neighbours is Neighbours.ADD_REMOVE else 2 * bound
 
 
+def protected(
+    of_record: Callable[[Neighbours], float], neighbours: Neighbours, member_records: int | None
+) -> float:
+    """Δ of a record, or of a member that is cut to the length of so many of them."""
+    if member_records is None:
+        return of_record(neighbours)
+    return member_sensitivity(member_records * of_record(Neighbours.ADD_REMOVE), neighbours)
+
+
 def clip_member(vector: Integers, weights: Floats, bound: float) -> Integers:
     """Shrink a member's vector so that its weighted norm is at most `bound`; one that is within it stays as it is.
 
@@ -189,13 +200,18 @@ def clip_member(vector: Integers, weights: Floats, bound: float) -> Integers:
         raise CalibrationError(f"a member is clipped to a positive bound, not to {bound!r}")
     if vector.size and not -(2**53) < int(vector.min()) <= int(vector.max()) < 2**53:
         raise CalibrationError("an element of 2^53 steps or more can't be clipped; take a coarser lattice")
-    weighted = vector * weights
-    # The sum of n squares is off by (n + 4)·eps at most, whatever its order.
-    norm = float(np.linalg.norm(weighted)) * (1 + (vector.size + 4) * _EPS)
-    if norm <= bound:
+    factor = cut_factor(float(np.linalg.norm(vector * weights)), vector.size, bound)
+    if factor == 1:
         return vector
-    clipped: Integers = np.trunc(vector * (bound / norm * (1 - 4 * _EPS))).astype(np.int64)
+    clipped: Integers = np.trunc(vector * factor).astype(np.int64)
     return clipped
+
+
+def cut_factor(norm: float, elements: int, bound: float) -> float:
+    """What a vector of so many elements, of this norm by floating point, is multiplied by so that its norm is at most `bound`: 1 or less."""
+    # The sum of n squares is off by (n + 4)·eps at most, whatever its order.
+    surely = norm * (1 + (elements + 4) * _EPS)
+    return 1.0 if surely <= bound else bound / surely * (1 - 4 * _EPS)
 
 
 def _replaced(first: float, second: float, counts: float, *, constant: float, nonnegative: bool) -> float:

@@ -6,7 +6,7 @@ Members sign these bytes. The shares follow from n, n_min and a, which the manif
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from calibration import canonical
@@ -15,7 +15,7 @@ from calibration.lattice import FeaturesLattice, Lattice
 from calibration.layout import RESTS_ON
 from calibration.privacy.accountant import gdp_epsilon
 from calibration.privacy.mechanism import Mechanism, default_weight
-from calibration.privacy.sensitivity import Neighbours, Release
+from calibration.privacy.sensitivity import Neighbours, Release, member_sensitivity
 
 if TYPE_CHECKING:
     from calibration.layout import Layout, Scalar
@@ -49,6 +49,8 @@ class NoiseTerms:
         delta: δ at which people are shown ε; it changes nothing.
         neighbours: which data sets must be hard to tell apart.
         nonnegative: whether no feature is below 0, which a smaller sensitivity of replacement rests on.
+        member_records: where a member as a whole is what neighbours differ in: as many records, all alike, as its vector is cut to
+            (`MemberCut`). None where it is one record.
 
     Raises:
         CalibrationError: a number outside its domain.
@@ -59,8 +61,12 @@ class NoiseTerms:
     delta: float = 1e-5
     neighbours: Neighbours = Neighbours.ADD_REMOVE
     nonnegative: bool = False
+    member_records: int | None = None
 
     def __post_init__(self) -> None:
+        alike = self.member_records
+        if alike is not None and (type(alike) is not int or not 1 <= alike < 2**32):
+            raise CalibrationError(f"a member is cut to 1 record or more, below 2^32, not to {alike!r}")
         for name, least, most in (("mu", _MU_MIN, _MU_MAX), ("weight", 1e-3, 1e3)):
             value = getattr(self, name)
             if type(value) is not float or not least <= value <= most:
@@ -101,7 +107,7 @@ class NoiseTerms:
             raise CalibrationError(
                 f"noise on a lattice of {lattice.bits} bits: {NOISY_BITS} at most, so that no number of records leaves int64"
             )
-        release = asked.released(self, lattice)
+        release = self.release(asked, lattice)
         return Mechanism(
             asked.layout,
             lattice,
@@ -113,6 +119,19 @@ class NoiseTerms:
             colluders,
             release.counts_weight,
         )
+
+    def release(self, asked: Released, lattice: FeaturesLattice) -> Release:
+        """Weights of the question's blocks, and Δ of what is protected: one of its records, or a member that is cut to `bound`."""
+        own = asked.released(self, lattice)
+        bound = self.bound(asked, lattice)
+        return own if bound is None else replace(own, sensitivity=member_sensitivity(bound, self.neighbours))
+
+    def bound(self, asked: Released, lattice: FeaturesLattice) -> float | None:
+        """The weighted length that a member's vector is cut to, as long as its `member_records` can be; None where it is not cut."""
+        if self.member_records is None:
+            return None
+        one = replace(self, neighbours=Neighbours.ADD_REMOVE)
+        return self.member_records * asked.released(one, lattice).sensitivity
 
     def promise(self, mechanism: Mechanism) -> dict[str, Scalar | None]:
         """All that people are shown of a round's noise, by name, as records and heads hold it.
@@ -133,6 +152,7 @@ class NoiseTerms:
             "neighbours": self.neighbours.value,
             "nonnegative": self.nonnegative,
             "shares": mechanism.honest,
+            "member_records": self.member_records,
             "rests_on": mechanism.layout.parameter(RESTS_ON),
         }
 
@@ -157,9 +177,10 @@ class NoiseTerms:
                 "delta": float(delta),
                 "neighbours": "add-remove" | "replace" as neighbours,
                 "nonnegative": bool(nonnegative),
+                "member_records": (int() | None) as most,
                 **unknown,
             } if not unknown and math.isfinite(mu):
-                terms = cls(mu, weight, delta, Neighbours(neighbours), nonnegative)
+                terms = cls(mu, weight, delta, Neighbours(neighbours), nonnegative, most)
             case _:
                 raise CalibrationError("the noise is of a mechanism that this release does not know")
         if terms.to_bytes() != encoded:

@@ -11,7 +11,7 @@ from calibration import CalibrationError, FeaturesLattice
 from calibration.centred import CentredHead
 from calibration.collected import Collected
 from calibration.errors import NonFinite, WrongDtype
-from calibration.privacy import Mechanism, MemberNoise, Neighbours, NoiseTerms
+from calibration.privacy import Mechanism, MemberNoise, Neighbours, NoiseTerms, clip_member
 from calibration.questions import Earlier, Question, Summed, Wish, ask, question
 from calibration.questions.alone import alone
 from calibration.virtual import TukeyHead
@@ -254,3 +254,31 @@ def test_a_record_has_one_name_whatever_the_terms_cut_off_it() -> None:
             names.add(own.record_digests)
     (only,) = names
     assert len({only[start : start + 16] for start in range(0, len(only), 16)}) == 20
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_a_member_as_a_whole_moves_the_weighted_sum_by_no_more_than_its_bound(name: str) -> None:
+    asked, whole = ASKED[name](), NoiseTerms(0.1, 1.0)
+    most = NoiseTerms(0.1, 1.0, member_records=5)
+    weights = most.mechanism(asked, LATTICE, **COHORT).weights()
+    bound = most.bound(asked, LATTICE)
+    assert bound is not None
+    assert most.mechanism(asked, LATTICE, **COHORT).sensitivity == bound
+
+    def sums(noise: NoiseTerms, records: int, elements: int) -> Any:
+        own = Collected(asked, LATTICE, noise=noise)
+        own.update(ROWS[:records], LABELS[:records])
+        return np.concatenate(list(own.pieces(LATTICE, elements)))
+
+    for few in (0, 1, 5):  # so many are never cut
+        np.testing.assert_array_equal(sums(most, few, 7), sums(whole, few, 1000))
+    cut, uncut = sums(most, 60, 7), sums(whole, 60, 1000)
+    np.testing.assert_array_equal(cut, clip_member(uncut, weights, bound))
+    norm = np.linalg.norm(cut * weights)
+    assert norm <= bound
+    if norm < np.linalg.norm(uncut * weights):
+        assert norm > 0.8 * bound  # truncation on a coarse lattice takes some
+        longer = np.abs(uncut) > np.abs(uncut).max() / 2
+        np.testing.assert_allclose(
+            cut[longer] / uncut[longer], norm / np.linalg.norm(uncut * weights), rtol=0.25
+        )

@@ -13,6 +13,7 @@ from safetensors.numpy import load
 from calibration import lattice_from
 from calibration.collected import Collected
 from calibration.layout import Layout
+from calibration.privacy import NoiseTerms
 from calibration.questions import Answer, Summed, question
 from client_sdk import AsyncMember, Identity, Policy, Records, Result
 from client_sdk.transport import AsyncDriver
@@ -122,7 +123,8 @@ class Consortium:
         attempt = result.evidence.attempt
         terms = attempt.opening.terms
         asked = question(terms.statistic, Layout.from_bytes(terms.layout), attempt.context)
-        own = Collected(asked, lattice_from(terms.lattice, terms.lattice_bits), normalise=True)
+        noise = NoiseTerms.from_bytes(terms.noise) if terms.noise else None
+        own = Collected(asked, lattice_from(terms.lattice, terms.lattice_bits), normalise=True, noise=noise)
         own.update(records.features, records.labels)
         return own
 

@@ -34,6 +34,7 @@ from service import spending
 from service.asked import document
 from tests.service.asking import DIM, Consortium, records_of
 from tests.service.serving import Server, running
+from veilsum.asking import promised
 
 NOISY: dict[str, Any] = {"noise": {"epsilon": 2.0, "delta": 1e-5}}
 
@@ -41,6 +42,31 @@ NOISY: dict[str, Any] = {"noise": {"epsilon": 2.0, "delta": 1e-5}}
 async def noisy_round(consortium: Consortium, **request: Any) -> tuple[str, list[Result]]:
     round_id = await consortium.open_round(**{**NOISY, **request})
     return round_id, await consortium.contribute(round_id)
+
+
+async def check_noise(consortium: Consortium, round_id: str, result: Result) -> None:
+    """What the sum has beyond the members' own vectors is the noise of four shares."""
+    terms, mechanism = result.evidence.opening.terms, terms_mechanism(result.evidence.attempt)
+    assert mechanism is not None
+    exact = np.zeros(terms.elements, np.int64)
+    for index in range(4):
+        own = consortium.collected(result, records_of(index))
+        exact += own.vector(mechanism.lattice)
+    noise = (await consortium.sums(round_id)) - exact
+    layout = Layout.from_bytes(terms.layout)
+    squares = np.zeros(0)
+    for share in mechanism.shares:
+        variances = np.full(
+            layout.slices[share.block].stop - layout.slices[share.block].start, share.variance
+        )
+        if share.diagonal is not None:
+            rows, columns = np.triu_indices(DIM)
+            variances[rows == columns] = share.diagonal
+        squares = np.append(squares, noise[layout.slices[share.block]] ** 2.0 / (4 * variances))
+    # out of these bounds once in 10⁹ runs
+    assert squares.size == terms.elements
+    assert chi2.ppf(5e-10, squares.size) < squares.sum() < chi2.isf(5e-10, squares.size)
+    assert squares.max() < 8**2
 
 
 async def test_a_noisy_round_carries_the_noise_that_it_promises_and_says_so(tmp_path: Path) -> None:
@@ -63,27 +89,7 @@ async def test_a_noisy_round_carries_the_noise_that_it_promises_and_says_so(tmp_
         assert notes["mu"] == record.noise.mu
         assert results[0].predict(records_of(9).features).shape == (60,)
 
-        mechanism = terms_mechanism(results[0].evidence.attempt)
-        assert mechanism is not None
-        exact = np.zeros(terms.elements, np.int64)
-        for index in range(4):
-            own = consortium.collected(results[0], records_of(index))
-            exact += own.vector(mechanism.lattice)
-        noise = (await consortium.sums(round_id)) - exact
-        layout = Layout.from_bytes(terms.layout)
-        squares = np.zeros(0)
-        for share in mechanism.shares:
-            variances = np.full(
-                layout.slices[share.block].stop - layout.slices[share.block].start, share.variance
-            )
-            if share.diagonal is not None:
-                rows, columns = np.triu_indices(DIM)
-                variances[rows == columns] = share.diagonal
-            squares = np.append(squares, noise[layout.slices[share.block]] ** 2.0 / (4 * variances))
-        # 4 members' shares; out of these bounds once in 10⁹ runs
-        assert squares.size == terms.elements
-        assert chi2.ppf(5e-10, squares.size) < squares.sum() < chi2.isf(5e-10, squares.size)
-        assert squares.max() < 8**2
+        await check_noise(consortium, round_id, results[0])
 
         sums = await server.client.get(f"/v1/rounds/{round_id}/result/sums")
         verify_sums(results[0], sums.content)
@@ -376,6 +382,27 @@ async def test_statistics_made_before_the_round_are_of_its_very_noise_and_layout
         plain, centred = question("ffc", layout), question("ffc", layout.having(centre=True))
         assert not plain.takes(centred.layout)
         assert not centred.takes(plain.layout)
+
+
+async def test_a_round_that_protects_members_as_a_whole_cuts_each_one_s_sums(tmp_path: Path) -> None:
+    async with running(tmp_path / "data") as server:
+        consortium = await Consortium(tmp_path, server).begin()
+        asked: dict[str, Any] = {"noise": {"epsilon": 2.0, "delta": 1e-5, "member_records": 8}}
+        round_id = await consortium.open_round(**asked)
+        results = await consortium.contribute(round_id)
+        results[0].verify()
+        noise = results[0].record.noise
+        assert not isinstance(noise, str)
+        assert noise.member_records == 8
+        assert promised(noise)["noise"].endswith("for a member's presence")
+        await check_noise(consortium, round_id, results[0])
+
+        # each vector is as long as the bound allows, which its 60 records alone are not
+        mechanism = terms_mechanism(results[0].evidence.attempt)
+        assert mechanism is not None
+        own = consortium.collected(results[0], records_of(0)).vector(mechanism.lattice)
+        length = np.linalg.norm(own * mechanism.weights())
+        assert 0.999 * mechanism.sensitivity < length <= mechanism.sensitivity
 
 
 async def test_no_noisy_round_rests_on_an_exact_sum_that_its_head_would_show(tmp_path: Path) -> None:

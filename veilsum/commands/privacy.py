@@ -44,6 +44,14 @@ def plan_(
     nonnegative: Annotated[
         bool, typer.Option("--nonnegative", help="No feature is below 0, as after a ReLU.")
     ] = False,
+    member_records: Annotated[
+        int | None,
+        typer.Option(
+            help="Protect a member as a whole: its sums are cut to what so many records alike come to.",
+            min=1,
+            show_default="a record is protected",
+        ),
+    ] = None,
     output: Annotated[
         Path | None, typer.Option(help="Save it for `veilsum round open --plan`.", show_default="nowhere")
     ] = None,
@@ -80,6 +88,7 @@ def plan_(
             bias=bias,
             neighbours=Neighbours.REPLACE if replace else Neighbours.ADD_REMOVE,
             nonnegative=nonnegative,
+            member_records=member_records,
         )
         if output is not None:
             from protocol.rest import NoiseRequest  # noqa: PLC0415 - as above
@@ -100,6 +109,7 @@ def plan_(
                     delta=delta,
                     neighbours="replace" if replace else "add-remove",
                     nonnegative=nonnegative,
+                    member_records=member_records,
                 ),
             ).save(output)
             values["saved"] = str(output)

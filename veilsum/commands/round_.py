@@ -51,6 +51,14 @@ def open_(
             help="With --epsilon: no feature is below 0, as after a ReLU, so less noise does; members cut what is.",
         ),
     ] = False,
+    member_records: Annotated[
+        int | None,
+        typer.Option(
+            help="With --epsilon: protect a member as a whole; its sums are cut to what so many records alike come to.",
+            min=1,
+            show_default="a record is protected",
+        ),
+    ] = None,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
     lattice: Annotated[
         str | None,
@@ -140,12 +148,18 @@ def open_(
         windows = WindowsModel(
             upload_s=upload_s, check_s=answer_s, freeze_s=answer_s, reveal_s=answer_s, grace_s=grace_s
         )
-        if epsilon is None and (replace or nonnegative):
+        if epsilon is None and (replace or nonnegative or member_records):
             raise Misuse(
-                "--replace and --nonnegative say what noise hides: pass --epsilon, or leave them out"
+                "--replace, --nonnegative and --member-records say what noise hides: pass --epsilon, or leave them out"
             )
         neighbours = "replace" if replace else "add-remove"
-        noise = {"epsilon": epsilon, "delta": delta, "neighbours": neighbours, "nonnegative": nonnegative}
+        noise = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "neighbours": neighbours,
+            "nonnegative": nonnegative,
+            "member_records": member_records,
+        }
         saved = None if plan is None else SavedPlan.load(plan)
         own = {"dim": dim, "classes": classes, "bias": bias, "noise": None if epsilon is None else noise}
         if saved is None and (dim is None or classes is None):
