@@ -7,6 +7,7 @@ n_f − 2·sᵀrowsum(P∘QᵀU_f) + sᵀ[(QᵀV_fQ)∘(PPᵀ)]s: one eigendecom
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,11 @@ class FoldedStatistics:
     @property
     def total(self) -> FFCStatistics:
         """The statistics of all folds: what `solve_ffc` takes."""
-        return sum(self.folds[1:], self.folds[0])
+        first, *others = self.folds
+        total = copy.deepcopy(first)
+        for each in others:
+            total.merge(each)
+        return total
 
     def update(self, features: Array, labels: Array) -> None:
         """Add a batch of records, each to its fold.

@@ -32,6 +32,8 @@ class NoisySolution:
     """(C,), or None if the sums have no constant column."""
     eigenvalues: Floats
     """(l,) of the matrix that was inverted, ascending with those of V̂."""
+    observed: Floats
+    """(l,) of V̂."""
     edge: float
     """σ_V·√(2l), the largest eigenvalue that noise alone reaches."""
     above: int
@@ -84,17 +86,9 @@ def solve_noisy(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -
         NonFinite: NaN or infinity in one of them.
         CalibrationError: a deviation that isn't positive and finite.
     """
-    _spectrum(V, U, deviation)
+    _check_sums(V, U, deviation)
     found = shrunk(V, deviation)
-    return _solution(
-        found.vectors,
-        found.eigenvalues + found.edge / 2,
-        U,
-        found.edge,
-        found.above,
-        float(np.trace(V)),
-        bias=bias,
-    )
+    return _solution(found, found.eigenvalues + found.edge / 2, U, bias=bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +97,8 @@ class Shrunk:
 
     eigenvalues: Floats
     """(l,), ascending with those of the matrix; none is negative."""
+    observed: Floats
+    """(l,), the matrix's own."""
     vectors: Floats
     """(l, l), a column for each."""
     edge: float
@@ -118,7 +114,7 @@ def shrunk(matrix: Floats, deviation: float) -> Shrunk:
     first = len(d) - above
     kept = (d[first:] + np.sqrt(d[first:] ** 2 - edge**2)) / 2
     bulk = max(0.0, float(d.sum() - kept.sum()) / first) if first else 0.0
-    return Shrunk(np.concatenate([np.full(first, bulk), kept]), Q, edge, above)
+    return Shrunk(np.concatenate([np.full(first, bulk), kept]), d, Q, edge, above)
 
 
 def solve_adassp(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -> NoisySolution:
@@ -129,10 +125,11 @@ def solve_adassp(V: Floats, U: Floats, deviation: float, *, bias: bool = False) 
     Raises:
         CalibrationError: as `solve_noisy`.
     """
-    d, Q, edge = _spectrum(V, U, deviation)
+    _check_sums(V, U, deviation)
+    found = shrunk(V, deviation)
+    d = found.observed
     ridge = deviation * math.sqrt(len(d) * math.log(2 * len(d) ** 2 / _FAILURE))
-    eigenvalues = d + max(0.0, ridge - max(0.0, float(d[0])))
-    return _solution(Q, eigenvalues, U, edge, int((d > edge).sum()), float(d.sum()), bias=bias)
+    return _solution(found, d + max(0.0, ridge - max(0.0, float(d[0]))), U, bias=bias)
 
 
 def solve_mean_ridge(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -> NoisySolution:
@@ -141,11 +138,12 @@ def solve_mean_ridge(V: Floats, U: Floats, deviation: float, *, bias: bool = Fal
     Raises:
         CalibrationError: as `solve_noisy`.
     """
-    d, Q, edge = _spectrum(V, U, deviation)
-    return _solution(Q, d + d.mean(), U, edge, int((d > edge).sum()), float(d.sum()), bias=bias)
+    _check_sums(V, U, deviation)
+    found = shrunk(V, deviation)
+    return _solution(found, found.observed + found.observed.mean(), U, bias=bias)
 
 
-def _spectrum(V: Floats, U: Floats, deviation: float) -> tuple[Floats, Floats, float]:
+def _check_sums(V: Floats, U: Floats, deviation: float) -> None:
     if V.ndim != 2 or V.shape[0] != V.shape[1] or U.ndim != 2 or len(U) != len(V):
         raise ShapeMismatch(f"V is (l, l) and U (l, C), not {V.shape} and {U.shape}")
     if not (np.isfinite(V).all() and np.isfinite(U).all()):
@@ -154,23 +152,21 @@ def _spectrum(V: Floats, U: Floats, deviation: float) -> tuple[Floats, Floats, f
         raise CalibrationError(
             f"the noise has a positive deviation, not {deviation!r}; solve_ffc is for exact sums"
         )
-    d, Q = np.linalg.eigh(V)
-    return d, Q, noise_edge(deviation, len(V))
 
 
-def _solution(
-    Q: Floats, eigenvalues: Floats, U: Floats, edge: float, above: int, trace: float, *, bias: bool
-) -> NoisySolution:
+def _solution(found: Shrunk, eigenvalues: Floats, U: Floats, *, bias: bool) -> NoisySolution:
     # A baseline may meet an eigenvalue of 0: its reciprocal is as useless as a very large one.
     tiny = np.finfo(np.float64).eps * max(1.0, float(np.abs(eigenvalues).max()))
     safe = np.where(np.abs(eigenvalues) < tiny, tiny, eigenvalues)
+    Q = found.vectors
     W = Q @ (Q.T @ U / safe[:, None])
     return NoisySolution(
         weights=W[:-1] * math.sqrt(0.5) if bias else W,
         bias=W[-1] * math.sqrt(0.5) if bias else None,
         eigenvalues=eigenvalues,
-        edge=edge,
-        above=above,
-        records=trace,
+        observed=found.observed,
+        edge=found.edge,
+        above=found.above,
+        records=float(found.observed.sum()),
         vectors=Q,
     )

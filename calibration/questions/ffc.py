@@ -47,7 +47,7 @@ from calibration.questions.base import (
     total_of,
 )
 from calibration.questions.ridge import ridge_answer, solved
-from calibration.rows import as_features, check_rows
+from calibration.rows import as_features, as_labels, check_rows
 
 _SQRT_HALF = float(np.sqrt(0.5))
 
@@ -219,7 +219,7 @@ class NoisySums:
         """The head that follows from the solution, with the spectrum beside it."""
         found = self.solution
         spectrum = Document(
-            {"eigenvalues": np.linalg.eigvalsh(self.V), "shrunk": found.eigenvalues},
+            {"eigenvalues": found.observed, "shrunk": found.eigenvalues},
             {"edge": found.edge, "above": found.above},
         )
         return Answer(
@@ -452,8 +452,7 @@ class Counts(Question):
         del lattice
         noisy = self.layout.blocks == counts_layout(self.classes).blocks
         self._expect(self.ask(Wish(self.dim, self.classes, noisy=noisy), None).layout)
-        statistics = FFCStatistics(self.dim, self.classes, normalise=normalise, track_records=False)
-        return _Counting(statistics, 2 if noisy else 0)
+        return _Counting(self.dim, self.classes, 2 if noisy else 0, normalise=normalise)
 
     def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
         """N alone."""
@@ -486,10 +485,20 @@ class Counts(Question):
         return Answer(records, None, documents={"counts": document})
 
 
-class _Counting(Vectors):
-    def __init__(self, statistics: FFCStatistics, degree: int) -> None:
-        super().__init__(statistics, 0)
-        self._degree = degree
+class _Counting:
+    def __init__(self, dim: int, classes: int, degree: int, *, normalise: bool) -> None:
+        self._dim, self._degree, self._normalise = dim, degree, normalise
+        self._counts = np.zeros(classes, np.int64)
+
+    @property
+    def records(self) -> int:
+        return int(self._counts.sum())
+
+    def update(self, features: Array, labels: Array) -> None:
+        matrix = as_features(features, self._dim)
+        indices = as_labels(labels, len(matrix), len(self._counts))
+        check_rows(matrix, normalise=self._normalise)
+        self._counts += np.bincount(indices, minlength=len(self._counts))
 
     def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        return in_pieces(np.asarray(self.statistics.counts) * lattice.unit(self._degree), elements)
+        return in_pieces(self._counts * lattice.unit(self._degree), elements)
