@@ -182,6 +182,8 @@ def _named_round(errand: Errand) -> RoundView | None:
         view = client.round(errand.round_id)
     if view.cohort != errand.cohort:
         raise Misuse(f"round {view.round} is of another cohort: pass --cohort {view.cohort}")
+    if not _asked(errand, view):
+        raise Misuse(f"round {view.round} is none{_of(errand.questions)}: leave --round out, or name another")
     return view
 
 

@@ -53,6 +53,7 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
         if order.head is None or (statistic in _ends(order) and not asked.goes_on and _fits(order, result)):
             break
         note(f"Round {result.record.round}, of {statistic}, is done; {order.head} follows.")
+        asking = replace(asking, round_id=None)  # the named one has been
     head = result.head(order.head) if order.head in DERIVED else result.calibrated
     records = _judging(errand, order, head)
     values |= {"head": str(order.output), "never_answers": list(result.unanswered)}
