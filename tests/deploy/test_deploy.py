@@ -45,6 +45,7 @@ def test_compose_services_have_no_rights_and_one_door(path: Path) -> None:
     doors = [name for name, service in file["services"].items() if "ports" in service]
     assert doors == (["nginx"] if "nginx" in file["services"] else ["coordinator"])
     for name, service in file["services"].items():
+        assert "build" in service or re.search(r":(?!latest)[^:/]+$", service["image"]), service["image"]
         if "build" in service or name == "nginx":
             assert service["read_only"] is True
             assert service["cap_drop"] == ["ALL"]
@@ -56,6 +57,13 @@ def test_compose_services_have_no_rights_and_one_door(path: Path) -> None:
         assert not re.search(
             r"(PASSWORD|TOKEN|SECRET|KEY)['\"]?: (?!\S*(_FILE|s3_))", str(service.get("environment", {}))
         )
+
+
+def test_the_bucket_of_the_replicas_is_made() -> None:
+    services = loaded(DEPLOY / "compose" / "replicas.yml")["services"]
+    bucket = re.match(r"s3://([^/]+)/", services["coordinator-1"]["environment"]["VEILSUM_BLOBS_URL"])
+    assert bucket is not None
+    assert f"mkdir -p /data/{bucket[1]} && exec minio server /data" in services["blobs"]["entrypoint"]
 
 
 def test_nginx_knows_the_replicas() -> None:
