@@ -59,6 +59,18 @@ def test_compose_services_have_no_rights_and_one_door(path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize("path", sorted((DEPLOY / "compose").glob("*.yml")), ids=lambda path: path.stem)
+def test_secrets_lie_where_neither_git_nor_an_image_takes_them(path: Path) -> None:
+    file = loaded(path)
+    mounts = [each for service in file["services"].values() for each in service.get("volumes", ())]
+    places = [each.partition(":")[0] for each in mounts if each.startswith("./")]
+    places += [secret["file"] for secret in file["secrets"].values()]
+    assert all(each.startswith("./secrets/") or (path.parent / each).is_file() for each in places)
+    for ignoring in (".gitignore", ".dockerignore"):
+        lines = [line.rstrip("/") for line in (ROOT / ignoring).read_text().splitlines()]
+        assert "deploy/compose/secrets" in lines
+
+
 def test_the_bucket_of_the_replicas_is_made() -> None:
     services = loaded(DEPLOY / "compose" / "replicas.yml")["services"]
     bucket = re.match(r"s3://([^/]+)/", services["coordinator-1"]["environment"]["VEILSUM_BLOBS_URL"])
