@@ -13,6 +13,7 @@ import yaml
 from typer.main import get_command
 
 from docs.hooks import commands
+from tests.deploy.services import settings_of
 from tests.deploy.trial import page, promises
 from veilsum.cli import app
 
@@ -69,6 +70,23 @@ def test_secrets_lie_where_neither_git_nor_an_image_takes_them(path: Path) -> No
     for ignoring in (".gitignore", ".dockerignore"):
         lines = [line.rstrip("/") for line in (ROOT / ignoring).read_text().splitlines()]
         assert "deploy/compose/secrets" in lines
+
+
+def test_every_coordinator_is_started_with_its_bounds() -> None:
+    unit = settings_of((DEPLOY / "veilsum.service").read_text())
+    image = (DEPLOY / "docker" / "coordinator.Dockerfile").read_text()
+    [command] = re.findall(r"^CMD (.+)$", image, re.MULTILINE)
+    replicas = loaded(DEPLOY / "compose" / "replicas.yml")["services"]["coordinator-1"]["command"]
+    started = [*(line.split() for line in unit["ExecStart"]), json.loads(command), replicas]
+    assert len(started) == 3
+    serve = dict(commands(get_command(app)))["veilsum serve"]
+    for program, verb, *options in started:
+        assert (Path(program).name, verb) == ("veilsum", "serve")
+        with serve.make_context("serve", options) as context:
+            assert context.params["port"] == 8000
+    assert int(unit["LimitNOFILE"][0]) >= 4 * _settings()["connections"].default
+    assert "MALLOC_ARENA_MAX=2" in image
+    assert "MALLOC_ARENA_MAX=2" in unit["Environment"][0]
 
 
 def test_the_bucket_of_the_replicas_is_made() -> None:
@@ -167,10 +185,10 @@ def test_settings_in_files_are_the_coordinator_s_or_a_command_s() -> None:
     assert {each.upper() for each in secrets} <= known
 
 
-def _settings() -> set[str]:
+def _settings() -> dict[str, Any]:
     from service.settings import Settings  # noqa: PLC0415 - slow
 
-    return set(Settings.model_fields)
+    return dict(Settings.model_fields)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
