@@ -13,6 +13,7 @@ import yaml
 from typer.main import get_command
 
 from docs.hooks import commands
+from service.telemetry.readiness import PATIENCE_S
 from tests.deploy.services import settings_of
 from tests.deploy.trial import page, promises
 from veilsum.cli import app
@@ -163,11 +164,23 @@ def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["readinessProbe"]["timeoutSeconds"] > PATIENCE_S
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["livenessProbe"]["timeoutSeconds"] >= 5
     selector = kinds["Deployment"]["spec"]["selector"]["matchLabels"]
     assert kinds["Service"]["spec"]["selector"] == selector
     for kind, name in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
         assert kinds[kind]["spec"][name]["matchLabels"] == selector
+
+
+def test_the_chart_believes_all_proxies_only_where_its_network_policy_chooses_them() -> None:
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    [guarded] = re.findall(r"{{- if \.Values\.networkPolicy\.enabled }}(.*?){{- end }}", text, re.DOTALL)
+    everybody, _, named = guarded.partition("{{- else }}")
+    assert 'FORWARDED_ALLOW_IPS, value: "*"' in everybody
+    assert "FORWARDED_ALLOW_IPS, value: {{ .Values.forwardedAllowIps" in named
+    assert text.count("FORWARDED_ALLOW_IPS") == 2
+    assert loaded(CHART / "values.yaml")["forwardedAllowIps"] == ""
 
 
 def test_settings_in_files_are_the_coordinator_s_or_a_command_s() -> None:
