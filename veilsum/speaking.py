@@ -114,15 +114,15 @@ def summary(result: ClientResult, output: Path) -> dict[str, Any]:
     }
 
 
-def verified(folder: Path, admin_key: bytes | None) -> dict[str, Any]:
-    """Check a saved result of either mode again, offline; a summary of it."""
+def verified(folder: Path, admin_key: bytes | None) -> tuple[dict[str, Any], bool]:
+    """Check a saved result of either mode again, offline; a summary of it, and whether its transcript shows nobody who broke a rule."""
     if not ClientResult.saved_in(folder):
         result = Result.load(folder)
         result.verify(admin_key)
-        return contribute.summary(result, folder)
+        return contribute.summary(result, folder), result.verdict is None or result.verdict.kept
     spoken = ClientResult.load(folder)
     spoken.verify(admin_key)
-    return summary(spoken, folder)
+    return summary(spoken, folder), True
 
 
 def run_helper(
