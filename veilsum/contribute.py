@@ -1,7 +1,7 @@
 """A member's part from the command line: enrol, wait for a round, mask, upload, help to decrypt, verify."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from client_sdk.progress import Progress, Step
 from client_sdk.store import Store
 from protocol.cost import upload_bytes
 from protocol.errors import Misuse
+from protocol.member.attempting import Attempting
 from protocol.rest import RoundView
 from protocol.trust import TRUST
 from veilsum import names
@@ -25,39 +26,26 @@ from veilsum.remote import certificate, changes, naming, operator, trust
 
 @dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """What a command that brings data was asked to do, in either mode; Misuse where an id or a key is none."""
+    """What a command that brings data was asked to do, in either mode.
+
+    Attributes:
+        policy: what whoever contributes insists on.
+    """
 
     folder: Path
     url: str
-    admin_key: str
+    policy: Policy
     labels: Path | None
     lineage: str
     normalise: bool
-    extractors: tuple[str, ...] = ()
-    members_min: int = 3
-    changed_records_min: int | None = None
-    publish_rare_classes: bool = True
     ca: Path | None = None
-
-    @property
-    def policy(self) -> Policy:
-        """What whoever contributes insists on."""
-        given = self.changed_records_min
-        return Policy(
-            admin_key=names.admin_key(self.admin_key),
-            members_min=self.members_min,
-            extractors=frozenset(map(names.extractor_digest, self.extractors)) or None,
-            changed_records_min=Policy.changed_records_min if given is None else given,
-            publish_rare_classes=self.publish_rare_classes,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errand(Contribution):
-    """What a member's command was asked to do.
+    """What a member's command was asked to do; Misuse where an id is none.
 
     Attributes:
-        statistics: answered beside those of `Policy`.
         questions: wait for a round that asks one of these; empty for any.
         held_share: of the records, kept back by their digests.
     """
@@ -65,33 +53,14 @@ class Errand(Contribution):
     cohort: str
     features: Path
     round_id: str | None = None
-    colluders_min: int | None = None
-    accept_exceptions: bool = False
-    statistics: tuple[str, ...] = ()
     questions: frozenset[str] = frozenset()
     held_share: float = 0.0
-    sigma_min: float = 0.0
-    mu_max: float | None = None
-    mu_budget: float = Policy.mu_budget
     transcript: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohort", names.cohort_id(self.cohort))
         if self.round_id is not None:
             object.__setattr__(self, "round_id", names.round_id(self.round_id))
-
-    @property
-    def policy(self) -> Policy:
-        """What the member insists on."""
-        return replace(
-            super().policy,
-            colluders_min=self.colluders_min,
-            accept_exceptions=self.accept_exceptions,
-            statistics=Policy.statistics.union(self.statistics, self.questions),
-            sigma_min=self.sigma_min,
-            mu_max=self.mu_max,
-            mu_budget=self.mu_budget,
-        )
 
 
 def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
@@ -101,7 +70,6 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
         PeerFault, ClientError, CalibrationError, Misuse: as the SDK; each says what to do next.
     """
     # What can be wrong here is found out before anybody waits.
-    policy = errand.policy
     loaded = checked_features(errand.features, errand.labels, normalise=errand.normalise)
     (features, labels), _ = split(*loaded, errand.held_share)
     if not len(labels):
@@ -114,7 +82,7 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
             errand.url,
             identity,
             None,
-            policy,
+            errand.policy,
             progress=teller(),
             verify=trust(errand.ca),
             cert=certificate(),
@@ -203,15 +171,23 @@ def _next_round(errand: Errand, identity: Identity) -> RoundView:
             note(f"Waiting for the operator to open a round{_of(errand.questions)}.")
 
 
-def newest_cohort(url: str, federation: str, ca: Path | None) -> str:
-    """The cohort that a federation enrolled last.
+def cohort_of(folder: Path, url: str, policy: Policy, round_id: str | None, ca: Path | None) -> str:
+    """The cohort of the round that is named, or else of the one that this member stopped in; without either, the federation's newest.
 
     Raises:
         Misuse: it has none yet.
-        PeerFault: the coordinator does not know the federation.
+        PeerFault: the coordinator does not know the round, or the federation.
     """
     with operator(url, ca=ca, patience_s=PATIENCE_S) as client:
-        cohorts = client.federation(federation).cohorts
+        if round_id is not None:
+            return client.round(names.round_id(round_id)).cohort
+        identity = Identity.load(folder)
+        for cohort, held in Store(identity.folder).cohorts():
+            if isinstance(held.phase, Attempting):
+                view = client.round(held.round_id)
+                if not view.ended or _uncollected(view, identity):
+                    return cohort.hex()
+        cohorts = client.federation(policy.federation.hex()).cohorts
     if not cohorts:
         raise Misuse("the federation has no cohort yet: wait until its operator has opened one")
     return cohorts[-1]

@@ -101,7 +101,8 @@ def _asking(errand: Errand, order: Order) -> Errand:
     if order.head is not None:
         asked = kind(order.question)
         questions = frozenset({*_ends(order), *asked.rests_on, *asked.may_rest_on})
-    return replace(errand, questions=questions, held_share=order.held_share)
+    policy = replace(errand.policy, statistics=errand.policy.statistics | questions)
+    return replace(errand, policy=policy, questions=questions, held_share=order.held_share)
 
 
 def _judging(errand: Errand, order: Order, head: Calibrated) -> Part | None:

@@ -139,6 +139,11 @@ def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Mak
     assert shown.count("<img src=") == 3
 
 
+def test_limits_are_for_rounds(cli: Cli) -> None:
+    refused = cli("calibrate", "x.npz", "--members-min", 4, "--sigma-min", 0).error
+    assert refused.startswith("only a round takes --members-min, --sigma-min: pass --folder")
+
+
 @pytest.mark.parametrize(
     ("more", "refusal"),
     [
