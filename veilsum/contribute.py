@@ -20,6 +20,7 @@ from veilsum import names
 from veilsum.asking import promised
 from veilsum.console import clock, note
 from veilsum.features import checked_features, of_file, split
+from veilsum.pinning import pin
 from veilsum.rare import rare_classes
 from veilsum.remote import certificate, changes, naming, operator, trust
 
@@ -91,6 +92,7 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
     ):
         view = _named_round(errand)
         quorum = member.enrol(errand.cohort)
+        pin(identity.folder, errand.policy.federation.hex())  # whose roster names this member
         note(f"Enrolled with {quorum.members} members; {quorum.survivors_min} must stay for a sum.")
         view = view or _next_round(errand, identity)
         records = Records(features, labels, normalise=errand.normalise)
