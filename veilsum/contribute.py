@@ -1,8 +1,7 @@
 """A member's part from the command line: enrol, wait for a round, mask, upload, help to decrypt, verify."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ from client_sdk.member import PATIENCE_S
 from client_sdk.offer import Statistics
 from client_sdk.progress import Progress, Step
 from client_sdk.store import Store
+from client_sdk.supply import Maker
 from protocol.cost import upload_bytes
 from protocol.errors import Misuse
 from protocol.member.attempting import Attempting
@@ -47,12 +47,13 @@ class Errand(Contribution):
     """What a member's command was asked to do; Misuse where an id is none.
 
     Attributes:
+        features: None to send what was made before, and to help to decrypt.
         questions: wait for a round that asks one of these; empty for any.
         held_share: of the records, kept back by their digests.
     """
 
     cohort: str
-    features: Path
+    features: Path | None
     round_id: str | None = None
     questions: frozenset[str] = frozenset()
     held_share: float = 0.0
@@ -71,11 +72,10 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
         PeerFault, ClientError, CalibrationError, Misuse: as the SDK; each says what to do next.
     """
     # What can be wrong here is found out before anybody waits.
-    loaded = checked_features(errand.features, errand.labels, normalise=errand.normalise)
-    (features, labels), _ = split(*loaded, errand.held_share)
-    if not len(labels):
-        raise Misuse(f"{errand.held_share} of the records held out leaves none: hold out a smaller share")
+    maker = None if errand.features is None else _maker(errand, errand.features)
     identity = Identity.load(errand.folder)
+    if maker is None:
+        errand = replace(errand, round_id=errand.round_id or _made(errand, identity))
     output.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (
         naming(errand.url),
@@ -95,16 +95,32 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
         pin(identity.folder, errand.policy.federation.hex())  # whose roster names this member
         note(f"Enrolled with {quorum.members} members; {quorum.survivors_min} must stay for a sum.")
         view = view or _next_round(errand, identity)
-        records = Records(features, labels, normalise=errand.normalise)
-        result = member.contribute(view.round, partial(_summarise, errand, records), lineage=errand.lineage)
+        result = member.contribute(view.round, maker, lineage=errand.lineage)
     result.save(output)
     return result, summary(result, output)
 
 
-def _summarise(errand: Errand, records: Records, wanted: Wanted) -> Statistics:
-    """The statistics that a round's signed terms ask for; what is wrong with the records is said of their file."""
-    with of_file(errand.features):
-        return records(wanted)
+def _maker(errand: Errand, path: Path) -> Maker:
+    """Makes the statistics that a round's signed terms ask for; what is wrong with the records is said of their file."""
+    loaded = checked_features(path, errand.labels, normalise=errand.normalise)
+    (features, labels), _ = split(*loaded, errand.held_share)
+    if not len(labels):
+        raise Misuse(f"{errand.held_share} of the records held out leaves none: hold out a smaller share")
+    records = Records(features, labels, normalise=errand.normalise)
+
+    def make(wanted: Wanted) -> Statistics:
+        with of_file(path):
+            return records(wanted)
+
+    return make
+
+
+def _made(errand: Errand, identity: Identity) -> str:
+    """The round that this member has made its upload for; Misuse where there is none."""
+    held = Store(identity.folder).held(bytes.fromhex(errand.cohort))
+    if held is None or not isinstance(held.phase, Attempting) or not held.phase.uploads:
+        raise Misuse("nothing was made that waits to be sent: pass --features")
+    return held.round_id
 
 
 def summary(result: Result, output: Path) -> dict[str, Any]:

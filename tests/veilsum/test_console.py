@@ -117,6 +117,8 @@ SAID = {
     "make one with Identity.create": "make one with `veilsum identity new`",
     "load it with Identity.load, or choose": "see it with `veilsum identity show`, or choose",
     "pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",
+    "pass the same statistics, or statistics=None to": "pass the same --features, or none to",
+    "with statistics=None this": "without --features this",
     "finish it by contribute({self.round_id!r}) first": "",
     "pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
 }

@@ -112,8 +112,12 @@ def test_an_attempt_in_an_older_cohort_goes_on_where_it_was(consortium: Make, re
         with pytest.raises(Killed):
             member.contribute(round_id, Records(data["features"], data["labels"]), lineage="x")
     assert remote.operate("cohort", "open", c.admin)["cohort"] != c.cohort
-    words = [word for word in c.words("m0") if word not in {"--cohort", c.cohort}]
-    assert remote.json(*words)["round"] == round_id
+    left_out = {"--cohort", c.cohort}
+    words = [word for word in c.words("m0") if word not in left_out]
+    # What was made is made: it needs no records any more.
+    bare = [word for word in words if word not in {"--features", c.files[0]}]
+    assert remote.json(*bare)["round"] == round_id
+    assert "nothing was made that waits to be sent: pass --features" in remote(*bare).error
     assert [future.result(60).code for future in joining] == [0, 0]
     # The cohort of a round that is named need not be.
     assert remote.json(*words, "--round", round_id)["counted"] is True

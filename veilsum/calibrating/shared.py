@@ -42,7 +42,7 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
     Raises:
         PeerFault, ClientError, Misuse: as `veilsum.contribute.run`.
     """
-    order.check_output([errand.features])
+    order.check_output([*filter(None, (errand.features,))])
     if order.held_file is not None:
         checked_features(order.held_file, normalise=order.normalise)  # not only once the rounds are over
     asking = _asking(errand, order)
@@ -80,8 +80,7 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
 
 def _personal(errand: Errand, order: Order, result: Result, choosing: Part) -> Personal:
     """Their own weight is chosen on records that judge nothing else."""
-    loaded = checked_features(errand.features, errand.labels, normalise=order.normalise)
-    contributed, _ = split(*loaded, order.held_share)
+    contributed, _ = _parts(errand, order)
     return result.personalise(
         Records(*contributed, normalise=order.normalise), Records(*choosing, normalise=order.normalise)
     )
@@ -110,6 +109,11 @@ def _judging(errand: Errand, order: Order, head: Calibrated) -> Part | None:
         return records_of(order.held_file, head, normalise=order.normalise)
     if not order.held_share:
         return None
-    return split(
-        *checked_features(errand.features, errand.labels, normalise=order.normalise), order.held_share
-    )[1]
+    return _parts(errand, order)[1]
+
+
+def _parts(errand: Errand, order: Order) -> tuple[Part, Part]:
+    """The records contributed, and those held out."""
+    assert errand.features is not None  # a head is one of records
+    loaded = checked_features(errand.features, errand.labels, normalise=order.normalise)
+    return split(*loaded, order.held_share)

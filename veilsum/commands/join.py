@@ -21,8 +21,12 @@ from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 def join(
     folder: Annotated[Path, typer.Argument(help="The member's identity (`veilsum identity new`).")],
     features: Annotated[
-        Path, typer.Option(help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.")
-    ],
+        Path | None,
+        typer.Option(
+            help="Features and labels: .npz, .npy, .safetensors, .parquet or .csv.",
+            show_default="what was made",
+        ),
+    ] = None,
     cohort: Annotated[
         str | None,
         typer.Option(
