@@ -20,7 +20,11 @@ Token = Annotated[
 ]
 Ca = Annotated[
     Path | None,
-    typer.Option("--ca", help="PEM file of the authority that signed the coordinator's certificate."),
+    typer.Option(
+        "--ca",
+        envvar="VEILSUM_CA",
+        help="PEM file of the authority that signed the coordinator's certificate.",
+    ),
 ]
 
 ClientCert = Annotated[

@@ -90,6 +90,15 @@ def test_every_coordinator_is_started_with_its_bounds() -> None:
     assert "MALLOC_ARENA_MAX=2" in unit["Environment"][0]
 
 
+@pytest.mark.parametrize("name", ["member", "helper"])
+def test_what_a_unit_s_file_need_not_say_is_no_word_of_its_command(name: str) -> None:
+    text = (DEPLOY / f"veilsum-{name}@.service").read_text()
+    [command] = settings_of(text)["ExecStart"]
+    named = set(re.findall(r"\${(\w+)}", command))
+    assert named == ({"COHORT", "FEATURES", "LINEAGE"} if name == "member" else set())
+    assert "VEILSUM_CA" in text
+
+
 def test_the_bucket_of_the_replicas_is_made() -> None:
     services = loaded(DEPLOY / "compose" / "replicas.yml")["services"]
     bucket = re.match(r"s3://([^/]+)/", services["coordinator-1"]["environment"]["VEILSUM_BLOBS_URL"])

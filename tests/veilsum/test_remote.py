@@ -64,7 +64,7 @@ def test_no_coordinator_at_that_address(cli: Cli, url: str) -> None:
     assert outcome.code == 1
 
 
-def test_authorities(cli: Cli) -> None:
+def test_authorities(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trust(None) is True
     assert (
         "--ca nowhere.pem is not a readable PEM file"
@@ -75,6 +75,11 @@ def test_authorities(cli: Cli) -> None:
         "--ca junk.pem is not a readable PEM file"
         in cli("cohort", "status", COHORT, "--ca", "junk.pem").error
     )
+    monkeypatch.setenv("VEILSUM_CA", "junk.pem")
+    assert "--ca junk.pem is not a readable PEM file" in cli("cohort", "status", COHORT).error
+    monkeypatch.setenv("VEILSUM_CA", "")  # as a unit has it whose file says nothing of it
+    shown = cli("cohort", "status", "none")
+    assert "is not a cohort's id" in shown.error
 
 
 def test_a_token_s_newline_is_not_quoted_in_an_error(cli: Cli, url: str) -> None:
