@@ -20,7 +20,11 @@ Token = Annotated[
 ]
 Ca = Annotated[
     Path | None,
-    typer.Option("--ca", help="PEM file of the authority that signed the coordinator's certificate."),
+    typer.Option(
+        "--ca",
+        envvar="VEILSUM_CA",
+        help="PEM file of the authority that signed the coordinator's certificate.",
+    ),
 ]
 
 ClientCert = Annotated[
@@ -53,7 +57,8 @@ def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
         console.print(Text(title, "bold"))
     width = max(map(len, values), default=0)
     for name, value in values.items():
-        console.print(Text.assemble((name.replace("_", " ").ljust(width), "dim"), "  ", _shown(value)))
+        label = plain(name).replace("_", " ").ljust(width)
+        console.print(Text.assemble((label, "dim"), "  ", plain(_shown(value))))
 
 
 def table(title: str, rows: list[dict[str, Any]]) -> None:
@@ -66,13 +71,13 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
     for name in rows[0]:
         shown.add_column(name.replace("_", " "), header_style="dim", overflow="fold")
     for row in rows:
-        shown.add_row(*(Text(_shown(value)) for value in row.values()))
+        shown.add_row(*(Text(plain(_shown(value))) for value in row.values()))
     Console(highlight=False).print(shown)
 
 
 def note(text: str) -> None:
     """Tell a person something beside the result: on stderr, so that `--json` stays clean."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(plain(text) + "\n")
     sys.stderr.flush()
 
 
@@ -81,7 +86,7 @@ def fail(message: str, *, as_json: bool, cause: str | None = None, code: int = 1
     if as_json:
         sys.stdout.write(json.dumps({"error": message, "cause": cause}) + "\n")
     else:
-        sys.stderr.write(f"veilsum: {message}\n")
+        sys.stderr.write(f"veilsum: {plain(message)}\n")
     raise typer.Exit(code)
 
 
@@ -106,6 +111,11 @@ def reported(*, as_json: bool) -> Iterator[None]:
         fail(for_commands(str(error)), as_json=as_json)
     except KeyboardInterrupt:
         fail("stopped", as_json=as_json, code=130)
+
+
+def plain(text: str) -> str:
+    """One line without control characters: a coordinator's words could move the cursor, or write a line that it never said."""
+    return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
 
 
 def _shown(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,87 +10,59 @@ from client_sdk.member import PATIENCE_S
 from client_sdk.offer import Statistics
 from client_sdk.progress import Progress, Step
 from client_sdk.store import Store
+from client_sdk.supply import Maker
 from protocol.cost import upload_bytes
 from protocol.errors import Misuse
+from protocol.member.attempting import Attempting
 from protocol.rest import RoundView
 from protocol.trust import TRUST
 from veilsum import names
 from veilsum.asking import promised
 from veilsum.console import clock, note
 from veilsum.features import checked_features, of_file, split
+from veilsum.pinning import pin
 from veilsum.rare import rare_classes
 from veilsum.remote import certificate, changes, naming, operator, trust
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contribution:
-    """What a command that brings data was asked to do, in either mode; Misuse where an id or a key is none."""
+    """What a command that brings data was asked to do, in either mode.
+
+    Attributes:
+        policy: what whoever contributes insists on.
+    """
 
     folder: Path
     url: str
-    admin_key: str
+    policy: Policy
     labels: Path | None
     lineage: str
     normalise: bool
-    extractors: tuple[str, ...] = ()
-    members_min: int = 3
-    changed_records_min: int | None = None
-    publish_rare_classes: bool = True
     ca: Path | None = None
-
-    @property
-    def policy(self) -> Policy:
-        """What whoever contributes insists on."""
-        given = self.changed_records_min
-        return Policy(
-            admin_key=names.admin_key(self.admin_key),
-            members_min=self.members_min,
-            extractors=frozenset(map(names.extractor_digest, self.extractors)) or None,
-            changed_records_min=Policy.changed_records_min if given is None else given,
-            publish_rare_classes=self.publish_rare_classes,
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Errand(Contribution):
-    """What a member's command was asked to do.
+    """What a member's command was asked to do; Misuse where an id is none.
 
     Attributes:
-        statistics: answered beside those of `Policy`.
+        features: None to send what was made before, and to help to decrypt.
         questions: wait for a round that asks one of these; empty for any.
         held_share: of the records, kept back by their digests.
     """
 
     cohort: str
-    features: Path
+    features: Path | None
     round_id: str | None = None
-    colluders_min: int | None = None
-    accept_exceptions: bool = False
-    statistics: tuple[str, ...] = ()
     questions: frozenset[str] = frozenset()
     held_share: float = 0.0
-    sigma_min: float = 0.0
-    mu_max: float | None = None
-    mu_budget: float = Policy.mu_budget
     transcript: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cohort", names.cohort_id(self.cohort))
         if self.round_id is not None:
             object.__setattr__(self, "round_id", names.round_id(self.round_id))
-
-    @property
-    def policy(self) -> Policy:
-        """What the member insists on."""
-        return replace(
-            super().policy,
-            colluders_min=self.colluders_min,
-            accept_exceptions=self.accept_exceptions,
-            statistics=Policy.statistics.union(self.statistics, self.questions),
-            sigma_min=self.sigma_min,
-            mu_max=self.mu_max,
-            mu_budget=self.mu_budget,
-        )
 
 
 def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
@@ -101,12 +72,10 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
         PeerFault, ClientError, CalibrationError, Misuse: as the SDK; each says what to do next.
     """
     # What can be wrong here is found out before anybody waits.
-    policy = errand.policy
-    loaded = checked_features(errand.features, errand.labels, normalise=errand.normalise)
-    (features, labels), _ = split(*loaded, errand.held_share)
-    if not len(labels):
-        raise Misuse(f"{errand.held_share} of the records held out leaves none: hold out a smaller share")
+    maker = None if errand.features is None else _maker(errand, errand.features)
     identity = Identity.load(errand.folder)
+    if maker is None:
+        errand = replace(errand, round_id=errand.round_id or _made(errand, identity))
     output.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (
         naming(errand.url),
@@ -114,7 +83,7 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
             errand.url,
             identity,
             None,
-            policy,
+            errand.policy,
             progress=teller(),
             verify=trust(errand.ca),
             cert=certificate(),
@@ -123,18 +92,35 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
     ):
         view = _named_round(errand)
         quorum = member.enrol(errand.cohort)
+        pin(identity.folder, errand.policy.federation.hex())  # whose roster names this member
         note(f"Enrolled with {quorum.members} members; {quorum.survivors_min} must stay for a sum.")
         view = view or _next_round(errand, identity)
-        records = Records(features, labels, normalise=errand.normalise)
-        result = member.contribute(view.round, partial(_summarise, errand, records), lineage=errand.lineage)
+        result = member.contribute(view.round, maker, lineage=errand.lineage)
     result.save(output)
     return result, summary(result, output)
 
 
-def _summarise(errand: Errand, records: Records, wanted: Wanted) -> Statistics:
-    """The statistics that a round's signed terms ask for; what is wrong with the records is said of their file."""
-    with of_file(errand.features):
-        return records(wanted)
+def _maker(errand: Errand, path: Path) -> Maker:
+    """Makes the statistics that a round's signed terms ask for; what is wrong with the records is said of their file."""
+    loaded = checked_features(path, errand.labels, normalise=errand.normalise)
+    (features, labels), _ = split(*loaded, errand.held_share)
+    if not len(labels):
+        raise Misuse(f"{errand.held_share} of the records held out leaves none: hold out a smaller share")
+    records = Records(features, labels, normalise=errand.normalise)
+
+    def make(wanted: Wanted) -> Statistics:
+        with of_file(path):
+            return records(wanted)
+
+    return make
+
+
+def _made(errand: Errand, identity: Identity) -> str:
+    """The round that this member has made its upload for; Misuse where there is none."""
+    held = Store(identity.folder).held(bytes.fromhex(errand.cohort))
+    if held is None or not isinstance(held.phase, Attempting) or not held.phase.uploads:
+        raise Misuse("nothing was made that waits to be sent: pass --features")
+    return held.round_id
 
 
 def summary(result: Result, output: Path) -> dict[str, Any]:
@@ -182,6 +168,8 @@ def _named_round(errand: Errand) -> RoundView | None:
         view = client.round(errand.round_id)
     if view.cohort != errand.cohort:
         raise Misuse(f"round {view.round} is of another cohort: pass --cohort {view.cohort}")
+    if not _asked(errand, view):
+        raise Misuse(f"round {view.round} is none{_of(errand.questions)}: leave --round out, or name another")
     return view
 
 
@@ -201,15 +189,23 @@ def _next_round(errand: Errand, identity: Identity) -> RoundView:
             note(f"Waiting for the operator to open a round{_of(errand.questions)}.")
 
 
-def newest_cohort(url: str, federation: str, ca: Path | None) -> str:
-    """The cohort that a federation enrolled last.
+def cohort_of(folder: Path, url: str, policy: Policy, round_id: str | None, ca: Path | None) -> str:
+    """The cohort of the round that is named, or else of the one that this member stopped in; without either, the federation's newest.
 
     Raises:
         Misuse: it has none yet.
-        PeerFault: the coordinator does not know the federation.
+        PeerFault: the coordinator does not know the round, or the federation.
     """
     with operator(url, ca=ca, patience_s=PATIENCE_S) as client:
-        cohorts = client.federation(federation).cohorts
+        if round_id is not None:
+            return client.round(names.round_id(round_id)).cohort
+        identity = Identity.load(folder)
+        for cohort, held in Store(identity.folder).cohorts():
+            if isinstance(held.phase, Attempting):
+                view = client.round(held.round_id)
+                if not view.ended or _uncollected(view, identity):
+                    return cohort.hex()
+        cohorts = client.federation(policy.federation.hex()).cohorts
     if not cohorts:
         raise Misuse("the federation has no cohort yet: wait until its operator has opened one")
     return cohorts[-1]

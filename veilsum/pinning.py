@@ -10,12 +10,14 @@ _FILE = "admin-key"
 
 
 def pin(folder: Path, key: str) -> None:
-    """Write it beside an identity.
+    """Write it beside an identity, where it is not there yet.
 
     Raises:
         Misuse: it is no key, or another one is pinned already.
     """
-    write_durably(folder / _FILE, f"{pinned(folder, admin_key(key))}\n".encode())
+    given = pinned(folder, admin_key(key))
+    if not (folder / _FILE).exists():
+        write_durably(folder / _FILE, f"{given}\n".encode())
 
 
 def pinned(folder: Path, given: str | None) -> str:

@@ -4,6 +4,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from ipaddress import ip_address
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
@@ -39,6 +40,8 @@ def operator(
         if event.step is Step.RETRYING:
             note(f"No answer from {shown(url)}: {event.detail}")
 
+    if _token(token) and _in_the_clear(url):
+        note(f"The token goes to {shown(url)} in the clear, for whoever is on the way to use: write https.")
     with (
         naming(url),
         Operator(
@@ -75,6 +78,16 @@ def shown(url: str) -> str:
         raise Misuse("--url is not a coordinator's address: write https://HOST[:PORT]")
     host = f"[{host}]" if ":" in host else host
     return f"{parts.scheme}://{host}" + (f":{port}" if port is not None else "")
+
+
+def _in_the_clear(url: str) -> bool:
+    """Whether others can read what goes to an address; Misuse for what is none."""
+    parts = urlsplit(shown(url))
+    try:
+        here = ip_address(parts.hostname or "").is_loopback
+    except ValueError:
+        here = parts.hostname == "localhost"
+    return parts.scheme == "http" and not here
 
 
 def trust(ca: Path | None) -> bool | str:

@@ -39,7 +39,7 @@ def _wanted(terms: TermsView) -> Wanted:
 
 def speak(speech: Speech) -> dict[str, Any]:
     """Upload once and return; a summary of what was acknowledged."""
-    policy, round_id = speech.policy, names.round_id(speech.round_id)
+    round_id = names.round_id(speech.round_id)
     identity = Identity.load(speech.folder)
     statistics = None
     if speech.features is not None:
@@ -50,7 +50,7 @@ def speak(speech: Speech) -> dict[str, Any]:
             raise PeerFault(Cause.MALFORMED, f"round {view.round} is shown without terms", ["coordinator"])
         with of_file(speech.features):
             statistics = Records(features, labels, normalise=speech.normalise)(_wanted(view.terms))
-    with _member(speech, identity, policy) as member:
+    with _member(speech, identity) as member:
         said = member.speak(round_id, statistics, lineage=speech.lineage)
     return {
         "round": round_id,
@@ -67,9 +67,9 @@ def speak(speech: Speech) -> dict[str, Any]:
 
 def outcome(speech: Speech, output: Path) -> dict[str, Any]:
     """Wait for the round's end, verify and save; a summary of the result."""
-    policy, round_id = speech.policy, names.round_id(speech.round_id)
+    round_id = names.round_id(speech.round_id)
     identity = Identity.load(speech.folder)
-    with _member(speech, identity, policy) as member:
+    with _member(speech, identity) as member:
         result = member.outcome(round_id)
     output.mkdir(mode=0o700, parents=True, exist_ok=True)
     result.save(output)
@@ -77,14 +77,14 @@ def outcome(speech: Speech, output: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _member(speech: Speech, identity: Identity, policy: Policy) -> Iterator[Member]:
+def _member(speech: Speech, identity: Identity) -> Iterator[Member]:
     with (
         naming(speech.url),
         Member(
             speech.url,
             identity,
             None,
-            policy,
+            speech.policy,
             progress=teller(),
             verify=trust(speech.ca),
             cert=certificate(),
@@ -114,15 +114,15 @@ def summary(result: ClientResult, output: Path) -> dict[str, Any]:
     }
 
 
-def verified(folder: Path, admin_key: bytes | None) -> dict[str, Any]:
-    """Check a saved result of either mode again, offline; a summary of it."""
+def verified(folder: Path, admin_key: bytes | None) -> tuple[dict[str, Any], bool]:
+    """Check a saved result of either mode again, offline; a summary of it, and whether its transcript shows nobody who broke a rule."""
     if not ClientResult.saved_in(folder):
         result = Result.load(folder)
         result.verify(admin_key)
-        return contribute.summary(result, folder)
+        return contribute.summary(result, folder), result.verdict is None or result.verdict.kept
     spoken = ClientResult.load(folder)
     spoken.verify(admin_key)
-    return summary(spoken, folder)
+    return summary(spoken, folder), True
 
 
 def run_helper(

@@ -13,6 +13,8 @@ _SAID = {
     r"call Member\.speak if": "use `veilsum speak` if",
     r"call Member\.contribute if": "use `veilsum join` if",
     r"this client has not spoken in round (\w+)": r"this client has not spoken in round \1: use `veilsum speak` without --outcome",
+    r"pass the same statistics, or statistics=None to": "pass the same --features, or none to",
+    r"with statistics=None this": "without --features this",
     r": pass the statistics$": ": pass --features",
     r"pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
 }

@@ -40,8 +40,10 @@ async def document(request: Request) -> Response:
     response_class=Response,
     responses={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}, **declared()},
 )
-async def exposition(here: Here) -> Response:
+async def exposition(request: Request, here: Here) -> Response:
     """This process's metrics, and the rounds of all."""
+    readiness: Readiness = request.app.state.readiness
+    await readiness.missing()  # which sets a metric: nobody else may ask
     await here.catalogue.look()
     metrics.count_rounds(round_.view().state for round_ in here.rounds.values())
     return Response(generate_latest(metrics.REGISTRY), media_type=CONTENT_TYPE_LATEST)

@@ -13,6 +13,8 @@ import yaml
 from typer.main import get_command
 
 from docs.hooks import commands
+from service.telemetry.readiness import PATIENCE_S
+from tests.deploy.services import settings_of
 from tests.deploy.trial import page, promises
 from veilsum.cli import app
 
@@ -45,6 +47,7 @@ def test_compose_services_have_no_rights_and_one_door(path: Path) -> None:
     doors = [name for name, service in file["services"].items() if "ports" in service]
     assert doors == (["nginx"] if "nginx" in file["services"] else ["coordinator"])
     for name, service in file["services"].items():
+        assert "build" in service or re.search(r":(?!latest)[^:/]+$", service["image"]), service["image"]
         if "build" in service or name == "nginx":
             assert service["read_only"] is True
             assert service["cap_drop"] == ["ALL"]
@@ -56,6 +59,51 @@ def test_compose_services_have_no_rights_and_one_door(path: Path) -> None:
         assert not re.search(
             r"(PASSWORD|TOKEN|SECRET|KEY)['\"]?: (?!\S*(_FILE|s3_))", str(service.get("environment", {}))
         )
+
+
+@pytest.mark.parametrize("path", sorted((DEPLOY / "compose").glob("*.yml")), ids=lambda path: path.stem)
+def test_secrets_lie_where_neither_git_nor_an_image_takes_them(path: Path) -> None:
+    file = loaded(path)
+    mounts = [each for service in file["services"].values() for each in service.get("volumes", ())]
+    places = [each.partition(":")[0] for each in mounts if each.startswith("./")]
+    places += [secret["file"] for secret in file["secrets"].values()]
+    assert all(each.startswith("./secrets/") or (path.parent / each).is_file() for each in places)
+    for ignoring in (".gitignore", ".dockerignore"):
+        lines = [line.rstrip("/") for line in (ROOT / ignoring).read_text().splitlines()]
+        assert "deploy/compose/secrets" in lines
+
+
+def test_every_coordinator_is_started_with_its_bounds() -> None:
+    unit = settings_of((DEPLOY / "veilsum.service").read_text())
+    image = (DEPLOY / "docker" / "coordinator.Dockerfile").read_text()
+    [command] = re.findall(r"^CMD (.+)$", image, re.MULTILINE)
+    replicas = loaded(DEPLOY / "compose" / "replicas.yml")["services"]["coordinator-1"]["command"]
+    started = [*(line.split() for line in unit["ExecStart"]), json.loads(command), replicas]
+    assert len(started) == 3
+    serve = dict(commands(get_command(app)))["veilsum serve"]
+    for program, verb, *options in started:
+        assert (Path(program).name, verb) == ("veilsum", "serve")
+        with serve.make_context("serve", options) as context:
+            assert context.params["port"] == 8000
+    assert int(unit["LimitNOFILE"][0]) >= 4 * _settings()["connections"].default
+    assert "MALLOC_ARENA_MAX=2" in image
+    assert "MALLOC_ARENA_MAX=2" in unit["Environment"][0]
+
+
+@pytest.mark.parametrize("name", ["member", "helper"])
+def test_what_a_unit_s_file_need_not_say_is_no_word_of_its_command(name: str) -> None:
+    text = (DEPLOY / f"veilsum-{name}@.service").read_text()
+    [command] = settings_of(text)["ExecStart"]
+    named = set(re.findall(r"\${(\w+)}", command))
+    assert named == ({"COHORT", "FEATURES", "LINEAGE"} if name == "member" else set())
+    assert "VEILSUM_CA" in text
+
+
+def test_the_bucket_of_the_replicas_is_made() -> None:
+    services = loaded(DEPLOY / "compose" / "replicas.yml")["services"]
+    bucket = re.match(r"s3://([^/]+)/", services["coordinator-1"]["environment"]["VEILSUM_BLOBS_URL"])
+    assert bucket is not None
+    assert f"mkdir -p /data/{bucket[1]} && exec minio server /data" in services["blobs"]["entrypoint"]
 
 
 def test_nginx_knows_the_replicas() -> None:
@@ -125,11 +173,23 @@ def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
         "capabilities": {"drop": ["ALL"]},
     }
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["readinessProbe"]["timeoutSeconds"] > PATIENCE_S
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["livenessProbe"]["timeoutSeconds"] >= 5
     selector = kinds["Deployment"]["spec"]["selector"]["matchLabels"]
     assert kinds["Service"]["spec"]["selector"] == selector
     for kind, name in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
         assert kinds[kind]["spec"][name]["matchLabels"] == selector
+
+
+def test_the_chart_believes_all_proxies_only_where_its_network_policy_chooses_them() -> None:
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    [guarded] = re.findall(r"{{- if \.Values\.networkPolicy\.enabled }}(.*?){{- end }}", text, re.DOTALL)
+    everybody, _, named = guarded.partition("{{- else }}")
+    assert 'FORWARDED_ALLOW_IPS, value: "*"' in everybody
+    assert "FORWARDED_ALLOW_IPS, value: {{ .Values.forwardedAllowIps" in named
+    assert text.count("FORWARDED_ALLOW_IPS") == 2
+    assert loaded(CHART / "values.yaml")["forwardedAllowIps"] == ""
 
 
 def test_settings_in_files_are_the_coordinator_s_or_a_command_s() -> None:
@@ -147,10 +207,10 @@ def test_settings_in_files_are_the_coordinator_s_or_a_command_s() -> None:
     assert {each.upper() for each in secrets} <= known
 
 
-def _settings() -> set[str]:
+def _settings() -> dict[str, Any]:
     from service.settings import Settings  # noqa: PLC0415 - slow
 
-    return set(Settings.model_fields)
+    return dict(Settings.model_fields)
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

@@ -93,7 +93,7 @@ class Consortium:
             "VEILSUM_ADMIN_KEY": self.admin,
             "VEILSUM_CLIENT_CERT": f"{home}/member.pem",
             "VEILSUM_CLIENT_KEY": f"{home}/member.key",
-            "CA": "/etc/veilsum/authority.pem",
+            "VEILSUM_CA": "/etc/veilsum/authority.pem",
             "COHORT": self.cohort,
             "FEATURES": f"{home}/features.npz",
             "LINEAGE": "ct-2026",

@@ -119,6 +119,7 @@ def test_the_start_page_s_commands_run(tmp_path: Path) -> None:
     ]
     script = "\n".join(["set -e", *blocks]).replace("8000", port)
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("VEILSUM_")}
+    inherited["HTTP_PROXY"] = "http://127.0.0.1:9"  # as where all goes through a proxy; nobody answers there
     paths = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         ["bash", "-c", script],

@@ -10,7 +10,7 @@ import typer
 from client_sdk.progress import Progress, Step
 from protocol.errors import Misuse
 from protocol.rest import CohortRequest
-from veilsum.console import clock, fail, note, reported, say
+from veilsum.console import clock, fail, note, reported, say, table
 from veilsum.contribute import teller
 from veilsum.wording import for_commands
 
@@ -60,6 +60,28 @@ def test_fail_ends_the_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().err == "veilsum: why\n"
 
 
+HOSTILE = "a\x1b[2Jb\x9b1Ac\r\nveilsum: d\x00\x7f\u202e\ud800"
+
+
+def test_what_a_coordinator_says_stays_in_its_line(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "a�[2Jb�1Ac  veilsum: d����"
+    note(HOSTILE)
+    teller()(Progress(Step.WAITING, waiting_for=(HOSTILE,), detail=HOSTILE))
+    with pytest.raises(typer.Exit):
+        fail(HOSTILE, as_json=False)
+    say({HOSTILE: [HOSTILE, {HOSTILE: 1}]}, as_json=False)
+    table("Title", [{"name": HOSTILE}])
+    captured = capsys.readouterr()
+    assert captured.err.splitlines() == [
+        said,
+        f"waiting, waiting for {said}, {said}",
+        f"veilsum: {said}",
+    ]
+    shown, _, _, row = captured.out.splitlines()
+    assert shown == f"{said}  {said}, {said} 1"
+    assert row.strip() == said
+
+
 def test_clock() -> None:
     now = datetime.now().astimezone()
     tomorrow = now + timedelta(days=1)
@@ -95,6 +117,8 @@ SAID = {
     "make one with Identity.create": "make one with `veilsum identity new`",
     "load it with Identity.load, or choose": "see it with `veilsum identity show`, or choose",
     "pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",
+    "pass the same statistics, or statistics=None to": "pass the same --features, or none to",
+    "with statistics=None this": "without --features this",
     "finish it by contribute({self.round_id!r}) first": "",
     "pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
 }

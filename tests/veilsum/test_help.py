@@ -6,11 +6,13 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
+from client_sdk import Policy
 from tests.veilsum.cli import COMMAND, Cli
+from veilsum.commands.options import MemberLimits
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "fastapi", "uvicorn", "sqlalchemy", "scipy", "sklearn", "matplotlib")
@@ -79,6 +81,26 @@ def test_defaults_that_are_words_are_shown(cli: Cli, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TERMINAL_WIDTH", "200")
     assert "[default: (the next one)]" in cli("join", "--help").out
     assert "[default: (the highest label + 1)]" in cli("calibrate", "--help").out
+
+
+def test_limits_that_are_not_given_are_the_sdk_s() -> None:
+    hints = get_type_hints(MemberLimits, include_extras=True)
+    shown = {name: hint.__metadata__[0].show_default for name, hint in hints.items()}
+    numbers = {name: float(text) for name, text in shown.items() if str(text).isdigit()}
+    assert len(numbers) == 4
+    assert numbers == {name: getattr(Policy, name) for name in numbers}
+    key = "ab" * 32
+    assert MemberLimits().policy(key) == Policy(admin_key=key)
+    strict = MemberLimits(
+        extractor=["cd" * 32], changed_records_min=0, refuse_rare_classes=True, statistic=["ccvr"]
+    )
+    assert strict.policy(key) == Policy(
+        admin_key=key,
+        extractors=frozenset({"cd" * 32}),
+        changed_records_min=0,
+        publish_rare_classes=False,
+        statistics=Policy.statistics | {"ccvr"},
+    )
 
 
 def modules(code: str) -> set[str]:

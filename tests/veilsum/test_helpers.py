@@ -159,6 +159,12 @@ def test_the_admin_closes_a_round_that_is_stuck(consortium: HelperConsortium, re
     assert remote("round", "watch", second, "--url", remote.url, "--json").values["state"] == "abandoned"
 
 
+@pytest.mark.parametrize("word", [("--at", "2099-01-01T02:00"), ("--recount",), ("--margin", 0)])
+def test_what_only_cohorts_have_is_not_dropped(cli: Cli, word: tuple[object, ...]) -> None:
+    opening = ("round", "open", "00" * 32, "--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR)
+    assert "go with --mode members" in cli(*opening, "--mode", "helpers", *word).error
+
+
 def test_wrong_words(consortium: HelperConsortium, remote: Cli) -> None:
     c = consortium
     wrong = remote(

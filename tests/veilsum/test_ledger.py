@@ -135,7 +135,10 @@ def test_two_periods_are_combined(consortium: Make, remote: Cli) -> None:
     assert [outcome.code for outcome in outcomes] == [0, 0, 0], outcomes
     made = remote.operate("round", "combine", *rounds, "--federation", c.admin)
     assert (made["rounds"], made["records"]) == (sorted(rounds), 240)
-    words = ("round", "combined", made["combination"], "--folder", c.folder / "m0", "--admin-key", c.admin)
+    # The key that `join` was given when it enrolled is pinned since.
+    words = ("round", "combined", made["combination"], "--folder", c.folder / "m0")
+    other = remote(*remote.at(*words), "--output", "head.safetensors", "--admin-key", "cd" * 32)
+    assert "pins another admin's key" in other.error
     checked = remote.json(*remote.at(*words), "--output", "head.safetensors")
     assert (checked["records"], checked["weights"]) == (240, [DIM, CLASSES + 1])
     assert list(load_file("head.safetensors")) == ["weights"]

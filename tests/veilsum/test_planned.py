@@ -58,6 +58,10 @@ def test_what_is_no_plan_is_refused(cli: Cli) -> None:
     assert SavedPlan.load(path).survivors_min == 4
     words = ("round", "open", "00" * 32, "--extractor", EXTRACTOR)
     assert cli(*words).error == "a round takes --dim and --classes, or --plan with both in it"
+    assert cli(*words, "--delta", 1e-6).error.startswith(
+        "--delta, --replace and --nonnegative say what noise"
+    )
+    assert "say what noise hides" in cli(*words, "--plan", path, "--delta", 1e-6).error
     path.write_text('{"format": "veilsum-plan/2"}')
     error = cli(*words, "--plan", path).error
     assert "is no plan (format: " in error

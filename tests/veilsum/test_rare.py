@@ -140,7 +140,9 @@ def test_an_interrupted_command_goes_on_with_the_count_under_way(consortium: Mak
     assert len(remote.json(*remote.at("cohort", "status", c.cohort))["rounds"]) == 4
 
 
-def test_a_count_that_comes_to_nothing_is_shown_and_no_round_follows(consortium: Make, remote: Cli) -> None:
+def test_a_count_that_comes_to_nothing_is_shown_and_no_round_follows(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     c = consortium(withhold=True)
     joining = [c.join(member) for member in c.members[:2]]
     identity = Identity.load(c.folder / "m2")
@@ -160,6 +162,10 @@ def test_a_count_that_comes_to_nothing_is_shown_and_no_round_follows(consortium:
     for future in joining:
         assert future.result(60).code == 1
     assert remote.json(*remote.at("cohort", "status", c.cohort))["rounds"] == [rounds[0]]
+    with operator(remote.url) as client:
+        lost = client.round(rounds[0]).model_copy(update={"state": "lost", "ended": False})
+    monkeypatch.setattr("veilsum.opening.open_in_turn", lambda *_words, **_more: lost)
+    assert remote(*remote.at("round", "open", c.cohort, *terms()), "--token", TOKEN).code == 1
 
 
 def test_an_exception_goes_to_the_round_of_its_sequence(

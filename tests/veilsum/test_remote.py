@@ -64,7 +64,7 @@ def test_no_coordinator_at_that_address(cli: Cli, url: str) -> None:
     assert outcome.code == 1
 
 
-def test_authorities(cli: Cli) -> None:
+def test_authorities(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trust(None) is True
     assert (
         "--ca nowhere.pem is not a readable PEM file"
@@ -75,6 +75,11 @@ def test_authorities(cli: Cli) -> None:
         "--ca junk.pem is not a readable PEM file"
         in cli("cohort", "status", COHORT, "--ca", "junk.pem").error
     )
+    monkeypatch.setenv("VEILSUM_CA", "junk.pem")
+    assert "--ca junk.pem is not a readable PEM file" in cli("cohort", "status", COHORT).error
+    monkeypatch.setenv("VEILSUM_CA", "")  # as a unit has it whose file says nothing of it
+    shown = cli("cohort", "status", "none")
+    assert "is not a cohort's id" in shown.error
 
 
 def test_a_token_s_newline_is_not_quoted_in_an_error(cli: Cli, url: str) -> None:
@@ -85,6 +90,28 @@ def test_a_token_s_newline_is_not_quoted_in_an_error(cli: Cli, url: str) -> None
         assert "copy it again" in outcome.error
         assert TOKEN not in outcome.err
     assert "unauthorised" in cli(*words, " ").error
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://sum.example.org:8000", True),
+        ("http://192.0.2.1", True),
+        ("https://sum.example.org", False),
+        ("http://localhost:8000", False),
+        ("http://127.0.0.2", False),
+        ("http://[::1]:8000", False),
+    ],
+)
+def test_a_token_that_others_can_read_is_told(
+    url: str, *, told: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with remote.operator(url):
+        assert capsys.readouterr().err == ""  # nothing that is secret goes there
+    with remote.operator(url, TOKEN):
+        said = capsys.readouterr().err
+    assert said.startswith(f"The token goes to {url} in the clear") is told
+    assert bool(said) is told
 
 
 def view(version: int) -> CohortView:

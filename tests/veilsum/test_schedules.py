@@ -24,6 +24,8 @@ def test_what_is_scheduled_is_listed_and_taken_back(
     assert "no such entry" in remote(*taking, "--token", TOKEN).error
     assert "veilsum round schedules list" in remote(*remote.at("round", "schedules", "cancel", "x")).error
 
+    counted = remote.at("round", "open", c.cohort, *terms, "--at", "2099-01-01T02:00", "--recount")
+    assert "leave --recount out" in remote(*counted).error
     past = remote.operate("round", "open", c.cohort, *terms, "--at", "2001-01-01T00:00")["schedule"]
     assert [future.result(120).code for future in joining] == [0] * len(joining)
     [entry] = remote.json(*listing)["schedules"]

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 from safetensors.numpy import load_file
 
-from client_sdk import Identity, Member, Policy
+from client_sdk import Identity, Member, Policy, Records
+from client_sdk.progress import Progress, Step
 from tests.veilsum.cli import CLASSES, DIM, TOKEN, Cli, Consortium, enrolled, uploaded
 
 Make = Callable[..., Consortium]
@@ -89,6 +91,36 @@ def test_joined_again_after_the_round_ended_it_collects_the_result(consortium: M
     other = remote.operate("cohort", "open", c.admin)["cohort"]
     words = [other if word == c.cohort else word for word in c.words("m0", "--round", round_id)]
     assert f"round {round_id} is of another cohort: pass --cohort {c.cohort}" in remote(*words).error
+
+
+def test_an_attempt_in_an_older_cohort_goes_on_where_it_was(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+
+    class Killed(Exception):  # noqa: N818 - a plug that was pulled
+        pass
+
+    def pull(event: Progress) -> None:
+        if event.step is Step.UPLOADING:
+            raise Killed
+
+    joining = [c.join(member) for member in c.members[1:]]
+    identity, policy = Identity.load(c.folder / "m0"), Policy(admin_key=c.admin)
+    with Member(remote.url, identity, None, policy, progress=pull) as member, np.load(c.files[0]) as data:
+        member.enrol(c.cohort)
+        c.formed()
+        round_id = c.open()
+        with pytest.raises(Killed):
+            member.contribute(round_id, Records(data["features"], data["labels"]), lineage="x")
+    assert remote.operate("cohort", "open", c.admin)["cohort"] != c.cohort
+    left_out = {"--cohort", c.cohort}
+    words = [word for word in c.words("m0") if word not in left_out]
+    # What was made is made: it needs no records any more.
+    bare = [word for word in words if word not in {"--features", c.files[0]}]
+    assert remote.json(*bare)["round"] == round_id
+    assert "nothing was made that waits to be sent: pass --features" in remote(*bare).error
+    assert [future.result(60).code for future in joining] == [0, 0]
+    # The cohort of a round that is named need not be.
+    assert remote.json(*words, "--round", round_id)["counted"] is True
 
 
 def test_cancelled(consortium: Make, remote: Cli) -> None:
@@ -215,6 +247,9 @@ def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path) -> None:
             joining = [c.join(member) for member in c.members[1:]]
         outcome = remote(*c.words("m0", name, value))
         assert expected in outcome.error, (name, outcome)
+    named = ("--folder", c.folder / "m0", "--cohort", c.cohort, "--admin-key", c.admin, "--lineage", "x")
+    calibrating = remote.at("calibrate", c.files[0], *named, "--members-min", 4)
+    assert "policy-refused" in remote(*calibrating).error
     for future in joining:
         assert not future.done()
     round_id = c.open()

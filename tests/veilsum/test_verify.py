@@ -2,15 +2,19 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from client_sdk import Result
+from protocol.causes import Cause
 from protocol.messages import Message, Receipt, Refusal, Reveal, Upload, Vote, parse
 from protocol.rest import MAX_TRANSCRIPT_BYTES
 from protocol.simulator import After, Federation
 from protocol.transcript import Transcript
+from protocol.verdict import Finding
 from tests.protocol.doctoring import DOCTORED
 from tests.protocol.forging import again, false_dealers, other_secrets
 from tests.protocol.transcripts import bad_share
@@ -30,7 +34,9 @@ def saved(federation: Federation, name: str = "t.json") -> str:
     return name
 
 
-def test_a_round_of_real_members_is_proved_to_whoever_asks(consortium: Make, remote: Cli) -> None:
+def test_a_round_of_real_members_is_proved_to_whoever_asks(
+    consortium: Make, remote: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     c = consortium(4)
     joining = [c.join(member, "--json") for member in c.members]
     c.formed()
@@ -61,6 +67,17 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(consortium: Make, rem
     assert shown.code == 0
     for words in ("4 of 4: m0, m1, m2, m3", "broke a rule", "nobody", "counted: the certificate names"):
         assert words in shown.out
+
+    # A result's folder ends as its transcript does.
+    assert remote("verify", folder, "--admin-key", c.admin).code == 0
+    shows = Result.load(folder).verdict
+    assert shows is not None
+    false = replace(shows, findings=(Finding(("m0",), Cause.CHUNK_MISMATCH, "a test"),))
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "verdict", false)
+        broken = remote("verify", folder, "--admin-key", c.admin)
+    assert broken.code == 1
+    assert "replayed: rules were broken by m0" in broken.out
 
     # One byte, anywhere: it is found, no member is named for it, and nothing is proved against the coordinator.
     document = json.loads(Path("t.json").read_text())

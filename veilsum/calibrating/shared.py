@@ -42,7 +42,7 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
     Raises:
         PeerFault, ClientError, Misuse: as `veilsum.contribute.run`.
     """
-    order.check_output([errand.features])
+    order.check_output([*filter(None, (errand.features,))])
     if order.held_file is not None:
         checked_features(order.held_file, normalise=order.normalise)  # not only once the rounds are over
     asking = _asking(errand, order)
@@ -53,6 +53,7 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
         if order.head is None or (statistic in _ends(order) and not asked.goes_on and _fits(order, result)):
             break
         note(f"Round {result.record.round}, of {statistic}, is done; {order.head} follows.")
+        asking = replace(asking, round_id=None)  # the named one has been
     head = result.head(order.head) if order.head in DERIVED else result.calibrated
     records = _judging(errand, order, head)
     values |= {"head": str(order.output), "never_answers": list(result.unanswered)}
@@ -79,8 +80,7 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
 
 def _personal(errand: Errand, order: Order, result: Result, choosing: Part) -> Personal:
     """Their own weight is chosen on records that judge nothing else."""
-    loaded = checked_features(errand.features, errand.labels, normalise=order.normalise)
-    contributed, _ = split(*loaded, order.held_share)
+    contributed, _ = _parts(errand, order)
     return result.personalise(
         Records(*contributed, normalise=order.normalise), Records(*choosing, normalise=order.normalise)
     )
@@ -100,7 +100,8 @@ def _asking(errand: Errand, order: Order) -> Errand:
     if order.head is not None:
         asked = kind(order.question)
         questions = frozenset({*_ends(order), *asked.rests_on, *asked.may_rest_on})
-    return replace(errand, questions=questions, held_share=order.held_share)
+    policy = replace(errand.policy, statistics=errand.policy.statistics | questions)
+    return replace(errand, policy=policy, questions=questions, held_share=order.held_share)
 
 
 def _judging(errand: Errand, order: Order, head: Calibrated) -> Part | None:
@@ -108,6 +109,11 @@ def _judging(errand: Errand, order: Order, head: Calibrated) -> Part | None:
         return records_of(order.held_file, head, normalise=order.normalise)
     if not order.held_share:
         return None
-    return split(
-        *checked_features(errand.features, errand.labels, normalise=order.normalise), order.held_share
-    )[1]
+    return _parts(errand, order)[1]
+
+
+def _parts(errand: Errand, order: Order) -> tuple[Part, Part]:
+    """The records contributed, and those held out."""
+    assert errand.features is not None  # a head is one of records
+    loaded = checked_features(errand.features, errand.labels, normalise=order.normalise)
+    return split(*loaded, order.held_share)

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.commands.options import Normalise
+from veilsum.commands.options import MemberLimits, Normalise, limited
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, note, reported, say
 
 if TYPE_CHECKING:
     from veilsum.calibrating.order import Order
-    from veilsum.contribute import Errand
 
 _ROUND = "Through a round"
 
 
+@limited
 def calibrate(
     features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
     head: Annotated[
@@ -62,7 +62,9 @@ def calibrate(
     cohort: Annotated[
         str | None,
         typer.Option(
-            help="The cohort to enrol in.", show_default="the federation's newest", rich_help_panel=_ROUND
+            help="The cohort to enrol in.",
+            show_default="the one it stopped in, or the federation's newest",
+            rich_help_panel=_ROUND,
         ),
     ] = None,
     admin_key: Annotated[
@@ -97,6 +99,8 @@ def calibrate(
     url: Url = DEFAULT_URL,
     ca: Ca = None,
     json_: AsJson = False,
+    *,
+    limits: MemberLimits,
 ) -> None:
     """Fit a head in closed form: on this machine, or with others through rounds.
 
@@ -121,16 +125,33 @@ def calibrate(
         )
         if folder is None:
             given = {"--cohort": cohort, "--lineage": lineage, "--round": round_, "--personal": personal}
-            if named := [name for name, value in given.items() if value]:
+            named = [name for name, value in given.items() if value]
+            named += [f"--{name.replace('_', '-')}" for name in limits.given]
+            if named:
                 raise Misuse(f"only a round takes {', '.join(named)}: pass --folder with your identity too")
             _locally(order, features, labels, classes, explain=explain, as_json=json_)
             return
         fixed = {"--classes": classes, "--bias": bias, "--ridge": ridge, "--parameter": parameter}
         _refuse("the round's terms fix", [name for name, value in fixed.items() if value])
-        errand = _errand(
-            features, folder, cohort, admin_key, lineage, labels, url, ca, round_, normalise=normalise
-        )
         from veilsum.calibrating import shared  # noqa: PLC0415 - as above
+        from veilsum.contribute import Errand, cohort_of  # noqa: PLC0415 - as above
+        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
+
+        if len(features) != 1:
+            raise Misuse("a member contributes one file of features: join them first")
+        policy = limits.policy(pinned(folder, admin_key))
+        errand = Errand(
+            folder=folder,
+            url=url,
+            policy=policy,
+            cohort=cohort or cohort_of(folder, url, policy, round_, ca),
+            features=features[0],
+            labels=labels,
+            lineage=lineage or "main",
+            normalise=normalise,
+            round_id=round_,
+            ca=ca,
+        )
 
         if not explain:
             say(shared.through_rounds(errand, order), as_json=json_, title="Head")
@@ -167,40 +188,6 @@ def _explain(rounds: list[dict[str, Any]], *, as_json: bool) -> None:
         return
     for number, each in enumerate(rounds, 1):
         say(each, as_json=False, title=f"Round {number} of {len(rounds)}")
-
-
-def _errand(
-    features: list[Path],
-    folder: Path,
-    cohort: str | None,
-    admin_key: str | None,
-    lineage: str | None,
-    labels: Path | None,
-    url: str,
-    ca: Path | None,
-    round_id: str | None,
-    *,
-    normalise: bool,
-) -> "Errand":
-    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-    from veilsum.contribute import Errand, newest_cohort  # noqa: PLC0415 - as above
-    from veilsum.pinning import pinned  # noqa: PLC0415 - as above
-
-    if len(features) != 1:
-        raise Misuse("a member contributes one file of features: join them first")
-    pin = pinned(folder, admin_key)
-    return Errand(
-        folder=folder,
-        url=url,
-        admin_key=pin,
-        cohort=cohort or newest_cohort(url, pin, ca),
-        features=features[0],
-        labels=labels,
-        lineage=lineage or "main",
-        normalise=normalise,
-        round_id=round_id,
-        ca=ca,
-    )
 
 
 def _refuse(why: str, given: list[str]) -> None:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from veilsum.commands.options import AdminKey
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, reported, say
 
 
@@ -43,10 +44,8 @@ def combine(
 def combined(
     combination: Annotated[str, typer.Argument(help="The combination's id.")],
     folder: Annotated[Path, typer.Option(help="The member's identity: it took part in each of the rounds.")],
-    admin_key: Annotated[
-        str, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key that you pinned.")
-    ],
     output: Annotated[Path, typer.Option(help="Where the weights go, a safetensors file.")],
+    admin_key: AdminKey = None,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
     json_: AsJson = False,
@@ -57,15 +56,17 @@ def combined(
         from client_sdk.combined import Combined  # noqa: PLC0415 - as above
         from client_sdk.store import Store  # noqa: PLC0415 - as above
         from veilsum import names  # noqa: PLC0415 - as above
+        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
         from veilsum.remote import operator  # noqa: PLC0415 - as above
 
+        key = pinned(folder, admin_key)
         store = Store(Identity.load(folder).folder)
         with operator(url, ca=ca) as client:
             record, weights = client.combination(names.round_id(combination))
         found = Combined(record, weights)
         found.verify(
             [Result.load(store.results(part.round)) for part in record.parts],
-            bytes.fromhex(names.admin_key(admin_key)),
+            key,
         )
         output.write_bytes(weights)
         say(

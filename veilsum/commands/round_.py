@@ -40,7 +40,10 @@ def open_(
         float | None,
         typer.Option(help="Differential privacy: ε of this round.", show_default="an exact sum"),
     ] = None,
-    delta: Annotated[float, typer.Option(help="δ, with --epsilon; well below 1 / records.")] = 1e-5,
+    delta: Annotated[
+        float | None,
+        typer.Option(help="δ, with --epsilon; well below 1 / records.", show_default="1e-05"),
+    ] = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="With --epsilon: protect a record's content, not its presence.")
     ] = False,
@@ -148,25 +151,16 @@ def open_(
         windows = WindowsModel(
             upload_s=upload_s, check_s=answer_s, freeze_s=answer_s, reveal_s=answer_s, grace_s=grace_s
         )
-        if epsilon is None and (replace or nonnegative or member_records):
-            raise Misuse(
-                "--replace, --nonnegative and --member-records say what noise hides: pass --epsilon, or leave them out"
-            )
-        neighbours = "replace" if replace else "add-remove"
-        noise = {
-            "epsilon": epsilon,
-            "delta": delta,
-            "neighbours": neighbours,
-            "nonnegative": nonnegative,
-            "member_records": member_records,
-        }
+        noise = _noise(
+            epsilon, delta, replace=replace, nonnegative=nonnegative, member_records=member_records
+        )
         saved = None if plan is None else SavedPlan.load(plan)
-        own = {"dim": dim, "classes": classes, "bias": bias, "noise": None if epsilon is None else noise}
+        own = {"dim": dim, "classes": classes, "bias": bias, "noise": noise}
         if saved is None and (dim is None or classes is None):
             raise Misuse("a round takes --dim and --classes, or --plan with both in it")
         if saved is not None and any(own.values()):
             raise Misuse(
-                "--plan fixes dim, classes, bias and noise: leave --dim, --classes, --bias, --epsilon and --replace out"
+                "--plan fixes dim, classes, bias and noise: leave --dim, --classes, --bias and --epsilon out"
             )
         values = {
             "statistic": statistic,
@@ -184,6 +178,8 @@ def open_(
         }
         numbers = {"records_cap": records_cap, "colluders": colluders, "survivors_min": survivors_min}
         if mode == "helpers":
+            if at is not None or recount or margin is not None:
+                raise Misuse("--at, --recount and --margin go with --mode members: leave them out")
             request = HelperRoundRequest.model_validate({**values, "mode": mode, **numbers})
             federation = federation_id(cohort)
             with operator(url, token, ca) as client:
@@ -197,6 +193,8 @@ def open_(
             with operator(url, token, ca) as client:
                 saved.check_cohort(client, cohort_id(cohort))
         if at is not None:
+            if recount:
+                raise Misuse("--at opens the round alone: leave --recount out, or count again beforehand")
             entry = ScheduleRequest(
                 at_s=at.replace(tzinfo=UTC).timestamp(), round=RoundRequest.model_validate(values)
             )
@@ -217,8 +215,31 @@ def open_(
                 tell=lambda seen: note(f"counting, {line(seen)}"),
             )
         show(view, as_json=json_)
-    if view.ended:
+    if view.ended or view.state == "lost":
         raise typer.Exit(1)
+
+
+def _noise(
+    epsilon: float | None,
+    delta: float | None,
+    *,
+    replace: bool,
+    nonnegative: bool,
+    member_records: int | None,
+) -> dict[str, Any] | None:
+    """The noise that a round asks for; None for an exact sum."""
+    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+
+    if epsilon is not None:
+        neighbours = "replace" if replace else "add-remove"
+        given = {} if delta is None else {"delta": delta}
+        what = {"neighbours": neighbours, "nonnegative": nonnegative, "member_records": member_records}
+        return {"epsilon": epsilon, **what, **given}
+    if delta is not None or replace or nonnegative or member_records:
+        raise Misuse(
+            "--delta, --replace, --nonnegative and --member-records say what noise hides: pass --epsilon, or leave them out"
+        )
+    return None
 
 
 @app.command()

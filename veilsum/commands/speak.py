@@ -7,17 +7,17 @@ import typer
 
 from veilsum.commands.options import (
     AdminKey,
-    ChangedRecordsMin,
-    Extractors,
+    ClientLimits,
     Labels,
     Lineage,
     Normalise,
     Output,
-    RefuseRareClasses,
+    limited,
 )
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 
+@limited
 def speak(
     folder: Annotated[Path, typer.Argument(help="The client's identity (`veilsum identity new`).")],
     round_: Annotated[str, typer.Option("--round", help="The round's id.")],
@@ -38,14 +38,12 @@ def speak(
         ),
     ] = False,
     output: Output = None,
-    extractor: Extractors = None,
-    members_min: Annotated[int, typer.Option(help="Refuse a roster of fewer clients.", min=3)] = 3,
-    changed_records_min: ChangedRecordsMin = None,
-    refuse_rare_classes: RefuseRareClasses = False,
     normalise: Normalise = False,
     url: Url = DEFAULT_URL,
     ca: Ca = None,
     json_: AsJson = False,
+    *,
+    limits: ClientLimits,
 ) -> None:
     """Contribute to a round with mask helpers, once, and be gone; with --outcome see later whether you were counted.
 
@@ -59,16 +57,12 @@ def speak(
         speech = speaking.Speech(
             folder=folder,
             url=url,
-            admin_key=pinned(folder, admin_key),
+            policy=limits.policy(pinned(folder, admin_key)),
             round_id=round_,
             features=features,
             labels=labels,
             lineage=lineage,
             normalise=normalise,
-            extractors=tuple(extractor or ()),
-            members_min=members_min,
-            changed_records_min=changed_records_min,
-            publish_rare_classes=not refuse_rare_classes,
             ca=ca,
         )
         if outcome:

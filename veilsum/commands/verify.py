@@ -48,17 +48,19 @@ def verify(
                 raise Misuse(
                     "--member, --header and --identity go with a transcript's file: pass FOLDER/transcript.json"
                 )
-            _result(path, pinned, as_json=json_)
-            return
-        kept = _transcript(path, pinned, member, header, identity, as_json=json_)
+            kept = _result(path, pinned, as_json=json_)
+        else:
+            kept = _transcript(path, pinned, member, header, identity, as_json=json_)
     if not kept:
         raise typer.Exit(BROKEN)
 
 
-def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> None:
+def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> bool:
     from veilsum.speaking import verified  # noqa: PLC0415 - `--help` stays quick
 
-    say({**_against(pinned), **verified(folder, pinned)}, as_json=as_json, title="Verified")
+    values, kept = verified(folder, pinned)
+    say({**_against(pinned), **values}, as_json=as_json, title="Verified")
+    return kept
 
 
 def _transcript(

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from protocol.causes import Cause
 from service.telemetry.metrics import REGISTRY, STATES, STORAGE
@@ -42,6 +43,19 @@ def test_every_metric_has_a_panel() -> None:
     shown = {re.sub(r"_(bucket|count|sum)$", "", name) for name in re.findall(r"\bveilsum_\w+", text)}
     families = {family.name + ("_total" if family.type == "counter" else "") for family in REGISTRY.collect()}
     assert shown == families
+
+
+def test_what_operators_are_told_to_be_woken_for_has_a_rule() -> None:
+    page = (FOLDER.parents[1] / "docs" / "operations.md").read_text()
+    rules = yaml.safe_load((FOLDER / "alerts.yml").read_text())["groups"][0]["rules"]
+    asked = " ".join(rule["expr"] for rule in rules)
+    promised = re.findall(r"^### (veilsum_\w+)\n+(?:(?!^#).*\n)*?.*\*\*Alert\*\*([^.]*)", page, re.MULTILINE)
+    assert len(promised) == 7
+    for metric, words in promised:
+        assert metric in asked
+        for value in re.findall(r"`([a-z-]+)`", words):
+            assert re.search(rf"{metric}\w*{{[^}}]*\b{value}\b", asked), value
+    assert 'absent(up{job="veilsum"})' in asked
 
 
 def test_the_dashboard_is_one_and_its_panels_do_not_overlap() -> None:

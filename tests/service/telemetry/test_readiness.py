@@ -30,6 +30,17 @@ async def test_every_reason_is_told_and_health_is_another_matter(server: Server)
     assert READY._value.get() == 0
 
 
+async def test_whoever_reads_the_metrics_alone_sees_it(server: Server) -> None:
+    READY.set(0)
+    assert "veilsum_ready 1.0" in (await server.anonymous().get("/metrics")).text
+    server.app.state.readiness = Readiness({"gone": _missing})
+    assert "veilsum_ready 0.0" in (await server.anonymous().get("/metrics")).text
+
+
+async def _missing() -> None:
+    raise NotReady("gone")
+
+
 def _full(name: str, data: bytes) -> None:
     raise OSError("no space left on /somewhere/secret")
 
@@ -51,10 +62,7 @@ async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
         looks += 1
         await asyncio.sleep(60)
 
-    async def missing() -> None:
-        raise NotReady("gone")
-
-    readiness = Readiness({"slow": slow, "other": missing}, kept_s=60, patience_s=0.01)
+    readiness = Readiness({"slow": slow, "other": _missing}, kept_s=60, patience_s=0.01)
     answers = await asyncio.gather(*(readiness.missing() for _ in range(5)))
     assert answers == [{"slow": "no answer within 0.01 s", "other": "gone"}] * 5
     assert looks == 1

@@ -8,6 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from calibration.questions import QUESTIONS
+from client_sdk import Identity, Member, Policy
 from tests.veilsum.cli import CLASSES, DIM, Cli, Consortium
 from veilsum.features import split
 from veilsum.pinning import pin
@@ -32,10 +33,12 @@ def test_two_rounds_lead_to_leave_one_out(consortium: Make, remote: Cli) -> None
     c = consortium()
     page = c.folder / "report.html"
     more = ("--head", "loo", "--held-out", 0.2, "--json")
-    waiting = [c.later(*words(c, 0, *more, "--report", page))]
-    waiting += [c.later(*words(c, index, *more)) for index in (1, 2)]
+    waiting = [c.later(*words(c, index, *more)) for index in (1, 2)]
+    with Member(remote.url, Identity.load(c.folder / "m0"), None, Policy(admin_key=c.admin)) as early:
+        early.enrol(c.cohort)
     c.formed()
     first = c.open()
+    waiting.insert(0, c.later(*words(c, 0, *more, "--report", page, "--round", first)))
     [asked] = remote.json(*words(c, 0, "--head", "loo", "--explain", "--round", first))["rounds"]
     assert (asked["question"], asked["members"]) == ("ffc", 3)
     assert asked["coordinator_learns"] == QUESTIONS["ffc"].learns
@@ -48,6 +51,8 @@ def test_two_rounds_lead_to_leave_one_out(consortium: Make, remote: Cli) -> None
     assert all(f"Round {first}, of ffc, is done; loo follows." in each.err for each in ended)
     said = ended[0].values
     assert (said["round"], said["chosen_by"]) == (second, "leave-one-out")
+    other = remote(*words(c, 0, "--head", "ffc", "--round", second)).error
+    assert f"round {second} is none of ffc or ffc-bias or mean: leave --round out" in other
     held = [split(*records_in(path), 0.2)[1] for path in c.files]
     assert said["held_out"] == len(held[0][1])
     assert said["records"] == 120 - sum(len(labels) for _, labels in held)
@@ -132,6 +137,11 @@ def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Mak
     assert "Ridge head from noisy second moments, by shrinkage." in shown
     assert "How λ was chosen" not in shown
     assert shown.count("<img src=") == 3
+
+
+def test_limits_are_for_rounds(cli: Cli) -> None:
+    refused = cli("calibrate", "x.npz", "--members-min", 4, "--sigma-min", 0).error
+    assert refused.startswith("only a round takes --members-min, --sigma-min: pass --folder")
 
 
 @pytest.mark.parametrize(
