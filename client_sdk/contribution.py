@@ -291,7 +291,8 @@ class Attendance:
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
         elif isinstance(self.phase, Opened) and self.supply is not None:
-            # Opened before a restart: what it brings now may be other records, under another policy.
+            # Opened before a restart: what it brings now may be other records, under another policy or roster.
+            self._check_allowed(self.phase.attempt)
             yield from self._bring(self.phase, self.supply)
         if isinstance(self.phase, Opened) and self.supply is not None:
             offer = yield from self._offered(self.phase.attempt)
@@ -328,9 +329,7 @@ class Attendance:
         opened, _ = self.phase.receive(opening, session.key, now_s)
         assert isinstance(opened, Opened)
         attempt = opened.attempt
-        session.check_current(attempt.roster)
-        session.policy.check_manifest(attempt.roster, attempt.manifest)
-        session.policy.check_opening(attempt, session.member, now_s)
+        self._check_allowed(attempt)
         check_consistent(attempt)
         check_classes(attempt, opened.history)
         if view.context != attempt.context.hex():
@@ -343,6 +342,13 @@ class Attendance:
         if supply is not None:
             yield from self._bring(opened, supply)
         self._hold(opened)
+
+    def _check_allowed(self, attempt: Attempt) -> None:
+        """Refuse what roster and policy, as they are now, don't allow (roster-rollback, policy-refused)."""
+        session = self.session
+        session.check_current(attempt.roster)
+        session.policy.check_manifest(attempt.roster, attempt.manifest)
+        session.policy.check_opening(attempt, session.member, session.surroundings.now_s())
 
     def _bring(self, opened: Opened, supply: Supply) -> Flow[None]:
         """Make the statistics and check them against the round and this member's own ledger.

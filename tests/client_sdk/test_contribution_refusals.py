@@ -1,7 +1,9 @@
 """What a member refuses in a round, or is refused, and what ends its part in it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from client_sdk.result import Result
 from client_sdk.session import ready_of
 from protocol.causes import Cause
 from protocol.coordinator import Collecting, Recovered
+from protocol.member import Opened
 from protocol.messages import parse
 from tests.client_sdk.federation import Federation
 from tests.client_sdk.local_coordinator import Round, refusal
@@ -26,6 +29,32 @@ def test_another_opening_for_the_same_round_is_refused(federation: Federation) -
     rounds[round_id].phase = rounds[other].phase
     with pytest.raises(PeerFault, match="another opening"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "version", "cause"),
+    [
+        ({"members_min": 4}, 1, Cause.POLICY_REFUSED),
+        ({"sigma_min": 1.0}, 1, Cause.POLICY_REFUSED),
+        ({}, 2, Cause.ROSTER_ROLLBACK),
+    ],
+)
+def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
+    federation: Federation, policy: dict[str, Any], version: int, cause: Cause
+) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
+    store = federation.open["member-0"].session.store
+    while (held := store.held(bytes.fromhex(cohort))) and not isinstance(held.phase, Opened):
+        next(steps)
+    steps.close()
+    federation.policy = replace(federation.policy, **policy)
+    federation.coordinator.roster = federation.make_roster(version)
+    with pytest.raises(PeerFault) as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.cause is cause
+    assert not any("uploads" in request.path for request in federation.coordinator.requests)
 
 
 @pytest.mark.parametrize(
