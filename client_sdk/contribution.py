@@ -65,6 +65,7 @@ def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[R
     if Result.saved_in(folder):
         result = Result.load(folder)
         result.verify(session.policy.federation)
+        _settle_saved(session, round_id, result.evidence.manifest.cohort)
         return result
     yield from session.roster()
     yield from refund(session)
@@ -83,6 +84,12 @@ def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[R
         yield from attendance.count()
         return cohort
     return (yield from attendance.collect(view))
+
+
+def _settle_saved(session: Session, round_id: str, cohort: bytes) -> None:
+    """Erase the shares of a saved round: a crash may have come between the two."""
+    if (held := session.store.held(cohort)) is not None:
+        Attendance(session, round_id, cohort, None, held.phase, held.round_id).erase_shares()
 
 
 def _attend(session: Session, round_id: str, cohort: bytes, supply: Supply | None) -> "Flow[Attendance]":
@@ -164,7 +171,7 @@ class Attendance:
                 )
             self._receive(message)
         if view.state != "done":
-            self._settled()
+            self.erase_shares()
             raise NoResult(self.round_id, view.state, _fault(view))
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
             fault = PeerFault(
@@ -197,7 +204,7 @@ class Attendance:
         yield from compute(partial(result.verify, session.policy.federation))
         result.check_counts(session.store.history())
         result.save(folder)
-        self._settled()
+        self.erase_shares()
         session.report(
             Progress(Step.DONE, phase=view.state, done=len(result.summed), total=len(view.members))
         )
@@ -214,7 +221,7 @@ class Attendance:
         if self.phase_round == self.round_id and uncounted(self.phase, context):
             assert isinstance(self.phase, Closed)
             self.phase = yield from count(self.session, self.round_id, self.phase)
-            self._settled()
+            self.erase_shares()
         if counts_of(self.session.store.history(), context) is None:
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH,
@@ -256,6 +263,13 @@ class Attendance:
             yield from self.close(view)
         except NoResult:
             return
+
+    def erase_shares(self) -> None:
+        """Nobody may ask any more for the shares of a round that is over."""
+        if self.taking_part and isinstance(self.phase, Closed):
+            following = self.phase.settled()
+            if following is not self.phase:
+                self._hold(following)
 
     def _answer(self, message: Message, view: RoundView) -> Flow[None]:
         if isinstance(message, Opening):
@@ -410,11 +424,6 @@ class Attendance:
     def _hold(self, phase: MemberPhase) -> None:
         self.session.hold(self.cohort, self.phase, phase, self.round_id)
         self.phase, self.phase_round = phase, self.round_id
-
-    def _settled(self) -> None:
-        """The shares of a round that is over are erased."""
-        if self.taking_part and isinstance(self.phase, Closed):
-            self._hold(self.phase.settled())
 
     def _lapsed(self) -> bool:
         """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
