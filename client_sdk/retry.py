@@ -86,7 +86,7 @@ class Caller:
             return float(value[:9])
         try:
             return parsedate_to_datetime(value).timestamp() - self._surroundings.now_s()
-        except ValueError:
+        except (ValueError, OverflowError):  # a year of twenty digits overflows
             return 0.0
 
 

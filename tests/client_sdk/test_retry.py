@@ -84,6 +84,7 @@ def test_jitter_halves_at_most() -> None:
         ("soon", 0.5),
         ("-3", 0.5),
         ("²", 0.5),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.5),
         (format_datetime(datetime.fromtimestamp(1_000_020, UTC), usegmt=True), 20.0),
         (format_datetime(datetime.fromtimestamp(999_000, UTC), usegmt=True), 0.5),
     ],
