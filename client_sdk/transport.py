@@ -217,6 +217,7 @@ async def _in_thread(work: Callable[[], T]) -> T:
 
 _ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
 """The other side's reasons for refusing ours, in OpenSSL's words."""
+_UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
 
 
@@ -291,4 +292,4 @@ def _unreached(error: httpx.RequestError, request: Request) -> Unreached:
     if isinstance(error, httpx.RemoteProtocolError | httpx.ReadError) and error.request.url.scheme == "https":
         # Servers in Python hang up on a certificate that they don't take, and send no reason.
         reason += " (does it ask for certificates? then pass cert= with your PEM file of one)"
-    return Unreached(reason)
+    return Unreached(reason, sent=not isinstance(error, _UNSENT))

@@ -112,21 +112,25 @@ def test_other_effects(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "reason", "sent"),
     [
-        (httpx.ConnectError("refused"), "ConnectError: refused"),
-        (httpx.ReadTimeout(""), "ReadTimeout"),
+        (httpx.ConnectError("refused"), "ConnectError: refused", False),
+        (httpx.ConnectTimeout(""), "ConnectTimeout", False),
+        (httpx.ReadTimeout(""), "ReadTimeout", True),
         (
             httpx.RemoteProtocolError("gone"),
             "RemoteProtocolError: gone (does it ask for certificates? then pass cert= with your PEM file of one)",
+            True,
         ),
     ],
 )
-def test_what_does_not_arrive_is_an_outcome(run: Runner, error: Exception, reason: str) -> None:
+def test_what_does_not_arrive_is_an_outcome(
+    run: Runner, error: Exception, reason: str, *, sent: bool
+) -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         raise error
 
-    assert run(one(Request("GET", "/")), handler) == Unreached(reason)
+    assert run(one(Request("GET", "/")), handler) == Unreached(reason, sent)
 
 
 def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
