@@ -34,6 +34,7 @@ from protocol.causes import Cause
 from protocol.member import Closed, Enrolled, MemberPhase, Opened
 from protocol.member.attempting import Attempting
 from protocol.messages import Certificate, Family, Lost, Message, Opening, Refusal, ReportRequest, Terms
+from protocol.record import verify_record
 from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 
 
@@ -183,7 +184,10 @@ class Attendance:
         """Fetch the result, verify it, and keep it; the shares are erased then: nobody may ask for them any more."""
         session = self.session
         session.report(Progress(Step.VERIFYING, phase=view.state))
+        folder = session.store.results(view.round)
+        evidence = Evidence.load(folder)
         record = yield from session.coordinator.result(view.round)
+        verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
         weights_file = None
         if record.weights_sha256 is not None:
             weights_file = yield from session.coordinator.weights(view.round)
@@ -191,8 +195,6 @@ class Attendance:
         for each in record.documents:
             documents[each.name] = yield from session.coordinator.document(view.round, each.name)
         evictions = (yield from session.coordinator.evictions(view.round)) if record.evicted else None
-        folder = session.store.results(view.round)
-        evidence = Evidence.load(folder)
         transcript = None
         if session.transcripts or len(evidence.attempt.members) <= FETCHED_UP_TO:
             limit = MAX_TRANSCRIPT_BYTES if session.transcripts else MAX_MESSAGE_BYTES

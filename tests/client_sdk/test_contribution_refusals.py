@@ -16,6 +16,7 @@ from protocol.causes import Cause
 from protocol.coordinator import Collecting, Recovered
 from protocol.member import Opened
 from protocol.messages import parse
+from protocol.published import DocumentView, ResultRecord
 from tests.client_sdk.federation import Federation
 from tests.client_sdk.local_coordinator import Round, refusal
 
@@ -165,6 +166,24 @@ def test_statistics_whose_vector_is_not_their_layouts_are_misuse(
     monkeypatch.setattr(statistics, "pieces", lambda _lattice, _elements: iter(pieces))
     with pytest.raises(Misuse, match=match):
         federation.alone(federation.member("member-0").contribute(round_id, statistics, "main"))
+
+
+def test_nothing_is_fetched_that_a_record_names_without_a_signature(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    sign = federation.coordinator.sign
+    document = DocumentView(name="other", sha256="ab" * 32)
+
+    def forged(*words: Any) -> ResultRecord:
+        return sign(*words).model_copy(update={"documents": (document,)})
+
+    monkeypatch.setattr(federation.coordinator, "sign", forged)
+    results = federation.together(federation.contributions(round_id))
+    assert {fault.cause for fault in results.values()} == {Cause.BAD_SIGNATURE}
+    fetched = {request.path.rsplit("/", 1)[-1] for request in federation.coordinator.requests}
+    assert "result" in fetched
+    assert not fetched & {"weights", "other", "transcript"}
 
 
 def test_one_call_takes_part_in_one_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,6 +163,33 @@ def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
     assert caught.value.cause is Cause.OVERSIZED
 
 
+@pytest.mark.parametrize("encoding", ["gzip, gzip, gzip", "GZIP", "identity, deflate", "unknown"])
+def test_an_encoded_answer_is_refused_unread(run: Runner, encoding: str) -> None:
+    read: list[bytes] = []
+
+    class Bomb(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            read.append(b"x")
+            yield b"x"
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            read.append(b"x")
+            yield b"x"
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert request.headers["accept-encoding"] == "identity"
+        return httpx.Response(200, headers={"content-encoding": encoding}, stream=Bomb())
+
+    with pytest.raises(PeerFault, match="let no proxy in between compress") as caught:
+        run(one(Request("GET", "/")), handler)
+    assert (caught.value.cause, read) == (Cause.MALFORMED, [])
+
+
+def test_an_answer_may_say_that_it_is_not_encoded(run: Runner) -> None:
+    answer = httpx.Response(200, headers={"content-encoding": "Identity"}, content=b"plain")
+    assert run(one(Request("GET", "/")), lambda _: answer).body == b"plain"
+
+
 def test_an_answer_that_drips_is_given_up(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "READ_S", 0.05)
 
