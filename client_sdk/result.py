@@ -316,21 +316,25 @@ class Result:
                 raise _mismatch("the record states other counts than this member made")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the result beside its evidence, for `load`; every file has mode 0600, none holds a secret."""
+        """Write the result beside its evidence, for `load`, and remove an earlier round's; every file has mode 0600.
+
+        None holds a key. Documents may be for members alone, such as pooled sums.
+        """
         home = Path(folder)
         self.evidence.save(home)
-        if self.weights_file is not None:
-            write_durably(home / _WEIGHTS, self.weights_file)
-        for name, content in self.documents.items():
-            write_durably(home / f"{name}{_DOCUMENT}", content)
-        if self.material is not None:
-            write_durably(home / _MATERIAL, self.material)
-        if self.evictions is not None:
-            write_durably(home / _EVICTIONS, self.evictions.to_bytes())
-        if self.transcript_file is not None:
-            write_durably(home / TRANSCRIPT, self.transcript_file)
-        else:
-            remove_durably(home / TRANSCRIPT)  # an earlier round's
+        files = {
+            **{path.name: None for path in home.glob(f"*{_DOCUMENT}")},  # an earlier round's
+            **{f"{name}{_DOCUMENT}": content for name, content in self.documents.items()},
+            _WEIGHTS: self.weights_file,
+            _MATERIAL: self.material,
+            _EVICTIONS: None if self.evictions is None else self.evictions.to_bytes(),
+            TRANSCRIPT: self.transcript_file,
+        }
+        for name, content in files.items():
+            if content is None:
+                remove_durably(home / name)
+            else:
+                write_durably(home / name, content)
         write_durably(home / _RECORD, self.record.model_dump_json(indent=2).encode())  # last: stands for all
 
     @staticmethod
