@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from calibration.head_file import Calibrated
 from client_sdk.asked import terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import write_durably
+from client_sdk.files import make_folder, write_durably
 from client_sdk.policy import check_admin
 from client_sdk.result import calibrated_in, check_head
 from protocol.causes import Cause
@@ -49,7 +49,7 @@ class ClientEvidence:
 
     def save(self, folder: Path) -> None:
         """Write roster, opening and upload."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         write_durably(folder / _ROSTER, self.roster.to_bytes())
         write_durably(folder / _OPENING, self.opening.to_bytes())
         write_durably(folder / _UPLOAD, self.upload.to_bytes())  # last: it stands for the whole
