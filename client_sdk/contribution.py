@@ -18,7 +18,7 @@ from client_sdk.asked import check_material, material_digest, mu_of
 from client_sdk.counting import check_classes, count, counts_of, following_round, uncounted
 from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
-from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_of
+from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.files import write_durably
 from client_sdk.offer import Offer, check_consistent
@@ -155,7 +155,7 @@ class Attendance:
                 yield from self._answer(message, view)
             view = yield from self.session.round(self.round_id)
             if lost and message is None and view.state == "lost":
-                raise NoResult(self.round_id, "lost", _fault(view))
+                raise NoResult(self.round_id, "lost", fault_in(view))
         return view
 
     def close(self, view: RoundView) -> Flow[None]:
@@ -173,7 +173,7 @@ class Attendance:
             self._receive(message)
         if view.state != "done":
             self.erase_shares()
-            raise NoResult(self.round_id, view.state, _fault(view))
+            raise NoResult(self.round_id, view.state, fault_in(view))
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
             fault = PeerFault(
                 Cause.WRONG_PHASE, "this member did not see its opening, or not its certificate in time"
@@ -449,7 +449,3 @@ class Attendance:
                 until_s=view.deadline_s,
             )
         )
-
-
-def _fault(view: RoundView) -> PeerFault:
-    return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)
