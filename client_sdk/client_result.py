@@ -12,11 +12,10 @@ from pydantic import ValidationError
 
 from calibration.head_file import Calibrated
 from client_sdk.asked import terms_question
-from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import write_durably
+from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
+from client_sdk.files import make_folder, write_durably
 from client_sdk.policy import check_admin
 from client_sdk.result import calibrated_in, check_head
-from protocol.causes import Cause
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HelperCounted, HelperOpening, HelperUpload, root_outcome
 from protocol.messages import Roster
@@ -49,7 +48,7 @@ class ClientEvidence:
 
     def save(self, folder: Path) -> None:
         """Write roster, opening and upload."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         write_durably(folder / _ROSTER, self.roster.to_bytes())
         write_durably(folder / _OPENING, self.opening.to_bytes())
         write_durably(folder / _UPLOAD, self.upload.to_bytes())  # last: it stands for the whole
@@ -131,20 +130,18 @@ class ClientResult:
         for field, expected in self._expected().items():
             seen = getattr(record, field)
             if seen != expected:
-                raise _mismatch(
-                    f"{field} is {seen} in the record, {expected} follows from what was certified"
-                )
+                raise mismatch(f"{field} is {seen} in the record, {expected} follows from what was certified")
         own = self.counted.survivor
         if len(record.survivors) != self.counted.count or (own.member, own.digest.hex()) not in {
             (view.member, view.digest) for view in record.survivors
         }:
-            raise _mismatch("the record names other survivors than were certified")
+            raise mismatch("the record names other survivors than were certified")
         if not set(record.outvoted) <= set(attempt.present) or len(record.outvoted) > 1:
-            raise _mismatch(f"{', '.join(record.outvoted)}: one helper at the most can be outvoted")
+            raise mismatch(f"{', '.join(record.outvoted)}: one helper at the most can be outvoted")
         if record.records > evidence.opening.terms.records_max:
-            raise _mismatch(f"{record.records} records are more than the terms admit")
+            raise mismatch(f"{record.records} records are more than the terms admit")
         if hashlib.sha256(self.weights_file).hexdigest() != record.weights_sha256:
-            raise _mismatch("the weights file is not the one that the record names")
+            raise mismatch("the weights file is not the one that the record names")
         check_head(terms_question(attempt), self.weights_file)
 
     def _expected(self) -> dict[str, object]:
@@ -197,7 +194,3 @@ class ClientResult:
 
     def __repr__(self) -> str:
         return f"<ClientResult of round {self.record.round}, one of {self.counted.count} counted>"
-
-
-def _mismatch(detail: str) -> PeerFault:
-    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

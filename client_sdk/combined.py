@@ -8,9 +8,8 @@ from functools import cached_property
 from calibration.head_file import Calibrated
 from calibration.questions import Question
 from client_sdk.asked import terms_question
-from client_sdk.errors import PeerFault
+from client_sdk.errors import mismatch
 from client_sdk.result import Floats, Result, calibrated_in, check_head
-from protocol.causes import Cause
 from protocol.published import CombinedRecord
 from protocol.record import verify_record
 
@@ -63,14 +62,14 @@ class Combined:
         """
         by_round = {result.record.round: result for result in results}
         if sorted(by_round) != sorted(part.round for part in self.record.parts) or not results:
-            raise _mismatch("the results are not those of the rounds that were combined")
+            raise mismatch("the results are not those of the rounds that were combined")
         for result in results:
             result.verify(admin_key)
             verify_record(self.record, result.evidence.roster.coordinator)
         self._check_parts(by_round)
         self._check_apart(results)
         if hashlib.sha256(self.weights_file).hexdigest() != self.record.weights_sha256:
-            raise _mismatch("the weights file is not the one that the record names")
+            raise mismatch("the weights file is not the one that the record names")
         check_head(_widest(results), self.weights_file)
 
     def _check_parts(self, by_round: dict[str, Result]) -> None:
@@ -79,13 +78,13 @@ class Combined:
             own = by_round[part.round].record
             for field in type(part).model_fields:
                 if getattr(part, field) != getattr(own, field):
-                    raise _mismatch(f"part {part.round} has another {field} than the round itself")
+                    raise mismatch(f"part {part.round} has another {field} than the round itself")
         terms = [result.evidence.opening.terms for result in by_round.values()]
         asked = [terms_question(result.evidence.attempt) for result in by_round.values()]
         widest = _widest([*by_round.values()])
         alike = all(getattr(each, field) == getattr(terms[0], field) for each in terms for field in _SAME)
         if not alike or not all(widest.widens(each) for each in asked):
-            raise _mismatch("the rounds do not sum the same thing")
+            raise mismatch("the rounds do not sum the same thing")
         records = [result.record for result in by_round.values()]
         expected = {
             "federation": records[0].federation,
@@ -96,14 +95,14 @@ class Combined:
         }
         for field, value in expected.items():
             if getattr(record, field) != value:
-                raise _mismatch(
+                raise mismatch(
                     f"{field} is {getattr(record, field)} in the record, {value} follows from the rounds"
                 )
 
     def _check_apart(self, results: Sequence[Result]) -> None:
         columns = [(s.member, s.lineage) for result in results for s in result.certificate.survivors]
         if len(set(columns)) != len(columns):
-            raise _mismatch("a lineage stands in two of the rounds: its records count twice")
+            raise mismatch("a lineage stands in two of the rounds: its records count twice")
 
 
 def _widest(results: Sequence[Result]) -> Question:
@@ -111,7 +110,3 @@ def _widest(results: Sequence[Result]) -> Question:
     return max(
         (terms_question(result.evidence.attempt) for result in results), key=lambda asked: asked.classes
     )
-
-
-def _mismatch(detail: str) -> PeerFault:
-    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

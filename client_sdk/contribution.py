@@ -18,7 +18,7 @@ from client_sdk.asked import check_material, material_digest, mu_of
 from client_sdk.counting import check_classes, count, counts_of, following_round, uncounted
 from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
-from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_of
+from client_sdk.errors import NoResult, NotEnrolled, PeerFault, fault_in
 from client_sdk.evidence import Evidence
 from client_sdk.files import write_durably
 from client_sdk.offer import Offer, check_consistent
@@ -34,6 +34,7 @@ from protocol.causes import Cause
 from protocol.member import Closed, Enrolled, MemberPhase, Opened
 from protocol.member.attempting import Attempting
 from protocol.messages import Certificate, Family, Lost, Message, Opening, Refusal, ReportRequest, Terms
+from protocol.record import verify_record
 from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 
 
@@ -65,6 +66,7 @@ def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[R
     if Result.saved_in(folder):
         result = Result.load(folder)
         result.verify(session.policy.federation)
+        _settle_saved(session, round_id, result.evidence.manifest.cohort)
         return result
     yield from session.roster()
     yield from refund(session)
@@ -83,6 +85,12 @@ def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[R
         yield from attendance.count()
         return cohort
     return (yield from attendance.collect(view))
+
+
+def _settle_saved(session: Session, round_id: str, cohort: bytes) -> None:
+    """Erase the shares of a saved round: a crash may have come between the two."""
+    if (held := session.store.held(cohort)) is not None:
+        Attendance(session, round_id, cohort, None, held.phase, held.round_id).erase_shares()
 
 
 def _attend(session: Session, round_id: str, cohort: bytes, supply: Supply | None) -> "Flow[Attendance]":
@@ -147,7 +155,7 @@ class Attendance:
                 yield from self._answer(message, view)
             view = yield from self.session.round(self.round_id)
             if lost and message is None and view.state == "lost":
-                raise NoResult(self.round_id, "lost", _fault(view))
+                raise NoResult(self.round_id, "lost", fault_in(view))
         return view
 
     def close(self, view: RoundView) -> Flow[None]:
@@ -164,8 +172,8 @@ class Attendance:
                 )
             self._receive(message)
         if view.state != "done":
-            self._settled()
-            raise NoResult(self.round_id, view.state, _fault(view))
+            self.erase_shares()
+            raise NoResult(self.round_id, view.state, fault_in(view))
         if not Evidence.saved_in(self.session.store.results(self.round_id)):
             fault = PeerFault(
                 Cause.WRONG_PHASE, "this member did not see its opening, or not its certificate in time"
@@ -176,7 +184,10 @@ class Attendance:
         """Fetch the result, verify it, and keep it; the shares are erased then: nobody may ask for them any more."""
         session = self.session
         session.report(Progress(Step.VERIFYING, phase=view.state))
+        folder = session.store.results(view.round)
+        evidence = Evidence.load(folder)
         record = yield from session.coordinator.result(view.round)
+        verify_record(record, evidence.roster.coordinator)  # before all that it names is fetched
         weights_file = None
         if record.weights_sha256 is not None:
             weights_file = yield from session.coordinator.weights(view.round)
@@ -184,8 +195,6 @@ class Attendance:
         for each in record.documents:
             documents[each.name] = yield from session.coordinator.document(view.round, each.name)
         evictions = (yield from session.coordinator.evictions(view.round)) if record.evicted else None
-        folder = session.store.results(view.round)
-        evidence = Evidence.load(folder)
         transcript = None
         if session.transcripts or len(evidence.attempt.members) <= FETCHED_UP_TO:
             limit = MAX_TRANSCRIPT_BYTES if session.transcripts else MAX_MESSAGE_BYTES
@@ -197,7 +206,7 @@ class Attendance:
         yield from compute(partial(result.verify, session.policy.federation))
         result.check_counts(session.store.history())
         result.save(folder)
-        self._settled()
+        self.erase_shares()
         session.report(
             Progress(Step.DONE, phase=view.state, done=len(result.summed), total=len(view.members))
         )
@@ -214,7 +223,7 @@ class Attendance:
         if self.phase_round == self.round_id and uncounted(self.phase, context):
             assert isinstance(self.phase, Closed)
             self.phase = yield from count(self.session, self.round_id, self.phase)
-            self._settled()
+            self.erase_shares()
         if counts_of(self.session.store.history(), context) is None:
             raise PeerFault(
                 Cause.INDICATOR_MISMATCH,
@@ -257,6 +266,13 @@ class Attendance:
         except NoResult:
             return
 
+    def erase_shares(self) -> None:
+        """Nobody may ask any more for the shares of a round that is over."""
+        if self.taking_part and isinstance(self.phase, Closed):
+            following = self.phase.settled()
+            if following is not self.phase:
+                self._hold(following)
+
     def _answer(self, message: Message, view: RoundView) -> Flow[None]:
         if isinstance(message, Opening):
             yield from self._opening(message, view)
@@ -291,7 +307,8 @@ class Attendance:
         elif opening != self.phase.opening:
             raise PeerFault(Cause.WRONG_CONTEXT, "another opening is shown for this round", ["coordinator"])
         elif isinstance(self.phase, Opened) and self.supply is not None:
-            # Opened before a restart: what it brings now may be other records, under another policy.
+            # Opened before a restart: what it brings now may be other records, under another policy or roster.
+            self._check_allowed(self.phase.attempt)
             yield from self._bring(self.phase, self.supply)
         if isinstance(self.phase, Opened) and self.supply is not None:
             offer = yield from self._offered(self.phase.attempt)
@@ -328,9 +345,7 @@ class Attendance:
         opened, _ = self.phase.receive(opening, session.key, now_s)
         assert isinstance(opened, Opened)
         attempt = opened.attempt
-        session.check_current(attempt.roster)
-        session.policy.check_manifest(attempt.roster, attempt.manifest)
-        session.policy.check_opening(attempt, session.member, now_s)
+        self._check_allowed(attempt)
         check_consistent(attempt)
         check_classes(attempt, opened.history)
         if view.context != attempt.context.hex():
@@ -343,6 +358,13 @@ class Attendance:
         if supply is not None:
             yield from self._bring(opened, supply)
         self._hold(opened)
+
+    def _check_allowed(self, attempt: Attempt) -> None:
+        """Refuse what roster and policy, as they are now, don't allow (roster-rollback, policy-refused)."""
+        session = self.session
+        session.check_current(attempt.roster)
+        session.policy.check_manifest(attempt.roster, attempt.manifest)
+        session.policy.check_opening(attempt, session.member, session.surroundings.now_s())
 
     def _bring(self, opened: Opened, supply: Supply) -> Flow[None]:
         """Make the statistics and check them against the round and this member's own ledger.
@@ -405,11 +427,6 @@ class Attendance:
         self.session.hold(self.cohort, self.phase, phase, self.round_id)
         self.phase, self.phase_round = phase, self.round_id
 
-    def _settled(self) -> None:
-        """The shares of a round that is over are erased."""
-        if self.taking_part and isinstance(self.phase, Closed):
-            self._hold(self.phase.settled())
-
     def _lapsed(self) -> bool:
         """Erase the round's secrets if the terms' latest end has passed; whether that ended an attempt."""
         now_s = self.session.surroundings.now_s()
@@ -432,7 +449,3 @@ class Attendance:
                 until_s=view.deadline_s,
             )
         )
-
-
-def _fault(view: RoundView) -> PeerFault:
-    return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)

@@ -24,6 +24,7 @@ class Request:
         wait_s: how long the coordinator may hold the answer back; the read timeout is longer.
         limit_bytes: the longest body that is read.
         signer: signs it as it is sent; None for what anybody may ask.
+        shown_in: of what creates something at each call, where to look for it; "" for what may be asked again.
     """
 
     method: str
@@ -34,6 +35,7 @@ class Request:
     wait_s: float = 0.0
     limit_bytes: int = MAX_MESSAGE_BYTES
     signer: Signer | None = None
+    shown_in: str = ""
 
     def __repr__(self) -> str:
         return f"<Request {self.method} {self.path} {len(self.body)} B>"
@@ -53,9 +55,14 @@ class Response:
 
 @dataclass(frozen=True)
 class Unreached:
-    """No answer came: the connection failed or timed out."""
+    """No answer came: the connection failed or timed out.
+
+    Attributes:
+        sent: whether the coordinator may have the request; False where no connection was made.
+    """
 
     reason: str
+    sent: bool = True
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ Exception
 
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
-from protocol.rest import Problem
+from protocol.rest import Problem, RoundView
 
 
 class NoResult(PeerFault):
@@ -88,6 +88,16 @@ def fault_of(problem: Problem) -> PeerFault:
     return PeerFault(cause, problem.detail + rounds, problem.parties)
 
 
+def fault_in(view: RoundView) -> PeerFault:
+    """Why a round ended without a result, as its view says; UnexpectedAnswer as `fault_of`."""
+    return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)
+
+
+def mismatch(detail: str) -> PeerFault:
+    """What the coordinator publishes does not follow from the evidence (result-mismatch)."""
+    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])
+
+
 __all__ = [
     "ClientError",
     "IdentityError",
@@ -99,5 +109,7 @@ __all__ = [
     "StateError",
     "UnexpectedAnswer",
     "Unreachable",
+    "fault_in",
     "fault_of",
+    "mismatch",
 ]

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import remove_durably, write_durably
+from client_sdk.files import make_folder, remove_durably, write_durably
 from client_sdk.policy import check_admin
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
@@ -91,7 +91,7 @@ class Evidence:
 
     def save(self, folder: Path) -> None:
         """Write roster.bin, manifest.bin, opening.bin, certificate.bin, header.bin if it uploaded, and member.json."""
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folder(folder)
         for name in _PARTS:
             write_durably(folder / f"{name}.bin", getattr(self, name).to_bytes())
         if self.header is not None:

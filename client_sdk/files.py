@@ -17,9 +17,17 @@ FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 
 
-def make_private(folder: Path) -> Path:
-    """Make a folder of mode 0700, and its parents; the same for one that exists."""
+def make_folder(folder: Path) -> None:
+    """Make a folder of mode 0700, and its parents, durably; one that exists stays as it is."""
+    fresh = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+    for each in fresh:
+        sync_folder(each.parent)
+
+
+def make_private(folder: Path) -> Path:
+    """`make_folder`, and mode 0700 for one that exists too."""
+    make_folder(folder)
     folder.chmod(FOLDER_MODE)  # mkdir's mode is subject to the umask, and an older folder has its own
     return folder
 

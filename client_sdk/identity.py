@@ -63,7 +63,13 @@ class Identity:
             IdentityError: there is none, others may read its key, or its files are damaged.
         """
         home = Path(folder).expanduser()
-        path = home / _KEY
+        path, card_path = home / _KEY, home / _CARD
+        if path.exists() != card_path.exists():
+            there, missing = (path, card_path) if path.exists() else (card_path, path)
+            raise IdentityError(
+                f"{there} is there, {missing} is not: where making it was interrupted, nobody knows this key yet, so "
+                f"remove {there} and make one with Identity.create; where it was in use, put {missing} back"
+            )
         try:
             mode = path.stat().st_mode
             if mode & 0o077:
@@ -72,7 +78,7 @@ class Identity:
                     "this identity by a new one if anybody else had access"
                 )
             key = SigningKey(bytes.fromhex(path.read_text("ascii")))
-            card = json.loads((home / _CARD).read_text("utf-8"))
+            card = json.loads(card_path.read_text("utf-8"))
             member, public = str(card["member"]), str(card["public"])
         except FileNotFoundError as error:
             raise IdentityError(
@@ -85,7 +91,7 @@ class Identity:
             ) from None
         if public != key.public.hex() or not re.fullmatch(NAME_PATTERN, member):
             raise IdentityError(
-                f"{home / _CARD} does not belong to {path}: create a new identity and give its public key to "
+                f"{card_path} does not belong to {path}: create a new identity and give its public key to "
                 "the admin"
             )
         return cls(home, member, key)

@@ -24,6 +24,12 @@ from protocol.scheduling import ScheduleRequest, ScheduleView, ScheduleViews, Un
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
+# Where what may have been created shows.
+_COHORTS = "the cohorts on the federation's page (Operator.federation)"
+_ROUNDS = "the rounds on the federation's page (Operator.federation)"
+_SCHEDULES = "`veilsum round schedules list COHORT` (Operator.schedules)"
+_TOKENS = "`veilsum token list` (Operator.tokens), and revoke what nobody holds"
+
 
 class Operator:
     """Opens and watches what members take part in; blocking.
@@ -37,7 +43,8 @@ class Operator:
         verify: True to trust the system's authorities, a PEM file's path to trust those, False for none.
         cert: this client's certificate where the coordinator asks for one.
 
-    Every method raises PeerFault with the coordinator's cause where it refuses.
+    Every method raises PeerFault with the coordinator's cause where it refuses. What creates something at each call, such as
+    a token, is asked again only where the coordinator surely has not made it: else Unreachable says where to look for it.
     """
 
     def __init__(
@@ -78,7 +85,7 @@ class Operator:
 
     def open_cohort(self, federation: str, request: rest.CohortRequest) -> rest.CohortView:
         """Open enrolment."""
-        return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request)
+        return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request, _COHORTS)
 
     def cohort(self, cohort: str, after: int | None = None) -> rest.CohortView:
         """The cohort now; or with `after`, once its version is above it or the long poll ends."""
@@ -90,11 +97,12 @@ class Operator:
 
     def open_round(self, cohort: str, request: rest.RoundRequest) -> rest.RoundView:
         """Open a round, or the next attempt of a voided one."""
-        return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request)
+        return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request, _ROUNDS)
 
     def open_helper_round(self, federation: str, request: rest.HelperRoundRequest) -> rest.RoundView:
         """Open the federation's next round with mask helpers."""
-        return self._post(rest.RoundView, rest.HELPER_ROUNDS.format(federation=federation), request)
+        path = rest.HELPER_ROUNDS.format(federation=federation)
+        return self._post(rest.RoundView, path, request, _ROUNDS)
 
     def helpers(self, federation: str, after: int | None = None) -> rest.HelpersView:
         """Where the federation's helpers stand; or with `after`, once that has changed or the long poll ends."""
@@ -157,7 +165,7 @@ class Operator:
 
     def schedule(self, cohort: str, request: ScheduleRequest) -> ScheduleView:
         """Have a round opened at a time."""
-        return self._post(ScheduleView, rest.SCHEDULES.format(cohort=cohort), request)
+        return self._post(ScheduleView, rest.SCHEDULES.format(cohort=cohort), request, _SCHEDULES)
 
     def schedules(self, cohort: str) -> tuple[ScheduleView, ...]:
         """What a cohort's rounds are scheduled for, by time, and what became of it."""
@@ -169,7 +177,7 @@ class Operator:
 
     def new_token(self, request: TokenRequest) -> NewToken:
         """Make a token; its secret is shown this once."""
-        return self._post(NewToken, rest.TOKENS, request)
+        return self._post(NewToken, rest.TOKENS, request, _TOKENS)
 
     def tokens(self) -> TokenList:
         """Every token that was ever made, without its secret."""
@@ -208,10 +216,12 @@ class Operator:
     ) -> None:
         self.close()
 
-    def _post(self, form: type[_Model], path: str, body: rest.Model | None = None) -> _Model:
+    def _post(
+        self, form: type[_Model], path: str, body: rest.Model | None = None, shown_in: str = ""
+    ) -> _Model:
         content = body.model_dump_json().encode() if body is not None else b""
         headers = {"content-type": "application/json"} if body is not None else {}
-        return self._model(form, Request("POST", path, content, headers))
+        return self._model(form, Request("POST", path, content, headers, shown_in=shown_in))
 
     def _model(self, form: type[_Model], request: Request) -> _Model:
         return model_of(form, self._call(request))

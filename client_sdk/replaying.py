@@ -1,6 +1,6 @@
 """A round's transcript, held against what this member saw and signed itself (protocol §11)."""
 
-from client_sdk.errors import PeerFault
+from client_sdk.errors import PeerFault, mismatch
 from client_sdk.evidence import Evidence
 from protocol.attempt import ALL_CARDS_MAX
 from protocol.causes import Cause
@@ -37,20 +37,20 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
     """
     transcript = Transcript.from_json(raw.decode(errors="replace"))
     if transcript.head.hex() != record.transcript:
-        raise _mismatch("the transcript is not the one that the record names")
+        raise mismatch("the transcript is not the one that the record names")
     verdict = replay(transcript, evidence.roster.federation)
     if verdict.attempt.context != evidence.attempt.context:
-        raise _mismatch("the transcript is of another attempt")
+        raise mismatch("the transcript is of another attempt")
     if not verdict.signed:
         raise PeerFault(Cause.BAD_SIGNATURE, "the coordinator did not sign the transcript", [COORDINATOR])
     if verdict.certificate is None or verdict.certificate.outcome != evidence.certificate.outcome:
-        raise _mismatch("the transcript tells of another outcome than this member was shown")
+        raise mismatch("the transcript tells of another outcome than this member was shown")
     if verdict.evicted != record.evicted:
-        raise _mismatch("the record names others as evicted than the transcript shows")
+        raise mismatch("the record names others as evicted than the transcript shows")
     if {(each.cause.value, each.parties) for each in verdict.disputes} != {
         (each.cause, each.parties) for each in record.disputes
     }:
-        raise _mismatch("the record tells of other disputes than the transcript shows")
+        raise mismatch("the record tells of other disputes than the transcript shows")
     noted = verdict.uploads.get(evidence.member)
     if noted and evidence.own and (Survivor.of(noted.header),) != evidence.own:
         raise PeerFault(
@@ -62,7 +62,3 @@ def replayed(raw: bytes, evidence: Evidence, record: ResultRecord) -> Verdict:
                 finding.cause, f"the transcript shows that it broke a rule: {finding.detail}", [COORDINATOR]
             )
     return verdict
-
-
-def _mismatch(detail: str) -> PeerFault:
-    return PeerFault(Cause.RESULT_MISMATCH, detail, [COORDINATOR])

@@ -21,7 +21,7 @@ from calibration.head_file import Calibrated, notes_in
 from calibration.personal import WEIGHTS, Personal
 from calibration.questions import REFUSED, Question
 from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_noise, terms_question
-from client_sdk.errors import Misuse, PeerFault, StateError
+from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
 from client_sdk.evidence import Evidence
 from client_sdk.files import remove_durably, write_durably
 from client_sdk.personal import personalise
@@ -214,40 +214,40 @@ class Result:
         """
         self.evidence.verify(admin_key)
         if self.certificate.void:
-            raise _mismatch("the certificate says that the attempt ended without a sum")
+            raise mismatch("the certificate says that the attempt ended without a sum")
         verify_record(self.record, self.evidence.roster.coordinator)
         for each, expected in self._expected().items():
             seen = getattr(self.record, each)
             if seen != expected:
-                raise _mismatch(f"{each} is {seen} in the record, {expected} follows from the certificate")
+                raise mismatch(f"{each} is {seen} in the record, {expected} follows from the certificate")
         named = tuple((view.member, view.digest) for view in self.record.survivors)
         if named != tuple((s.member, s.digest.hex()) for s in self.certificate.survivors):
-            raise _mismatch("the record names other survivors than the certificate")
+            raise mismatch("the record names other survivors than the certificate")
         self._check_dropped()
         self._check_evicted()
         self._check_rare()
         self._check_noise()
         if self.record.noise == "none" and self.record.records > self.evidence.opening.terms.records_max:
-            raise _mismatch(f"{self.record.records} records are more than the terms admit")
+            raise mismatch(f"{self.record.records} records are more than the terms admit")
         self._check_files()
         if self.record.transcript is None:
-            raise _mismatch("the record names no transcript")
+            raise mismatch("the record names no transcript")
         _ = self.verdict
 
     def _check_files(self) -> None:
         if _digest(self.weights_file) != self.record.weights_sha256:
-            raise _mismatch("the weights file is not the one that the record names")
+            raise mismatch("the weights file is not the one that the record names")
         documents = {view.name: view.sha256 for view in self.record.documents}
         if {name: _digest(content) for name, content in self.documents.items()} != documents:
-            raise _mismatch("the documents are not those that the record names")
+            raise mismatch("the documents are not those that the record names")
         if self.weights_file is not None:
             self._check_tensors()
             self._check_classes()
             noise = self.record.noise
             if self.calibrated.noise != (None if isinstance(noise, str) else noise.model_dump(mode="json")):
-                raise _mismatch("the head promises other noise than the record")
+                raise mismatch("the head promises other noise than the record")
         elif terms_question(self.evidence.attempt, self.material).has_head:
-            raise _mismatch("the record names no weights, and the terms ask for a head")
+            raise mismatch("the record names no weights, and the terms ask for a head")
 
     def _check_dropped(self) -> None:
         context, members = self.evidence.attempt.context, set(self.evidence.attempt.members)
@@ -258,13 +258,13 @@ class Result:
             or not {party for dispute in disputes for party in dispute.parties} <= members
             or dropped & set(self.survivors)
         ):
-            raise _mismatch("the members that were dropped do not follow from the record's disputes")
+            raise mismatch("the members that were dropped do not follow from the record's disputes")
 
     def _check_evicted(self) -> None:
         attempt, evicted = self.evidence.attempt, self.record.evicted
         proofs = self.evictions.proofs if self.evictions is not None else ()
         if tuple(proof.member for proof in proofs) != evicted or len(evicted) > attempt.quorum.colluders:
-            raise _mismatch(f"no proof for each of the evicted, {', '.join(evicted) or 'who are none'}")
+            raise mismatch(f"no proof for each of the evicted, {', '.join(evicted) or 'who are none'}")
         for proof in proofs:
             check_proof(attempt, self.certificate, proof)
 
@@ -274,37 +274,33 @@ class Result:
         mechanism = terms_mechanism(self.evidence.attempt)
         view = None if isinstance(self.record.noise, str) else self.record.noise.model_dump(mode="json")
         if (mechanism is None) != (view is None):
-            raise _mismatch("the record says of noise what the terms do not")
+            raise mismatch("the record says of noise what the terms do not")
         if noise is not None and mechanism is not None and not _alike(view, noise.promise(mechanism)):
-            raise _mismatch("the record promises other noise than the terms come to")
+            raise mismatch("the record promises other noise than the terms come to")
 
     def _check_rare(self) -> None:
         terms, manifest, rare = self.evidence.opening.terms, self.evidence.manifest, self.record.rare
         if (rare is None) != (terms.indicator == NO_INDICATOR):
-            raise _mismatch("the record gives counts exactly where the terms name an indicator round")
+            raise mismatch("the record gives counts exactly where the terms name an indicator round")
         if rare is None:
             return
         floor = class_floor(manifest, terms.margin)
         if (rare.indicator, rare.margin, rare.floor) != (terms.indicator.hex(), terms.margin, floor):
-            raise _mismatch("the record states another indicator round, margin or floor than the terms")
+            raise mismatch("the record states another indicator round, margin or floor than the terms")
         if rare_classes(rare.holders, floor) != terms.withheld:
-            raise _mismatch("the classes withheld are not those that the counts leave below the floor")
+            raise mismatch("the classes withheld are not those that the counts leave below the floor")
 
     def _check_classes(self) -> None:
         rare, unanswered, classes = self.record.rare, list(self.unanswered), self.weights.shape[1]
         if rare is not None and len(rare.holders) != classes:
-            raise _mismatch(
-                f"the record states counts of {len(rare.holders)} classes, the head has {classes}"
-            )
+            raise mismatch(f"the record states counts of {len(rare.holders)} classes, the head has {classes}")
         if not {*unanswered} < {*range(classes)}:
-            raise _mismatch(
-                f"the record names classes {unanswered} that the head cannot answer, of {classes}"
-            )
+            raise mismatch(f"the record names classes {unanswered} that the head cannot answer, of {classes}")
         columns = [self.weights] if self.bias is None else [self.weights, self.bias]
         # A class's Gaussian that is missing costs a logistic head its column's use, not its numbers.
         linear = type(self.calibrated.head) is Head
         if linear and any(tensor[..., unanswered].any() for tensor in columns):
-            raise _mismatch(f"the head scores classes {unanswered}, of which there are no records in the sum")
+            raise mismatch(f"the head scores classes {unanswered}, of which there are no records in the sum")
 
     def check_counts(self, history: History) -> None:
         """Hold the counts that the record states against this member's own (result-mismatch)."""
@@ -315,24 +311,28 @@ class Result:
                 and counted.context.hex() == rare.indicator
                 and counted.holders != rare.holders
             ):
-                raise _mismatch("the record states other counts than this member made")
+                raise mismatch("the record states other counts than this member made")
 
     def save(self, folder: str | os.PathLike[str]) -> None:
-        """Write the result beside its evidence, for `load`; every file has mode 0600, none holds a secret."""
+        """Write the result beside its evidence, for `load`, and remove an earlier round's; every file has mode 0600.
+
+        None holds a key. Documents may be for members alone, such as pooled sums.
+        """
         home = Path(folder)
         self.evidence.save(home)
-        if self.weights_file is not None:
-            write_durably(home / _WEIGHTS, self.weights_file)
-        for name, content in self.documents.items():
-            write_durably(home / f"{name}{_DOCUMENT}", content)
-        if self.material is not None:
-            write_durably(home / _MATERIAL, self.material)
-        if self.evictions is not None:
-            write_durably(home / _EVICTIONS, self.evictions.to_bytes())
-        if self.transcript_file is not None:
-            write_durably(home / TRANSCRIPT, self.transcript_file)
-        else:
-            remove_durably(home / TRANSCRIPT)  # an earlier round's
+        files = {
+            **{path.name: None for path in home.glob(f"*{_DOCUMENT}")},  # an earlier round's
+            **{f"{name}{_DOCUMENT}": content for name, content in self.documents.items()},
+            _WEIGHTS: self.weights_file,
+            _MATERIAL: self.material,
+            _EVICTIONS: None if self.evictions is None else self.evictions.to_bytes(),
+            TRANSCRIPT: self.transcript_file,
+        }
+        for name, content in files.items():
+            if content is None:
+                remove_durably(home / name)
+            else:
+                write_durably(home / name, content)
         write_durably(home / _RECORD, self.record.model_dump_json(indent=2).encode())  # last: stands for all
 
     @staticmethod
@@ -398,7 +398,7 @@ def tensors_of(content: bytes) -> dict[str, npt.NDArray[Any]]:
     try:
         arrays: dict[str, npt.NDArray[Any]] = load(content)
     except (SafetensorError, KeyError, ValueError) as error:  # also types and shapes that numpy has not
-        raise _mismatch(f"this is no safetensors file: {error}") from error
+        raise mismatch(f"this is no safetensors file: {error}") from error
     return arrays
 
 
@@ -407,7 +407,7 @@ def notes_of(content: bytes) -> dict[str, Any]:
     try:
         return notes_in(content, HEAD)
     except CalibrationError as error:
-        raise _mismatch(str(error)) from error
+        raise mismatch(str(error)) from error
 
 
 def calibrated_in(content: bytes) -> Calibrated:
@@ -415,7 +415,7 @@ def calibrated_in(content: bytes) -> Calibrated:
     try:
         return Calibrated.of(tensors_of(content), notes_of(content))
     except CalibrationError as error:
-        raise _mismatch(f"the weights file holds no head: {error}") from error
+        raise mismatch(f"the weights file holds no head: {error}") from error
 
 
 def check_head(asked: Question, content: bytes) -> None:
@@ -423,7 +423,7 @@ def check_head(asked: Question, content: bytes) -> None:
     try:
         asked.check_head(calibrated_in(content).head)
     except CalibrationError as error:
-        raise _mismatch(str(error)) from error
+        raise mismatch(str(error)) from error
 
 
 def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, Any]) -> bool:
@@ -442,7 +442,3 @@ def _alike(seen: Mapping[str, Any] | None, expected: Mapping[str, Any]) -> bool:
 
 def _digest(content: bytes | None) -> str | None:
     return None if content is None else hashlib.sha256(content).hexdigest()
-
-
-def _mismatch(detail: str) -> PeerFault:
-    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

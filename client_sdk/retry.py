@@ -1,6 +1,7 @@
 """Ask again until the coordinator answers or the patience is spent, and read what it refused.
 
-Every request of the protocol may be repeated: what it carries is stored before it is sent and never changes.
+Every request of the protocol may be repeated: what it carries is stored before it is sent and never changes. What creates
+something at each call, an operator's alone, is repeated only where the coordinator surely has not carried it out.
 """
 
 from dataclasses import replace
@@ -54,6 +55,11 @@ class Caller:
             tries += 1
             if isinstance(answer, Response) and not _again(answer):
                 return _accepted(request, answer)
+            if request.shown_in and not _refused(answer):
+                raise Unreachable(
+                    f"{request.method} {request.path} may have been carried out, and is not asked twice "
+                    f"({_reason(answer)}): look into {request.shown_in} before you run the same command again"
+                )
             spent_s = self._surroundings.monotonic_s() - began_s
             if tries == 1:
                 # The first wait may have been a long poll: it counts from when it failed.
@@ -86,7 +92,7 @@ class Caller:
             return float(value[:9])
         try:
             return parsedate_to_datetime(value).timestamp() - self._surroundings.now_s()
-        except ValueError:
+        except (ValueError, OverflowError):  # a year of twenty digits overflows
             return 0.0
 
 
@@ -96,6 +102,11 @@ def _again(answer: Response) -> bool:
         return True
     problem = _problem(answer) if answer.status >= 400 else None
     return problem is not None and problem.cause == Cause.REQUEST_REPLAYED
+
+
+def _refused(answer: Response | Unreached) -> bool:
+    """Whether the coordinator surely has not carried it out."""
+    return not answer.sent if isinstance(answer, Unreached) else answer.status == 429
 
 
 def _accepted(request: Request, answer: Response) -> Response:

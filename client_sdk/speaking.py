@@ -12,7 +12,7 @@ from functools import partial
 
 from client_sdk.client_result import ClientEvidence, ClientResult
 from client_sdk.effects import Flow, compute
-from client_sdk.errors import Misuse, NoResult, PeerFault, fault_of
+from client_sdk.errors import Misuse, NoResult, PeerFault, fault_in
 from client_sdk.offer import Offer, check_consistent
 from client_sdk.progress import Progress, Step
 from client_sdk.session import Session
@@ -157,7 +157,7 @@ def outcome(session: Session, round_id: str) -> Flow[ClientResult]:
     assert isinstance(message, HelperCounted)
     evidence.attempt.check_counted(message, evidence.upload.header.survivor)
     if view.state != "done":
-        raise NoResult(round_id, view.state, _fault(view))
+        raise NoResult(round_id, view.state, fault_in(view))
     session.report(Progress(Step.VERIFYING, phase=view.state))
     record = yield from session.coordinator.result(round_id)
     result = ClientResult(evidence, message, record, (yield from session.coordinator.weights(round_id)))
@@ -179,8 +179,4 @@ def _not_counted(session: Session, evidence: ClientEvidence, view: RoundView) ->
             Cause.WRONG_PHASE, "its upload was not whole in time, or a helper could not open its box"
         )
         raise NoResult(view.round, "missed", fault)
-    raise NoResult(view.round, view.state, _fault(view))
-
-
-def _fault(view: RoundView) -> PeerFault:
-    return fault_of(view.fault) if view.fault else PeerFault(Cause.QUORUM_LOST)
+    raise NoResult(view.round, view.state, fault_in(view))

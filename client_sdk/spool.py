@@ -22,7 +22,6 @@ class Spool:
         """Make room for a new upload; what an interrupted one left is dropped with its masks."""
         self.clear()
         make_private(self._folder)
-        sync_folder(self._folder.parent)
 
     def write(self, index: int, packed: bytes | memoryview) -> None:
         """Keep a chunk; it is durable after `seal`."""

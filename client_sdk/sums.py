@@ -12,9 +12,8 @@ from calibration import CalibrationError, FFCStatistics, check_solution, lattice
 from calibration.head_file import arrays_of
 from calibration.questions import Question, Summed
 from client_sdk.asked import terms_mechanism, terms_question
-from client_sdk.errors import PeerFault
+from client_sdk.errors import mismatch
 from client_sdk.result import Result
-from protocol.causes import Cause
 
 _TOLERANCE = 1e-9
 """Of the largest weight: what another machine's linear algebra may round apart."""
@@ -41,14 +40,12 @@ def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | Non
         PeerFault: the first of these that does not hold.
     """
     if hashlib.sha256(sums_file).hexdigest() != result.record.sums_sha256:
-        raise _mismatch("the sums are not those that the record names")
+        raise mismatch("the sums are not those that the record names")
     terms, attempt = result.evidence.opening.terms, result.evidence.attempt
     try:
         total = load(sums_file)["sum"]
         if total.shape != (terms.elements,) or total.dtype != np.int64:
-            raise _mismatch(
-                f"the sums are {total.dtype}{total.shape}, the terms say int64({terms.elements},)"
-            )
+            raise mismatch(f"the sums are {total.dtype}{total.shape}, the terms say int64({terms.elements},)")
         asked = terms_question(attempt, result.material)
         lattice = lattice_from(terms.lattice, terms.lattice_bits)
         mechanism = terms_mechanism(attempt)
@@ -59,7 +56,7 @@ def verify_sums(result: Result, sums_file: bytes, rng: np.random.Generator | Non
         pooled = asked.gathered(gathering, summed)
         _check_follows(result, asked, pooled, summed, rng or np.random.default_rng())
     except (SafetensorError, KeyError, ValueError, CalibrationError) as error:
-        raise _mismatch(f"{type(error).__name__}: {error}") from error
+        raise mismatch(f"{type(error).__name__}: {error}") from error
     return pooled
 
 
@@ -81,12 +78,12 @@ def _check_follows(
         seen = published.get(name)
         most = _TOLERANCE * float(np.abs(array).max(initial=1e-300))
         if seen is None or seen.shape != array.shape or np.abs(seen - array).max(initial=0.0) > most:
-            raise _mismatch(f"the head's {name} do not follow from the sums")
+            raise mismatch(f"the head's {name} do not follow from the sums")
 
 
 def _check_records(result: Result, records: int) -> None:
     if records != result.record.records:
-        raise _mismatch(f"the sums hold {records} records, the record says {result.record.records}")
+        raise mismatch(f"the sums hold {records} records, the record says {result.record.records}")
 
 
 def _solved(result: Result, constant: float) -> npt.NDArray[np.float64]:
@@ -94,7 +91,3 @@ def _solved(result: Result, constant: float) -> npt.NDArray[np.float64]:
     if result.bias is None:
         return result.weights
     return np.vstack([result.weights / np.sqrt(0.5), result.bias / constant])
-
-
-def _mismatch(detail: str) -> PeerFault:
-    return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from protocol.rest import Hex32, MemberId, Model, ModeName, NoiseView, RoundId
 
+MAX_DOCUMENTS = 16
+"""Beside a head; each is fetched by itself."""
+
 
 class SolutionView(Model):
     """How the classifier head was found.
@@ -111,7 +114,7 @@ class ResultRecord(Model):
     noise: Literal["none"] | NoiseView = "none"
     weights_sha256: Hex32 | None
     sums_sha256: Hex32
-    documents: tuple[DocumentView, ...] = ()
+    documents: Annotated[tuple[DocumentView, ...], Field(max_length=MAX_DOCUMENTS)] = ()
     transcript: Hex32 | None
     weights_error_bound: float | None
     solution: SolutionView

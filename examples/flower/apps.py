@@ -84,21 +84,20 @@ def train(message: Message, context: Context) -> Message:
 @client.query("enrol")  # type: ignore[untyped-decorator]
 def enrol(message: Message, context: Context) -> Message:
     """Join the cohort; answers once it is formed."""
-    terms = message.content["veilsum"]
-    with _member(context, terms) as member:
-        member.enrol(terms["cohort"])
+    with _member(context) as member:
+        member.enrol(message.content["veilsum"]["cohort"])
     return Message(RecordDict(), reply_to=message)
 
 
 @client.query("calibrate")  # type: ignore[untyped-decorator]
 def calibrate(message: Message, context: Context) -> Message:
     """Contribute sums of the trained network's features. What goes to Flower is public: the verified head's digest."""
-    terms = message.content["veilsum"]
-    x, y = data_of(context.node_config["data"])
+    config, round_id = context.node_config, message.content["veilsum"]["round"]
+    x, y = data_of(config["data"])
     z = features_of(message.content["arrays"].to_numpy_ndarrays(), x)
-    with _member(context, terms) as member:
-        result = member.contribute(terms["round"], Records(z, y, normalise=True), lineage=terms["lineage"])
-    kept = Path(context.node_config["identity"]) / "result"  # for `veilsum verify`
+    with _member(context) as member:
+        result = member.contribute(round_id, Records(z, y, normalise=True), lineage=config["lineage"])
+    kept = Path(config["identity"]) / "result"  # for `veilsum verify`
     kept.mkdir(exist_ok=True)
     result.save(kept)
     answer = {"head": result.record.weights_sha256, "counted": result.counted}
@@ -107,12 +106,11 @@ def calibrate(message: Message, context: Context) -> Message:
     return Message(RecordDict(content), reply_to=message)
 
 
-def _member(context: Context, terms: ConfigRecord) -> Member:
-    """Who this node is comes from its own configuration, and whom it trusts: never from the server's message."""
+def _member(context: Context) -> Member:
+    """Who this node is comes from its own configuration, whom it asks and whom it trusts: never from the server's message."""
     config = context.node_config
-    return Member(
-        terms["url"], Identity.load(config["identity"]), None, Policy(admin_key=config["admin-key"])
-    )
+    policy = Policy(admin_key=config["admin-key"])
+    return Member(config["url"], Identity.load(config["identity"]), None, policy)
 
 
 server = ServerApp()
@@ -124,16 +122,15 @@ def main(grid: Grid, context: Context) -> None:
     strategy = FedAvg(fraction_evaluate=0.0, min_train_nodes=3, min_available_nodes=3)
     done = strategy.start(grid, ArrayRecord(new_network(0)), num_rounds=int(config["rounds"]))
     network = done.arrays.to_numpy_ndarrays()
-    terms = {name: str(config[name]) for name in ("url", "cohort", "lineage")}
-    _ask(grid, "query.enrol", RecordDict({"veilsum": ConfigRecord(terms)}))
-    with Operator(terms["url"], os.environ["VEILSUM_OPERATOR_TOKEN"]) as operator:
+    cohort = str(config["cohort"])
+    _ask(grid, "query.enrol", RecordDict({"veilsum": ConfigRecord({"cohort": cohort})}))
+    with Operator(str(config["url"]), os.environ["VEILSUM_OPERATOR_TOKEN"]) as operator:
         opened = operator.open_round(
-            terms["cohort"],
-            RoundRequest(dim=DIM, classes=CLASSES, bias=True, extractor=str(config["extractor"])),
+            cohort, RoundRequest(dim=DIM, classes=CLASSES, bias=True, extractor=str(config["extractor"]))
         )
-    veilsum = ConfigRecord(terms | {"round": opened.round})
+    veilsum = ConfigRecord({"round": opened.round})
     answers = _ask(grid, "query.calibrate", RecordDict({"veilsum": veilsum, "arrays": ArrayRecord(network)}))
-    weights, bias = answers[0]["arrays"].to_numpy_ndarrays()
+    weights, bias = one_head(answers)
     x, y = data_of(str(config["test"]))
     context.state["outcome"] = MetricRecord(
         {
@@ -144,6 +141,16 @@ def main(grid: Grid, context: Context) -> None:
         }
     )
     np.savez(Path(str(config["output"])), w1=network[0], b1=network[1], w2=weights, b2=bias)
+
+
+def one_head(answers: list[RecordDict]) -> tuple[Floats, Floats]:
+    """Weights and bias that every node has verified; RuntimeError where one sends another digest, or other numbers."""
+    sent = [(answer["veilsum"]["head"], answer["arrays"].to_numpy_ndarrays()) for answer in answers]
+    heads = {(digest, *(part.tobytes() for part in parts)) for digest, parts in sent}
+    if len(heads) != 1:
+        raise RuntimeError(f"{len(answers)} nodes send {len(heads)} different heads: none is taken")
+    weights, bias = sent[0][1]
+    return weights, bias
 
 
 def _ask(grid: Grid, kind: str, content: RecordDict) -> list[RecordDict]:

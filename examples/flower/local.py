@@ -1,6 +1,6 @@
 """Both apps in one process, a thread for each node: Flower's own code without its daemons, for a test and a first look.
 
-.venv/bin/python local.py settings.json    # url, cohort, extractor, admin-key, nodes: [{identity, data}], test, output
+.venv/bin/python local.py settings.json    # url, cohort, extractor, admin-key, nodes: [{identity, data}], test, output; lineage
 """
 
 import json
@@ -69,9 +69,10 @@ def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     logging.getLogger("flwr").setLevel(logging.WARNING)
     TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1  # no message is made without one
-    admin_key = settings.pop("admin-key")
-    nodes = [node | {"admin-key": admin_key} for node in settings.pop("nodes")]
-    context = Context(1, 0, {}, RecordDict(), {"rounds": 8, "lineage": "flower"} | settings)
+    own = {"url": settings["url"], "lineage": settings.pop("lineage", "flower")}
+    own["admin-key"] = settings.pop("admin-key")
+    nodes = [own | node for node in settings.pop("nodes")]
+    context = Context(1, 0, {}, RecordDict(), {"rounds": 8} | settings)
     server(Threads(nodes), context)
     print(json.dumps(dict(context.state["outcome"])))
 

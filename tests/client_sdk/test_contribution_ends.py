@@ -269,3 +269,29 @@ def test_reveals_are_erased_when_the_latest_end_passes(tmp_path: Path) -> None:
         pass
     assert not held().outbox()
     federation.close()
+
+
+def test_shares_of_a_saved_round_are_erased_though_the_machine_stopped_in_between(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    flows = federation.contributions(round_id)
+
+    def stop(_closed: Closed) -> Closed:
+        raise RuntimeError("the machine stops")
+
+    def held() -> Closed:
+        stored = federation.member("member-0").session.store.held(bytes.fromhex(cohort))
+        assert stored is not None
+        assert isinstance(stored.phase, Closed)
+        return stored.phase
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Closed, "settled", stop)
+        federation.together(flows)
+    before = held()
+    assert before.held
+    assert before.reveals
+    federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert held() == before.settled()

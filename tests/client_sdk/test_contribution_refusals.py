@@ -1,7 +1,9 @@
 """What a member refuses in a round, or is refused, and what ends its part in it."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ from client_sdk.result import Result
 from client_sdk.session import ready_of
 from protocol.causes import Cause
 from protocol.coordinator import Collecting, Recovered
+from protocol.member import Opened
 from protocol.messages import parse
+from protocol.published import DocumentView, ResultRecord
 from tests.client_sdk.federation import Federation
 from tests.client_sdk.local_coordinator import Round, refusal
 
@@ -26,6 +30,32 @@ def test_another_opening_for_the_same_round_is_refused(federation: Federation) -
     rounds[round_id].phase = rounds[other].phase
     with pytest.raises(PeerFault, match="another opening"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+
+
+@pytest.mark.parametrize(
+    ("policy", "version", "cause"),
+    [
+        ({"members_min": 4}, 1, Cause.POLICY_REFUSED),
+        ({"sigma_min": 1.0}, 1, Cause.POLICY_REFUSED),
+        ({}, 2, Cause.ROSTER_ROLLBACK),
+    ],
+)
+def test_what_was_opened_is_refused_where_policy_or_roster_are_stricter_by_now(
+    federation: Federation, policy: dict[str, Any], version: int, cause: Cause
+) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
+    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
+    store = federation.open["member-0"].session.store
+    while (held := store.held(bytes.fromhex(cohort))) and not isinstance(held.phase, Opened):
+        next(steps)
+    steps.close()
+    federation.policy = replace(federation.policy, **policy)
+    federation.coordinator.roster = federation.make_roster(version)
+    with pytest.raises(PeerFault) as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.cause is cause
+    assert not any("uploads" in request.path for request in federation.coordinator.requests)
 
 
 @pytest.mark.parametrize(
@@ -136,6 +166,24 @@ def test_statistics_whose_vector_is_not_their_layouts_are_misuse(
     monkeypatch.setattr(statistics, "pieces", lambda _lattice, _elements: iter(pieces))
     with pytest.raises(Misuse, match=match):
         federation.alone(federation.member("member-0").contribute(round_id, statistics, "main"))
+
+
+def test_nothing_is_fetched_that_a_record_names_without_a_signature(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    sign = federation.coordinator.sign
+    document = DocumentView(name="other", sha256="ab" * 32)
+
+    def forged(*words: Any) -> ResultRecord:
+        return sign(*words).model_copy(update={"documents": (document,)})
+
+    monkeypatch.setattr(federation.coordinator, "sign", forged)
+    results = federation.together(federation.contributions(round_id))
+    assert {fault.cause for fault in results.values()} == {Cause.BAD_SIGNATURE}
+    fetched = {request.path.rsplit("/", 1)[-1] for request in federation.coordinator.requests}
+    assert "result" in fetched
+    assert not fetched & {"weights", "other", "transcript"}
 
 
 def test_one_call_takes_part_in_one_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

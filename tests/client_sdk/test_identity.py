@@ -1,6 +1,7 @@
 """Keys on disk."""
 
 import json
+import os
 import stat
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from client_sdk.errors import IdentityError, Misuse
+from client_sdk.files import make_private
 from client_sdk.identity import Identity
 
 
@@ -40,6 +42,30 @@ def test_an_identity_is_never_overwritten(tmp_path: Path) -> None:
     with pytest.raises(IdentityError, match="already"):
         Identity.create(tmp_path, "m")
     assert first.public
+
+
+@pytest.mark.parametrize(
+    ("there", "missing"), [("identity.key", "identity.json"), ("identity.json", "identity.key")]
+)
+def test_half_an_identity_is_named_with_what_to_do(tmp_path: Path, there: str, missing: str) -> None:
+    Identity.create(tmp_path, "m")
+    (tmp_path / missing).unlink()
+    with pytest.raises(IdentityError, match="load it with"):
+        Identity.create(tmp_path, "m")
+    with pytest.raises(IdentityError, match=f"{missing} is not.*remove {tmp_path / there} and make"):
+        Identity.load(tmp_path)
+    (tmp_path / there).unlink()
+    assert Identity.create(tmp_path, "m").member == "m"
+
+
+def test_new_folders_are_durable_with_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(os, "fsync", lambda opened: synced.append(Path(f"/proc/self/fd/{opened}").readlink()))
+    Identity.create(tmp_path / "new/home", "m")
+    assert {tmp_path, tmp_path / "new", tmp_path / "new/home"} <= {*synced}
+    synced.clear()
+    assert make_private(tmp_path / "new") == tmp_path / "new"
+    assert synced == []
 
 
 @pytest.mark.parametrize("member", ["", "UPPER", "a/b", "../x", "x" * 65, "ü"])

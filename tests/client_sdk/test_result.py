@@ -19,7 +19,7 @@ from protocol.causes import Cause
 from protocol.identity import SigningKey
 from protocol.member import Closed
 from protocol.messages import Certificate, Opening, Survivor, UploadHeader, Vote, void_hash
-from protocol.published import SurvivorView
+from protocol.published import DocumentView, SurvivorView
 from protocol.record import sign_record
 from protocol.transcript import Transcript
 from tests.client_sdk.federation import Federation, tensor
@@ -275,6 +275,33 @@ def test_a_helper_has_evidence_without_an_upload(done: tuple[Federation, Result]
     assert json.loads((tmp_path / "member.json").read_text()) == {"member": "member-0", "uploads": []}
     assert Result.load(tmp_path).evidence == helper.evidence
     assert not Result.load(tmp_path).counted
+
+
+def test_nothing_of_an_earlier_round_lies_beside_a_result(
+    done: tuple[Federation, Result], tmp_path: Path
+) -> None:
+    federation, result = done
+    document = save({"mean": np.zeros(3)})
+    views = [DocumentView(name=name, sha256=hashlib.sha256(document).hexdigest()) for name in ("a", "b")]
+
+    def naming(*names: DocumentView, **changes: Any) -> Result:
+        record = result.record.model_copy(update={"documents": names, **changes})
+        documents = {view.name: document for view in names}
+        return replace(
+            result, record=sign_record(record, federation.coordinator_key), documents=documents, material=b"m"
+        )
+
+    naming(*views).save(tmp_path)
+    assert len([*tmp_path.glob("*.document.safetensors")]) == 2
+    headless = replace(naming(views[0], weights_sha256=None), weights_file=None, material=None)
+    replace(headless, transcript_file=None).save(tmp_path)
+    assert {path.name for path in tmp_path.iterdir() if path.suffix in {".safetensors", ".json"}} == {
+        "a.document.safetensors",
+        "member.json",
+        "record.json",
+    }
+    assert not (tmp_path / "material.bin").exists()
+    assert Result.load(tmp_path).documents == {"a": document}
 
 
 def test_evidence_comes_from_a_closed_phase(done: tuple[Federation, Result]) -> None:

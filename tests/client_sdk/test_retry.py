@@ -18,7 +18,7 @@ from tests.client_sdk.local_coordinator import problem, refusal
 
 REQUEST = Request("PUT", "/v1/thing", b"body")
 OK = Response(200, {}, b"fine")
-LOST = Unreached("ConnectError: refused")
+LOST = Unreached("ConnectError: refused", sent=False)
 
 
 def exchange(
@@ -27,6 +27,7 @@ def exchange(
     patience_s: float = 100.0,
     jitter: float = 1.0,
     slow_s: float = 0.0,
+    request: Request = REQUEST,
 ) -> tuple[Response, list[float], list[Progress]]:
     clock, events = Clock(), list[Progress]()
     caller = Caller(
@@ -35,7 +36,7 @@ def exchange(
         Reporter(events.append),
     )
     supply: Iterator[Response | Unreached] = iter(answers)
-    flow = caller.call(REQUEST)
+    flow = caller.call(request)
     effect = next(flow)
     try:
         while True:
@@ -43,7 +44,7 @@ def exchange(
                 clock.sleep(effect.seconds)
                 effect = flow.send(None)
             else:
-                assert effect == REQUEST
+                assert effect == request
                 clock.now_s += slow_s
                 effect = flow.send(next(supply))
     except StopIteration as end:
@@ -84,6 +85,7 @@ def test_jitter_halves_at_most() -> None:
         ("soon", 0.5),
         ("-3", 0.5),
         ("²", 0.5),
+        ("Mon, 01 Jan 99999999999999999999 00:00:00 GMT", 0.5),
         (format_datetime(datetime.fromtimestamp(1_000_020, UTC), usegmt=True), 20.0),
         (format_datetime(datetime.fromtimestamp(999_000, UTC), usegmt=True), 0.5),
     ],
@@ -105,6 +107,26 @@ def test_the_last_pause_fits_into_the_patience() -> None:
     body = problem(Fault(Cause.UNAVAILABLE, "disk full")).model_dump_json().encode()
     with pytest.raises(Unreachable, match="failed 2 times in 10 s, last: HTTP 503, unavailable: disk full"):
         exchange([Response(503, {"retry-after": "600"}, body)] * 3, patience_s=10.0)
+
+
+CREATES = Request("POST", "/v1/things", b"body", shown_in="the list of things")
+
+
+def test_what_creates_something_is_tried_again_where_it_surely_was_not_taken() -> None:
+    assert exchange([LOST, Response(429), OK], request=CREATES)[:2] == (OK, [0.5, 1.0])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Unreached("ReadTimeout"),
+        *(Response(status) for status in (408, 502, 503, 504)),
+        refusal(PeerFault(Cause.REQUEST_REPLAYED)),
+    ],
+)
+def test_what_creates_something_is_not_asked_twice(answer: Response | Unreached) -> None:
+    with pytest.raises(Unreachable, match=r"may have been carried out.*look into the list of things"):
+        exchange([LOST, answer, OK], request=CREATES)
 
 
 def test_a_refusal_is_not_tried_again() -> None:

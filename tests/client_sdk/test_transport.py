@@ -112,21 +112,25 @@ def test_other_effects(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "reason"),
+    ("error", "reason", "sent"),
     [
-        (httpx.ConnectError("refused"), "ConnectError: refused"),
-        (httpx.ReadTimeout(""), "ReadTimeout"),
+        (httpx.ConnectError("refused"), "ConnectError: refused", False),
+        (httpx.ConnectTimeout(""), "ConnectTimeout", False),
+        (httpx.ReadTimeout(""), "ReadTimeout", True),
         (
             httpx.RemoteProtocolError("gone"),
             "RemoteProtocolError: gone (does it ask for certificates? then pass cert= with your PEM file of one)",
+            True,
         ),
     ],
 )
-def test_what_does_not_arrive_is_an_outcome(run: Runner, error: Exception, reason: str) -> None:
+def test_what_does_not_arrive_is_an_outcome(
+    run: Runner, error: Exception, reason: str, *, sent: bool
+) -> None:
     def handler(_: httpx.Request) -> httpx.Response:
         raise error
 
-    assert run(one(Request("GET", "/")), handler) == Unreached(reason)
+    assert run(one(Request("GET", "/")), handler) == Unreached(reason, sent)
 
 
 def test_an_untrusted_certificate_ends_at_once(run: Runner) -> None:
@@ -157,6 +161,33 @@ def test_a_body_beyond_its_limit_is_refused(run: Runner) -> None:
     with pytest.raises(PeerFault) as caught:
         run(one(Request("GET", "/", limit_bytes=9)), lambda _: httpx.Response(200, content=b"0123456789"))
     assert caught.value.cause is Cause.OVERSIZED
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip, gzip", "GZIP", "identity, deflate", "unknown"])
+def test_an_encoded_answer_is_refused_unread(run: Runner, encoding: str) -> None:
+    read: list[bytes] = []
+
+    class Bomb(httpx.SyncByteStream, httpx.AsyncByteStream):
+        def __iter__(self) -> Iterator[bytes]:
+            read.append(b"x")
+            yield b"x"
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            read.append(b"x")
+            yield b"x"
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        assert request.headers["accept-encoding"] == "identity"
+        return httpx.Response(200, headers={"content-encoding": encoding}, stream=Bomb())
+
+    with pytest.raises(PeerFault, match="let no proxy in between compress") as caught:
+        run(one(Request("GET", "/")), handler)
+    assert (caught.value.cause, read) == (Cause.MALFORMED, [])
+
+
+def test_an_answer_may_say_that_it_is_not_encoded(run: Runner) -> None:
+    answer = httpx.Response(200, headers={"content-encoding": "Identity"}, content=b"plain")
+    assert run(one(Request("GET", "/")), lambda _: answer).body == b"plain"
 
 
 def test_an_answer_that_drips_is_given_up(run: Runner, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,15 @@ from pydantic import ValidationError
 
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.published import CombinedRecord, DisputeView, PartView, ResultRecord, SolutionView, SurvivorView
+from protocol.published import (
+    MAX_DOCUMENTS,
+    CombinedRecord,
+    DisputeView,
+    PartView,
+    ResultRecord,
+    SolutionView,
+    SurvivorView,
+)
 from protocol.record import record_digest, sign_record, verify_record
 
 KEY = SigningKey(b"\xc0" * 32)
@@ -128,3 +136,11 @@ def test_numbers_that_are_not_finite_never_become_a_record(number: str) -> None:
     text = RECORD.model_dump_json().replace('"residual":1e-9', f'"residual":{number}')
     with pytest.raises(ValidationError):
         ResultRecord.model_validate_json(text)
+
+
+def test_a_record_names_so_many_documents_at_most() -> None:
+    named = [{"name": f"d-{index}", "sha256": "d0" * 32} for index in range(MAX_DOCUMENTS + 1)]
+    values = RECORD.model_dump()
+    assert ResultRecord(**values | {"documents": named[1:]}).documents
+    with pytest.raises(ValidationError, match="documents"):
+        ResultRecord(**values | {"documents": named})

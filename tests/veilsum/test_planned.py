@@ -59,7 +59,7 @@ def test_what_is_no_plan_is_refused(cli: Cli) -> None:
     words = ("round", "open", "00" * 32, "--extractor", EXTRACTOR)
     assert cli(*words).error == "a round takes --dim and --classes, or --plan with both in it"
     assert cli(*words, "--delta", 1e-6).error.startswith(
-        "--delta, --replace and --nonnegative say what noise"
+        "--delta, --replace, --nonnegative and --member-records say what noise"
     )
     assert "say what noise hides" in cli(*words, "--plan", path, "--delta", 1e-6).error
     path.write_text('{"format": "veilsum-plan/2"}')

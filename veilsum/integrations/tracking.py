@@ -1,6 +1,7 @@
-"""A result in the books of an experiment tracker: MLflow's runs, TensorBoard's scalars. Nothing that they get is secret."""
+"""A result in the books of an experiment tracker: MLflow's runs, TensorBoard's scalars. What members alone may read stays out, unless asked for."""
 
 import tempfile
+from dataclasses import replace
 from typing import Any, Protocol
 
 from client_sdk.result import Result
@@ -52,11 +53,13 @@ def figures(result: Result) -> dict[str, float]:
     return {name: float(value) for name, value in found.items() if value is not None}
 
 
-def log_to_mlflow(result: Result, **measured: float) -> None:
+def log_to_mlflow(result: Result, *, for_members: bool = False, **measured: float) -> None:
     """Log a result to the active MLflow run, or to a new one: parameters, metrics, and the files of `Result.save` as artifacts.
 
     Args:
         result: verified before.
+        for_members: log also what the coordinator shows to members alone: the documents beside the head, pooled sums among
+            them, and what the question rested on. Where a result has some, its artifacts are not whole without.
         measured: your own figures, such as an accuracy.
     """
     import mlflow  # noqa: PLC0415 - an extra: pip install 'veilsum[tracking]'
@@ -64,7 +67,7 @@ def log_to_mlflow(result: Result, **measured: float) -> None:
     mlflow.log_params({f"veilsum.{name}": value for name, value in facts(result).items()})
     mlflow.log_metrics({f"veilsum.{name}": value for name, value in (figures(result) | measured).items()})
     with tempfile.TemporaryDirectory() as folder:
-        result.save(folder)
+        (result if for_members else replace(result, documents={}, material=None)).save(folder)
         mlflow.log_artifacts(folder, "veilsum")
 
 

@@ -15,6 +15,37 @@ from client_sdk import Identity, Member, Policy, Result
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Consortium
 
 ROOT = Path(__file__).parents[3]
+ASIDE = """
+import json, sys
+sys.path.insert(0, ".")
+import numpy as np
+from apps import client, one_head
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict
+from flwr.supercore.task_identity import TaskIdentity
+
+TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
+
+def said(ask):
+    try:
+        return str(ask())
+    except Exception as error:
+        return str(error)
+
+def answer(digest, weight):
+    arrays = ArrayRecord([np.full((2, 2), weight), np.zeros(2)])
+    return RecordDict({"veilsum": ConfigRecord({"head": digest}), "arrays": arrays})
+
+content = RecordDict({"veilsum": ConfigRecord({"url": "http://127.0.0.1:9", "cohort": "ab" * 32})})
+asked = Message(content, dst_node_id=1, message_type="query.enrol")
+node = Context(1, 1, json.load(open(sys.argv[1])), RecordDict(), {})
+print(json.dumps({
+    "asks": said(lambda: client(asked, node)),
+    "one": said(lambda: one_head([answer("a", 1.0)] * 3)[0].sum()),
+    "digests": said(lambda: one_head([answer("a", 1.0), answer("b", 1.0)])),
+    "numbers": said(lambda: one_head([answer("a", 1.0), answer("a", 1.5)])),
+}))
+"""
+"""What two apps of the example do where others are wrong."""
 
 
 def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -63,6 +94,18 @@ def test_flower_trains_and_veilsum_calibrates(consortium: Callable[..., Consorti
     assert (outcome["heads"], outcome["counted"]) == (1, 3)
     assert outcome["calibrated"] > max(0.85, outcome["trained"])
     assert np.load(c.folder / "calibrated.npz")["w2"].shape == (32, 10)
+
+
+def test_flower_s_nodes_ask_whom_they_were_told_and_its_server_takes_one_head(tmp_path: Path) -> None:
+    Identity.create(tmp_path / "node", "node")
+    script = tmp_path / "aside.py"
+    script.write_text(ASIDE)
+    own = {"url": "nowhere", "identity": str(tmp_path / "node"), "admin-key": "ab" * 32}
+    found = example("flower", str(script), own, tmp_path)
+    assert "'nowhere' is no address of a coordinator" in found["asks"]
+    assert found["one"] == "4.0"
+    for each in ("digests", "numbers"):
+        assert found[each] == "2 nodes send 2 different heads: none is taken"
 
 
 def test_an_nvflare_executor_takes_part(consortium: Callable[..., Consortium]) -> None:

@@ -1,4 +1,5 @@
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,20 +11,27 @@ from veilsum.integrations.tracking import facts, figures, log_to_mlflow, log_to_
 def test_a_result_in_an_mlflow_run(result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # its database wants the whole of mlflow
+    shown = replace(result, documents={"pooled": b"V, U and counts"}, material=b"means")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the library's own, at its import
         mlflow = pytest.importorskip("mlflow", reason="the extra veilsum[tracking] is not installed")
         mlflow.set_tracking_uri(tmp_path.joinpath("runs").as_uri())
         with mlflow.start_run() as run:
-            log_to_mlflow(result, accuracy=0.875)
+            log_to_mlflow(shown, accuracy=0.875)
+        with mlflow.start_run() as inside:
+            log_to_mlflow(shown, for_members=True)
         logged = mlflow.get_run(run.info.run_id)
-        names = {each.path for each in mlflow.MlflowClient().list_artifacts(run.info.run_id, "veilsum")}
+        names, all_names = (
+            {each.path for each in mlflow.MlflowClient().list_artifacts(each_run.info.run_id, "veilsum")}
+            for each_run in (run, inside)
+        )
     assert logged.data.params["veilsum.round"] == result.record.round
     assert logged.data.params["veilsum.withheld"] == "none"
     assert logged.data.metrics["veilsum.survivors"] == 3
     assert logged.data.metrics["veilsum.accuracy"] == 0.875
     assert {"veilsum/record.json", "veilsum/weights.safetensors"} <= names
     assert not [name for name in names if "key" in name]
+    assert all_names - names == {"veilsum/pooled.document.safetensors", "veilsum/material.bin"}
 
 
 def test_a_result_on_a_tensorboard(result: Result, tmp_path: Path) -> None:

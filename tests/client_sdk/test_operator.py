@@ -1,0 +1,77 @@
+"""What an operator's requests are asked again for, and what not."""
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+
+from client_sdk.errors import Unreachable
+from client_sdk.operator import Operator
+from client_sdk.surroundings import Surroundings
+from client_sdk.transport import BlockingDriver
+from protocol.access import Scope, TokenRequest
+from protocol.published import CombineRequest
+from protocol.rest import CohortRequest, HelperRoundRequest, RoundRequest
+from protocol.scheduling import ScheduleRequest
+from tests.client_sdk.federation import EXTRACTOR, Clock
+
+URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
+TERMS = RoundRequest(dim=3, classes=2, extractor=EXTRACTOR.hex())
+HELPED = HelperRoundRequest(dim=3, classes=2, extractor=EXTRACTOR.hex(), mode="helpers", records_cap=1)
+
+
+def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
+    """How often a request is sent that gets no word from behind a proxy, and what is said in the end."""
+    seen, clock = list[httpx.Request](), Clock()
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(504)
+
+    driver = BlockingDriver(URL, transport=httpx.MockTransport(handler), sleep=clock.sleep)
+    surroundings = Surroundings(now_s=clock, monotonic_s=clock, jitter=lambda: 1.0)
+    with (
+        Operator(URL, "token", surroundings=surroundings, driver=driver) as operator,
+        pytest.raises(Unreachable) as caught,
+    ):
+        ask(operator)
+    return len(seen), str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("ask", "where"),
+    [
+        (
+            lambda it: it.new_token(TokenRequest(name="night", scopes=frozenset({Scope.ROUNDS}))),
+            "Operator.tokens",
+        ),
+        (lambda it: it.open_cohort(NAME, CohortRequest(records_cap=1)), "Operator.federation"),
+        (lambda it: it.open_round(NAME, TERMS), "Operator.federation"),
+        (
+            lambda it: it.open_helper_round(NAME, HELPED),
+            "Operator.federation",
+        ),
+        (lambda it: it.schedule(NAME, ScheduleRequest(at_s=2e9, round=TERMS)), "Operator.schedules"),
+    ],
+)
+def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], where: str) -> None:
+    times, said = asked(ask)
+    assert times == 1
+    assert "may have been carried out" in said
+    assert where in said
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda it: it.coordinator(),
+        lambda it: it.close_cohort(NAME),
+        lambda it: it.cancel(ROUND, "late"),
+        lambda it: it.extend(ROUND, 2e9),
+        lambda it: it.unschedule(ROUND),
+        lambda it: it.revoke_token(ROUND),
+        lambda it: it.combine(NAME, CombineRequest(rounds=(ROUND, "cd" * 8))),
+    ],
+)
+def test_what_comes_to_the_same_is_asked_again(ask: Callable[[Operator], object]) -> None:
+    assert asked(ask)[0] > 2
