@@ -66,11 +66,12 @@ async def test_the_same_upload_twice_changes_nothing(server: Server, formed: Par
 async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
     server: Server, formed: Party, round_id: str
 ) -> None:
-    """Whoever holds the roster and the log sees that m-0's key has sent them."""
+    """Whoever holds the roster and the log sees that m-0's key has sent them, however long it makes what it signs."""
     path, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
     await server.client.put(path, content=formed.upload_of("m-0"), headers=OCTETS)
     await put_chunk(server, round_id, "m-0", 1, chunks[1])
-    other = await put_chunk(server, round_id, "m-0", 1, chunks[2])
+    where = f"{path}/chunks/{'0' * 300}1?{'q' * 600}"
+    other = await server.client.put(where, content=chunks[2], headers=OCTETS)
     assert (other.status_code, other.json()["cause"], other.json()["parties"]) == (409, "conflict", ["m-0"])
     assert (await put_chunk(server, round_id, "m-0", 1, chunks[1])).status_code == 200
     stored = server.coordinator.rounds[round_id].chunk_name("m-0", 1)
@@ -79,12 +80,13 @@ async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
     [entry] = [each for each in entries if each["outcome"] == "conflict"]
     assert entry["who"] == "member m-0"
     found = re.search(
-        r" authority=(\S+) content-digest=(\S+) signature-input=(.+) signature=(\S+)$", entry["on"]
+        r" authority=(\S+) path=(\S+) content-digest=(\S+) signature-input=(.+) signature=(\S+)$", entry["on"]
     )
     assert found
-    authority, digest, given, signature = found.groups()
+    authority, whole, digest, given, signature = found.groups()
     assert digest == content_digest(chunks[2])
-    target = Target("PUT", authority, f"{path}/chunks/1")
+    assert whole == where
+    target = Target("PUT", authority, *whole.split("?"))
     RequestSignature.parse(given, signature).verify(formed.keys["m-0"].public, target, digest)
 
 
