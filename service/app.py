@@ -108,8 +108,16 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
                 app.state.unmasked = Sums()
                 app.include_router(unmasked.router)
             await coordinator.load()
-            for task in (coordinator.keeper.run(), coordinator.follow(), watch_loop()):
-                ending.push_async_callback(_ended, asyncio.create_task(task))
+            work = {
+                "the keeper": coordinator.keeper.run(),
+                "following others": coordinator.follow(),
+                "the loop's watch": watch_loop(),
+            }
+            coordinator.background = tuple(
+                asyncio.create_task(each, name=name) for name, each in work.items()
+            )
+            for task in coordinator.background:
+                ending.push_async_callback(_ended, task)
             with on_stop_signal(coordinator.stop_waiting):
                 yield
             coordinator.stop_waiting()

@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Row, func, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from protocol.attempt import Attempt
 from protocol.coordinator import Windows
@@ -265,7 +264,7 @@ class Catalogue:
             while True:
                 try:
                     await self._database.listen(changed.put_nowait)
-                except (OSError, SQLAlchemyError) as error:
+                except Exception as error:  # noqa: BLE001 - as in `tried`
                     log.warning("no word of others' changes", again_in_s=LOOK_S, **where(error))
                     await asyncio.sleep(LOOK_S)
         finally:
@@ -306,8 +305,8 @@ def _federation(thing: Cohort | Round) -> str:
 
 
 async def tried(work: Awaitable[None]) -> None:
-    """Storage may fail now; there is a next look."""
+    """Storage may fail now, and a defect that one change finds is not for the others to suffer; there is a next look."""
     try:
         await work
-    except (OSError, SQLAlchemyError) as error:
+    except Exception as error:  # noqa: BLE001 - who stops listening is deaf for good
         log.warning("others' changes are not read", **where(error))

@@ -51,6 +51,9 @@ SWEEP_S = 3600.0
 class Coordinator:
     """Everything the routes need. Nothing here is not in storage too.
 
+    Attributes:
+        background: what goes on by itself until the process ends.
+
     Args:
         database: rows.
         blobs: chunks and results.
@@ -86,6 +89,7 @@ class Coordinator:
         self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
+        self.background: tuple[asyncio.Task[None], ...] = ()
 
     # Cohorts
 

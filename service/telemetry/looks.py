@@ -17,6 +17,9 @@ def checks_of(coordinator: Coordinator) -> dict[str, Check]:
     async def process() -> None:
         if coordinator.stopping:
             raise NotReady("the process is stopping")
+        for task in coordinator.background:
+            if task.done():
+                raise NotReady(f"{task.get_name()} has ended: start the process again")
 
     async def database() -> None:
         async with coordinator.database.transaction() as connection:

@@ -30,6 +30,17 @@ async def test_every_reason_is_told_and_health_is_another_matter(server: Server)
     assert READY._value.get() == 0
 
 
+async def test_who_does_nothing_by_itself_any_more_is_not_ready(server: Server) -> None:
+    keeper, *_ = server.coordinator.background
+    keeper.cancel()
+    await asyncio.wait([keeper])
+    answer = await server.anonymous().get("/readyz")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "process: the keeper has ended: start the process again",
+    )
+
+
 def _full(name: str, data: bytes) -> None:
     raise OSError("no space left on /somewhere/secret")
 
