@@ -272,10 +272,10 @@ class Catalogue:
 
     async def _handle(self, changed: asyncio.Queue[str]) -> None:
         while True:
-            topics = {await changed.get()}
+            topics = [await changed.get()]
             while not changed.empty():
-                topics.add(changed.get_nowait())
-            for topic in topics:
+                topics.append(changed.get_nowait())
+            for topic in dict.fromkeys(topics):  # in the order in which it happened
                 thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
                 await tried(thing.refresh() if thing is not None else self.refresh(topic))
 
