@@ -172,7 +172,8 @@ class Coordinator:
                 before = await self._check_free(federation, "helpers")
                 now_s = self.now()
                 layout, material = await self._layout(request, federation)
-                assert layout is not None
+                if layout is None:
+                    raise PeerFault(Cause.TERMS_REFUSED, "there are no indicator rounds with mask helpers")
                 attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
                 place = attempt.manifest.counter, 0
                 if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):

@@ -13,8 +13,9 @@ from protocol import rest
 from protocol.identity import SigningKey
 from protocol.member import History, Opened
 from protocol.member.attempting import Attempting
-from protocol.messages import Vote, parse
+from protocol.messages import Roster, Vote, parse
 from protocol.request_signature import RequestSignature, Target, content_digest
+from protocol.tags import PROTOCOL_VERSION
 from service.storage.tables import events
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server
@@ -183,6 +184,11 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
     assert (refused.status_code, refused.json()["cause"]) == (422, "bad-signature")
     refused = await server.client.post(where, content=formed.upload_of("m-1"), headers=OCTETS)
     assert (refused.status_code, refused.json()["cause"]) == (400, "unknown-message")
+    for kind, expected in ((Roster.kind, "unknown-message"), (Vote.kind, "truncated")):
+        cut = await server.signing("m-1", formed.keys["m-1"]).post(
+            where, content=bytes((PROTOCOL_VERSION, kind)), headers=OCTETS
+        )
+        assert cut.json()["cause"] == expected, "what is not sent to coordinators is not read"
     assert await count(server) == events_before + 1
 
 
