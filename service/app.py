@@ -38,7 +38,7 @@ from service.shutdown import on_stop_signal
 from service.storage.stores import opened
 from service.telemetry import logs
 from service.telemetry.looks import checks_of
-from service.telemetry.metrics import watch_loop
+from service.telemetry.metrics import Exposition, watch_loop
 from service.telemetry.readiness import Readiness
 from service.telemetry.refused import Refused
 from service.telemetry.requests import RequestTelemetry
@@ -135,7 +135,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         telemetry=tracing(),
     )
     problems.install(app, problem_page)
-    app.state.refused = Refused()
+    app.state.refused, app.state.exposition = Refused(), Exposition()
     app.add_middleware(Bodies)
     app.add_middleware(RequestTelemetry)
     app.add_middleware(Headers)
