@@ -245,7 +245,8 @@ class Catalogue:
     async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float) -> Round:
         cohort = self.cohorts[row.cohort]
         await cohort.refresh()
-        attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
+        opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
+        attempt = Attempt(cohort.roster, cohort.formed(), opening)
         ended = row.final is not None
         noted = None if ended else await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
         windows = Windows(**WindowsModel.model_validate_json(row.windows).model_dump())

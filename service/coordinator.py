@@ -146,7 +146,8 @@ class Coordinator:
                 layout, material = await self._layout(request, federation)
                 terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
                 spending.check(self.rounds.values(), federation, terms, self.mu_budget)
-                opening = Opening.make(
+                opening = await asyncio.to_thread(
+                    Opening.make,
                     self.key,
                     cohort=manifest.cohort,
                     sequence=sequence,

@@ -1,8 +1,9 @@
 """Federations: their rosters, each version kept, and what the coordinator knows of them."""
 
 import asyncio
+from collections.abc import Sequence
 
-from sqlalchemy import insert, select
+from sqlalchemy import Row, insert, select
 
 from protocol.causes import Cause
 from protocol.codec import Reader
@@ -105,29 +106,45 @@ class Federations:
             round_ids = await connection.execute(
                 select(rounds.c.id).where(rounds.c.federation == federation).order_by(rounds.c.number)
             )
-        return FederationView(
-            federation=federation,
-            roster_version=roster.version_number,
-            members=tuple(roster.members),
-            cohorts=tuple(cohort_ids.scalars()),
-            rounds=tuple(round_ids.scalars()),
-        )
+        known = tuple(cohort_ids.scalars()), tuple(round_ids.scalars())
+        # In a thread: there may be 100,000 members.
+        return await asyncio.to_thread(_view, federation, roster, *known)
 
     async def ledger(self, federation: str) -> Ledger:
         """The chain of all attempts that were closed, each with what it opened."""
+        return await asyncio.to_thread(_ledger, federation, await self._chain(federation))
+
+    async def ledger_bytes(self, federation: str) -> bytes:
+        """The same as a message. For strangers: nothing is decoded, its parts stand in storage as they go over the wire."""
+        chain = await self._chain(federation)
+        beginning = Ledger(bytes.fromhex(federation), (), ()).to_bytes()[:-8]
+        count = len(chain).to_bytes(4, "little")
+        return b"".join((beginning, count, *(row.body for row in chain), count, *(row.past for row in chain)))
+
+    async def _chain(self, federation: str) -> Sequence[Row[tuple[bytes, bytes]]]:
+        query = select(links.c.body, links.c.past).where(links.c.federation == federation)
         async with self._database.reading() as connection:
-            stored = (
-                await connection.execute(
-                    select(links.c.body, links.c.past)
-                    .where(links.c.federation == federation)
-                    .order_by(links.c.position)
-                )
-            ).all()
-        return Ledger(
-            bytes.fromhex(federation),
-            tuple(Link.decode_fields(Reader(row.body)) for row in stored),
-            tuple(Past.decode_fields(Reader(row.past)) for row in stored),
-        )
+            return (await connection.execute(query.order_by(links.c.position))).all()
+
+
+def _ledger(federation: str, chain: Sequence[Row[tuple[bytes, bytes]]]) -> Ledger:
+    return Ledger(
+        bytes.fromhex(federation),
+        tuple(Link.decode_fields(Reader(row.body)) for row in chain),
+        tuple(Past.decode_fields(Reader(row.past)) for row in chain),
+    )
+
+
+def _view(
+    federation: str, roster: Listed, cohort_ids: tuple[str, ...], round_ids: tuple[str, ...]
+) -> FederationView:
+    return FederationView(
+        federation=federation,
+        roster_version=roster.version_number,
+        members=tuple(roster.members),
+        cohorts=cohort_ids,
+        rounds=round_ids,
+    )
 
 
 def _refuse_rollback(known: int, offered: int) -> None:
