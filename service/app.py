@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 
 from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from service import keys, problems
 from service.access.bodies import Bodies, Pace, Room
@@ -49,11 +49,11 @@ MAX_JSON_BYTES = 1 << 20
 
 
 class Application(FastAPI):
-    """FastAPI, with every refusal a problem."""
+    """FastAPI, with every refusal a problem, and every answer under its headers and an id."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await super().__call__(scope, receive, problems.oversized_as_problem(send))
+    def build_middleware_stack(self) -> ASGIApp:
+        """Around FastAPI's own, which answers by itself where a body is too long or a request fails."""
+        return Headers(RequestTelemetry(problems.Oversized(super().build_middleware_stack())))
 
 
 def create_app(settings: Settings | None = None, now: Callable[[], float] = time.time) -> FastAPI:
@@ -137,8 +137,6 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     problems.install(app, problem_page)
     app.state.refused, app.state.exposition = Refused(), Exposition()
     app.add_middleware(Bodies)
-    app.add_middleware(RequestTelemetry)
-    app.add_middleware(Headers)
     app.include_router(federations.router)
     app.include_router(rounds.router)
     app.include_router(schedules.router)
