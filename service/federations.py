@@ -16,6 +16,9 @@ from service.rosters import Rosters
 from service.storage.database import Database
 from service.storage.tables import cohorts, links, rosters, rounds
 
+MAX_VERSION = 1 << 48
+"""Of a roster: views count in it, and JSON's readers know whole numbers up to 2⁵³."""
+
 
 class Federations:
     """All federations of one coordinator.
@@ -37,7 +40,7 @@ class Federations:
         """Store a roster; whether it is new.
 
         Raises:
-            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key;
+            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key, or a version above `MAX_VERSION`;
                 roster-rollback or conflict against those already stored.
         """
         await asyncio.to_thread(roster.verify_admin, bytes.fromhex(federation))
@@ -47,6 +50,8 @@ class Federations:
                 f"the roster names another coordinator's key; this one's is {self._coordinator.hex()}",
             )
         body, version = await asyncio.to_thread(roster.to_bytes), roster.version_number
+        if version > MAX_VERSION:
+            raise PeerFault(Cause.MALFORMED, f"roster version {version}: the highest is {MAX_VERSION}")
         async with self._lock, self._database.transaction() as connection:
             newest = (
                 await connection.execute(

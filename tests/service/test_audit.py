@@ -61,6 +61,7 @@ async def test_a_round_leaves_who_did_what(server: Server, formed: Party) -> Non
     assert TOKEN not in page.model_dump_json()
     assert len(page.model_dump_json()) < 700 * len(page.entries), "ids, and nothing else"
     assert (await log_of(server, after=3, limit=2)).entries == page.entries[3:5]
+    assert (await log_of(server, after=3_000_000_000)).entries == ()
 
 
 async def test_refusals_of_whoever_is_known_stand_there_too(server: Server, formed: Party) -> None:
