@@ -138,7 +138,7 @@ def _inside(*models: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """Whatever models stand in the fields of these."""
     for model in models:
         for field in model.model_fields.values():
-            kinds = (field.annotation, *get_args(field.annotation))
+            kinds: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))
             found = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
             yield from (*found, *_inside(*found))
 
