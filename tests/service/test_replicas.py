@@ -154,6 +154,28 @@ async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
         assert (await both.client.get("/readyz")).status_code == 200
 
 
+async def test_one_clears_up_after_a_round_and_all_hear_of_its_end(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, forgotten = Postgres.forget, list[object]()
+
+    async def forget(database: Postgres) -> None:
+        forgotten.append(database)
+        await real(database)
+
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        monkeypatch.setattr(Postgres, "forget", forget)
+        round_id = await party.open_round(both)
+        assert (await party.play(both, round_id))["state"] == "done"
+        for replica in (one, other):
+            assert (await replica.view(round_id))["state"] == "done"
+            await replica.tidy(round_id)
+        assert len(forgotten) == 1
+        actions = [each["action"] for each in (await one.client.get("/v1/audit")).json()["entries"]]
+        assert actions.count("uploads deleted") == 1
+
+
 async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path, party: Party) -> None:
     async with two(tmp_path / "data") as (one, other, _):
         await party.begin(one)
