@@ -13,6 +13,8 @@ from service.telemetry.readiness import Check, NotReady
 
 def checks_of(coordinator: Coordinator) -> dict[str, Check]:
     """Each check by the name of what it looks at."""
+    # One for the process: what a look that was cut off has left goes with the next.
+    name = f"readiness/{secrets.token_hex(8)}"
 
     async def process() -> None:
         if coordinator.stopping:
@@ -35,7 +37,7 @@ def checks_of(coordinator: Coordinator) -> dict[str, Check]:
             )
 
     async def blobs() -> None:
-        name, content = f"readiness/{secrets.token_hex(8)}", secrets.token_bytes(16)
+        content = secrets.token_bytes(16)
         await asyncio.to_thread(coordinator.blobs.put, name, content)
         try:
             if await asyncio.to_thread(coordinator.blobs.get, name) != content:

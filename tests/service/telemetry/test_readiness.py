@@ -1,4 +1,6 @@
 import asyncio
+import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -6,6 +8,7 @@ import pytest
 
 from protocol.errors import PeerFault
 from service.storage import migrating
+from service.telemetry.looks import checks_of
 from service.telemetry.metrics import READY, REGISTRY
 from service.telemetry.readiness import NotReady, Readiness
 from tests.service.serving import Server, running
@@ -74,6 +77,28 @@ async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
     readiness = Readiness({"fine": _fine}, kept_s=0)
     assert await readiness.check() == ("fine",)
     assert REGISTRY.get_sample_value("veilsum_ready") == 1
+
+
+async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs, ended = server.coordinator.blobs, threading.Event()
+    put = blobs.put
+
+    def slow(name: str, data: bytes) -> None:
+        time.sleep(0.3)
+        put(name, data)
+        ended.set()
+
+    readiness = Readiness({"blobs": checks_of(server.coordinator)["blobs"]}, kept_s=0.0, patience_s=0.1)
+    monkeypatch.setattr(blobs, "put", slow)
+    assert await readiness.missing() == {"blobs": "no answer within 0.1 s"}
+    assert await asyncio.to_thread(ended.wait, 10)
+    monkeypatch.undo()
+    assert len(blobs.names("readiness")) == 1
+    readiness = Readiness({"blobs": readiness._checks["blobs"]})
+    assert await readiness.missing() == {}
+    assert blobs.names("readiness") == ()
 
 
 async def _fine() -> None:
