@@ -5,7 +5,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from protocol.rest import Model
+from protocol.rest import Model, View
 
 LABEL_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9 ._@-]{0,63}$"
 YEAR_S = 366 * 86_400.0
@@ -37,7 +37,7 @@ class TokenRequest(Model):
     lifetime_s: Annotated[float, Field(gt=0, le=YEAR_S)] = 90 * 86_400.0
 
 
-class TokenView(Model):
+class TokenView(View):
     """A token as it may be shown: everything but itself.
 
     Attributes:
@@ -64,7 +64,7 @@ class NewToken(TokenView):
     secret: str
 
 
-class TokenList(Model):
+class TokenList(View):
     """Every token that was ever made."""
 
     tokens: tuple[TokenView, ...]

@@ -16,7 +16,7 @@ from pydantic import Field
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey, verify_signature
-from protocol.rest import Hex32, Model
+from protocol.rest import Hex32, Model, View
 from protocol.tags import Tag, hash_fields
 
 PAGE_MAX = 1000
@@ -72,7 +72,7 @@ class AuditHead(Model):
         return End(self.number, self.head)
 
 
-class AuditPage(Model):
+class AuditPage(View):
     """Entries in order, and the log's head at that moment."""
 
     entries: tuple[AuditEntry, ...]

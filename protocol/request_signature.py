@@ -33,6 +33,8 @@ LIFETIME_S = 60
 """Seconds between `created` and `expires` as this release signs."""
 MAX_LIFETIME_S = 300
 """The longest that is taken: nonces are remembered for as long."""
+MAX_TARGET = 1024
+"""Characters of authority, path and query together, so that whatever was signed has room in a log."""
 _NONCE = r"[0-9A-Za-z_-]{16,64}"
 _VALUES = {
     "created": r"[0-9]{1,12}",
@@ -89,11 +91,11 @@ def content_digest(body: bytes) -> str:
 
 
 def digest_of(header: str) -> bytes:
-    """The SHA-256 in a Content-Digest header, among others or alone; PeerFault(request-unsigned) where there is none."""
-    for item in header.split(","):
-        if match := _DIGEST.fullmatch(item.strip()):
-            return base64.b64decode(match[1])
-    raise _unsigned("content-digest holds no sha-256=:BASE64: (RFC 9530)")
+    """The SHA-256 that a Content-Digest header holds, and nothing else; PeerFault(request-unsigned) for any other."""
+    match = _DIGEST.fullmatch(header)
+    if match is None:
+        raise _unsigned("content-digest holds one sha-256=:BASE64: (RFC 9530), and nothing else")
+    return base64.b64decode(match[1])
 
 
 def sign_request(
@@ -218,8 +220,10 @@ class RequestSignature:
             digest: its Content-Digest header, None where it has none.
 
         Raises:
-            PeerFault: request-unsigned where it covers no digest of its body; request-forged.
+            PeerFault: request-unsigned where it covers no digest of its body, or more than `MAX_TARGET`; request-forged.
         """
+        if len(target.authority) + len(target.path) + len(target.query) > MAX_TARGET:
+            raise _unsigned(f"host, path and query have {MAX_TARGET} characters at the most")
         if (CONTENT_DIGEST in self.covered) != target.has_body or (target.has_body and digest is None):
             raise _unsigned("PUT and POST carry content-digest and cover it, other methods don't")
         values = {**target.components, CONTENT_DIGEST: digest or ""}

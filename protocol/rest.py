@@ -87,9 +87,15 @@ RoundId = Annotated[str, Field(pattern=ROUND_PATTERN)]
 
 
 class Model(BaseModel):
-    """A JSON body: immutable, no unknown keys."""
+    """A JSON body: immutable, no unknown keys. What is asked for, hashed or signed is read so."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class View(Model):
+    """What somebody is shown: keys that a later release has put there are left out (docs/versions.md)."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 def round_name(context: bytes) -> str:
@@ -101,7 +107,7 @@ ModeName = Literal["members", "helpers"]
 """Who takes the masks off: the members among themselves, or four mask helpers, which is another trust statement."""
 
 
-class Problem(Model):
+class Problem(View):
     """RFC 9457 problem details; `cause` is the last part of `type`.
 
     Attributes:
@@ -120,14 +126,14 @@ class Problem(Model):
     rounds: tuple[RoundId, ...] = ()
 
 
-class CoordinatorView(Model):
+class CoordinatorView(View):
     """Who the coordinator is; its key belongs into the roster."""
 
     public_key: Hex32
     protocol_version: int
 
 
-class FederationView(Model):
+class FederationView(View):
     """A federation as the coordinator knows it."""
 
     federation: Hex32
@@ -137,7 +143,7 @@ class FederationView(Model):
     rounds: tuple[RoundId, ...]
 
 
-class BudgetView(Model):
+class BudgetView(View):
     """What all noisy rounds of a federation together may say of one record.
 
     Attributes:
@@ -172,7 +178,7 @@ class CohortRequest(Model):
     enrol_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 86_400.0
 
 
-class QuorumView(Model):
+class QuorumView(View):
     """The numbers that follow from the cohort's size."""
 
     members: int
@@ -184,7 +190,7 @@ class QuorumView(Model):
     caution: str | None
 
 
-class CohortView(Model):
+class CohortView(View):
     """A cohort: enrolling, formed (its manifest stands), or failed for want of cards; and its rounds, oldest first.
 
     Attributes:
@@ -343,7 +349,7 @@ class HelperRoundRequest(RoundRequest):
     exceptions: Annotated[tuple[str, ...], Field(max_length=0)] = ()
 
 
-class HelpersView(Model):
+class HelpersView(View):
     """Where a federation's mask helpers stand.
 
     Attributes:
@@ -365,7 +371,7 @@ class HelpersView(Model):
     version: int
 
 
-class TermsView(Model):
+class TermsView(View):
     """A round's terms in words; what binds a member is the signed opening.
 
     Attributes:
@@ -399,7 +405,7 @@ class TermsView(Model):
     noise: NoiseView | None = None
 
 
-class RoundView(Model):
+class RoundView(View):
     """A round in time: its phase, whom it waits for and until when, and how it ended.
 
     Attributes:
@@ -459,7 +465,7 @@ class RoundView(Model):
     transcript: Hex32 | None = None
 
 
-class UploadView(Model):
+class UploadView(View):
     """What of an announced upload is still to come."""
 
     member: MemberId

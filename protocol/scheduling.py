@@ -4,7 +4,10 @@ from typing import Annotated
 
 from pydantic import Field, RootModel
 
-from protocol.rest import Hex32, Model, Problem, RoundId, RoundRequest
+from protocol.rest import Hex32, Model, Problem, RoundId, RoundRequest, View
+
+LATEST_S = 253_370_764_800
+"""The year 9999, with which calendars end; milliseconds lie beyond it."""
 
 
 class ScheduleRequest(Model):
@@ -15,11 +18,11 @@ class ScheduleRequest(Model):
         round: as it would be sent to open the round now.
     """
 
-    at_s: Annotated[float, Field(gt=0, lt=1 << 48)]
+    at_s: Annotated[float, Field(gt=0, lt=LATEST_S)]
     round: RoundRequest
 
 
-class ScheduleView(Model):
+class ScheduleView(View):
     """A round that is to be opened, or what became of it.
 
     Attributes:
@@ -42,7 +45,7 @@ class ScheduleViews(RootModel[tuple[ScheduleView, ...]]):
     """A cohort's entries, by time."""
 
 
-class Unscheduled(Model):
+class Unscheduled(View):
     """An entry that was taken back."""
 
     removed: RoundId

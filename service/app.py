@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 
 from fastapi import FastAPI
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from service import keys, problems
 from service.access.bodies import Bodies, Pace, Room
@@ -38,7 +38,7 @@ from service.shutdown import on_stop_signal
 from service.storage.stores import opened
 from service.telemetry import logs
 from service.telemetry.looks import checks_of
-from service.telemetry.metrics import watch_loop
+from service.telemetry.metrics import Exposition, watch_loop
 from service.telemetry.readiness import Readiness
 from service.telemetry.refused import Refused
 from service.telemetry.requests import RequestTelemetry
@@ -49,11 +49,11 @@ MAX_JSON_BYTES = 1 << 20
 
 
 class Application(FastAPI):
-    """FastAPI, with every refusal a problem."""
+    """FastAPI, with every refusal a problem, and every answer under its headers and an id."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        await super().__call__(scope, receive, problems.oversized_as_problem(send))
+    def build_middleware_stack(self) -> ASGIApp:
+        """Around FastAPI's own, which answers by itself where a body is too long or a request fails."""
+        return Headers(RequestTelemetry(problems.Oversized(super().build_middleware_stack())))
 
 
 def create_app(settings: Settings | None = None, now: Callable[[], float] = time.time) -> FastAPI:
@@ -108,8 +108,16 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
                 app.state.unmasked = Sums()
                 app.include_router(unmasked.router)
             await coordinator.load()
-            for task in (coordinator.keeper.run(), coordinator.follow(), watch_loop()):
-                ending.push_async_callback(_ended, asyncio.create_task(task))
+            work = {
+                "the keeper": coordinator.keeper.run(),
+                "following others": coordinator.follow(),
+                "the loop's watch": watch_loop(),
+            }
+            coordinator.background = tuple(
+                asyncio.create_task(each, name=name) for name, each in work.items()
+            )
+            for task in coordinator.background:
+                ending.push_async_callback(_ended, task)
             with on_stop_signal(coordinator.stop_waiting):
                 yield
             coordinator.stop_waiting()
@@ -127,10 +135,8 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
         telemetry=tracing(),
     )
     problems.install(app, problem_page)
-    app.state.refused = Refused()
+    app.state.refused, app.state.exposition = Refused(), Exposition()
     app.add_middleware(Bodies)
-    app.add_middleware(RequestTelemetry)
-    app.add_middleware(Headers)
     app.include_router(federations.router)
     app.include_router(rounds.router)
     app.include_router(schedules.router)

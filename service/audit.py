@@ -1,5 +1,6 @@
 """The audit log in the database: appended to, never changed (protocol.audit)."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,9 @@ from service.storage.tables import audit, audit_head
 
 COORDINATOR = "coordinator"
 DONE = "done"
-MAX_TEXT = 1000
+MAX_TEXT = 2000
+"""The longest evidence of a chunk's conflict has less: whoever signs it has no room to push its end out (service.access.gate)."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(frozen=True)
@@ -95,4 +98,6 @@ async def _end(connection: AsyncConnection) -> End:
 
 
 def _bounded(text: str) -> str:
-    return text[:MAX_TEXT].encode("ascii", "backslashreplace").decode("ascii")[:MAX_TEXT]
+    # PostgreSQL takes no NUL, and what is refused there fails for everybody in its batch.
+    plain = _CONTROL.sub("?", text[:MAX_TEXT])
+    return plain.encode("ascii", "backslashreplace").decode("ascii")[:MAX_TEXT]

@@ -13,7 +13,6 @@ from typing import Any
 
 import structlog
 from sqlalchemy import Row, func, select
-from sqlalchemy.exc import SQLAlchemyError
 
 from protocol.attempt import Attempt
 from protocol.coordinator import Windows
@@ -246,7 +245,8 @@ class Catalogue:
     async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float) -> Round:
         cohort = self.cohorts[row.cohort]
         await cohort.refresh()
-        attempt = Attempt(cohort.roster, cohort.formed(), Opening.from_bytes(row.opening))
+        opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
+        attempt = Attempt(cohort.roster, cohort.formed(), opening)
         ended = row.final is not None
         noted = None if ended else await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
         windows = Windows(**WindowsModel.model_validate_json(row.windows).model_dump())
@@ -265,7 +265,7 @@ class Catalogue:
             while True:
                 try:
                     await self._database.listen(changed.put_nowait)
-                except (OSError, SQLAlchemyError) as error:
+                except Exception as error:  # noqa: BLE001 - as in `tried`
                     log.warning("no word of others' changes", again_in_s=LOOK_S, **where(error))
                     await asyncio.sleep(LOOK_S)
         finally:
@@ -273,10 +273,10 @@ class Catalogue:
 
     async def _handle(self, changed: asyncio.Queue[str]) -> None:
         while True:
-            topics = {await changed.get()}
+            topics = [await changed.get()]
             while not changed.empty():
-                topics.add(changed.get_nowait())
-            for topic in topics:
+                topics.append(changed.get_nowait())
+            for topic in dict.fromkeys(topics):  # in the order in which it happened
                 thing: Cohort | Round | None = self.cohorts.get(topic) or self.rounds.get(topic)
                 await tried(thing.refresh() if thing is not None else self.refresh(topic))
 
@@ -306,8 +306,8 @@ def _federation(thing: Cohort | Round) -> str:
 
 
 async def tried(work: Awaitable[None]) -> None:
-    """Storage may fail now; there is a next look."""
+    """Storage may fail now, and a defect that one change finds is not for the others to suffer; there is a next look."""
     try:
         await work
-    except (OSError, SQLAlchemyError) as error:
+    except Exception as error:  # noqa: BLE001 - who stops listening is deaf for good
         log.warning("others' changes are not read", **where(error))

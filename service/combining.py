@@ -95,7 +95,8 @@ def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
 
 def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
     """The weights file's length and its bytes, piece by piece; PeerFault(not-found)."""
-    _stored(name, _RECORD, blobs)
+    if stored_record(name, blobs).weights_sha256 is None:
+        raise not_found("head: the combined rounds counted, and the record says what")
     return blobs.read(f"combined/{name}/{WEIGHTS}")
 
 

@@ -51,6 +51,9 @@ SWEEP_S = 3600.0
 class Coordinator:
     """Everything the routes need. Nothing here is not in storage too.
 
+    Attributes:
+        background: what goes on by itself until the process ends.
+
     Args:
         database: rows.
         blobs: chunks and results.
@@ -86,6 +89,7 @@ class Coordinator:
         self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
+        self.background: tuple[asyncio.Task[None], ...] = ()
 
     # Cohorts
 
@@ -142,7 +146,8 @@ class Coordinator:
                 layout, material = await self._layout(request, federation)
                 terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
                 spending.check(self.rounds.values(), federation, terms, self.mu_budget)
-                opening = Opening.make(
+                opening = await asyncio.to_thread(
+                    Opening.make,
                     self.key,
                     cohort=manifest.cohort,
                     sequence=sequence,
@@ -168,7 +173,8 @@ class Coordinator:
                 before = await self._check_free(federation, "helpers")
                 now_s = self.now()
                 layout, material = await self._layout(request, federation)
-                assert layout is not None
+                if layout is None:
+                    raise PeerFault(Cause.TERMS_REFUSED, "there are no indicator rounds with mask helpers")
                 attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
                 place = attempt.manifest.counter, 0
                 if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):

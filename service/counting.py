@@ -37,9 +37,3 @@ def compute(
     shown = recovered.disclosure(lambda member, index: blobs.get(round_.chunk_name(member, index)))
     documents = {**recovered.documents(), DISCLOSURE: shown.to_bytes()}
     return Outcome(None, documents, tuple(holders.tolist()))
-
-
-def check_asker(round_: Round, member: str) -> None:
-    """Refuse to show the chunks and seeds to anybody but a member of the cohort (unknown-member)."""
-    if member not in round_.attempt.manifest.place:
-        raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])

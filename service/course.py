@@ -105,6 +105,8 @@ class Course:
         self._timeline: Timeline = ((self.phase.name, opened_s),)
         self._behind = False
         """Storage may hold events that this object has not taken up: what it holds decides."""
+        self._ending = False
+        """This object may have ended the round, whatever it was told of the commit."""
         self._shown: Shown | None = None
         self.littered = False
 
@@ -141,7 +143,8 @@ class Course:
                 noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
                 self._moved(after, noted, event.at_s)
             if ended is not None:
-                self.restore(ended, littered=True)
+                # Whoever ended it clears up after it, or the hourly sweep where that one died.
+                self.restore(ended, littered=self._ending)
             self._behind = False
             self._changed()
 
@@ -299,7 +302,9 @@ class Course:
 
         deed = self._deed(now_s, "round ended", state)
         end = End(final, closing.to_bytes(), outcome.record, self.mode.link(closing), deed)
-        self._behind = True  # until storage has said that it holds the end, and nothing before it
+        self._behind = self._ending = (
+            True  # until storage has said that it holds the end, and nothing before it
+        )
         ended = await self._journal.end(end, keep)
         if ended is None:
             return False

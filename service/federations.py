@@ -1,8 +1,10 @@
 """Federations: their rosters, each version kept, and what the coordinator knows of them."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import Row, insert, select
 
 from protocol.causes import Cause
 from protocol.codec import Reader
@@ -14,6 +16,9 @@ from service.problems import not_found
 from service.rosters import Rosters
 from service.storage.database import Database
 from service.storage.tables import cohorts, links, rosters, rounds
+
+MAX_VERSION = 1 << 48
+"""Of a roster: views count in it, and JSON's readers know whole numbers up to 2⁵³."""
 
 
 class Federations:
@@ -36,7 +41,7 @@ class Federations:
         """Store a roster; whether it is new.
 
         Raises:
-            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key;
+            PeerFault: wrong-federation, bad-signature; malformed where it names another coordinator's key, or a version above `MAX_VERSION`;
                 roster-rollback or conflict against those already stored.
         """
         await asyncio.to_thread(roster.verify_admin, bytes.fromhex(federation))
@@ -46,6 +51,8 @@ class Federations:
                 f"the roster names another coordinator's key; this one's is {self._coordinator.hex()}",
             )
         body, version = await asyncio.to_thread(roster.to_bytes), roster.version_number
+        if version > MAX_VERSION:
+            raise PeerFault(Cause.MALFORMED, f"roster version {version}: the highest is {MAX_VERSION}")
         async with self._lock, self._database.transaction() as connection:
             newest = (
                 await connection.execute(
@@ -105,29 +112,45 @@ class Federations:
             round_ids = await connection.execute(
                 select(rounds.c.id).where(rounds.c.federation == federation).order_by(rounds.c.number)
             )
-        return FederationView(
-            federation=federation,
-            roster_version=roster.version_number,
-            members=tuple(roster.members),
-            cohorts=tuple(cohort_ids.scalars()),
-            rounds=tuple(round_ids.scalars()),
-        )
+        known = tuple(cohort_ids.scalars()), tuple(round_ids.scalars())
+        # In a thread: there may be 100,000 members.
+        return await asyncio.to_thread(_view, federation, roster, *known)
 
     async def ledger(self, federation: str) -> Ledger:
         """The chain of all attempts that were closed, each with what it opened."""
+        return await asyncio.to_thread(_ledger, federation, await self._chain(federation))
+
+    async def ledger_bytes(self, federation: str) -> bytes:
+        """The same as a message. For strangers: nothing is decoded, its parts stand in storage as they go over the wire."""
+        chain = await self._chain(federation)
+        beginning = Ledger(bytes.fromhex(federation), (), ()).to_bytes()[:-8]
+        count = len(chain).to_bytes(4, "little")
+        return b"".join((beginning, count, *(row.body for row in chain), count, *(row.past for row in chain)))
+
+    async def _chain(self, federation: str) -> Sequence[Row[Any]]:
+        query = select(links.c.body, links.c.past).where(links.c.federation == federation)
         async with self._database.reading() as connection:
-            stored = (
-                await connection.execute(
-                    select(links.c.body, links.c.past)
-                    .where(links.c.federation == federation)
-                    .order_by(links.c.position)
-                )
-            ).all()
-        return Ledger(
-            bytes.fromhex(federation),
-            tuple(Link.decode_fields(Reader(row.body)) for row in stored),
-            tuple(Past.decode_fields(Reader(row.past)) for row in stored),
-        )
+            return (await connection.execute(query.order_by(links.c.position))).all()
+
+
+def _ledger(federation: str, chain: Sequence[Row[Any]]) -> Ledger:
+    return Ledger(
+        bytes.fromhex(federation),
+        tuple(Link.decode_fields(Reader(row.body)) for row in chain),
+        tuple(Past.decode_fields(Reader(row.past)) for row in chain),
+    )
+
+
+def _view(
+    federation: str, roster: Listed, cohort_ids: tuple[str, ...], round_ids: tuple[str, ...]
+) -> FederationView:
+    return FederationView(
+        federation=federation,
+        roster_version=roster.version_number,
+        members=tuple(roster.members),
+        cohorts=cohort_ids,
+        rounds=round_ids,
+    )
 
 
 def _refuse_rollback(known: int, offered: int) -> None:

@@ -15,7 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from protocol.causes import Cause
 from protocol.coordinator import CoordinatorPhase
-from protocol.errors import PeerFault
+from protocol.errors import Misuse, PeerFault
 from protocol.messages import parse
 from protocol.published import ResultRecord
 from protocol.rest import RoundView
@@ -53,7 +53,9 @@ class Event:
             return phase.extend(float(self.body))
         if self.kind == "refused":
             return phase
-        return phase.cancel(self.at_s, self.body.decode())
+        if self.kind == "cancel":
+            return phase.cancel(self.at_s, self.body.decode())
+        raise Misuse(f"this release knows no event of the kind '{self.kind}': run the newer one")
 
     def note(self, transcript: Transcript | None, before: Phase, after: Phase) -> Transcript | None:
         """The transcript after this event led from one phase to the next; None where none is kept."""

@@ -70,7 +70,7 @@ class Keeper:
         try:
             while True:
                 self._wakeup.clear()
-                wait_s = min((self._begin(chore) for chore in self._chores()), default=LOOK_S)
+                wait_s = self._look()
                 try:
                     async with asyncio.timeout(min(wait_s, LOOK_S)):
                         await self._wakeup.wait()
@@ -81,6 +81,14 @@ class Keeper:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _look(self) -> float:
+        """Begin what is due; seconds until the next look."""
+        try:
+            return min((self._begin(chore) for chore in self._chores()), default=LOOK_S)
+        except Exception as error:  # noqa: BLE001 - there is a next look
+            self._count(error, "looking", self._pause_s)
+            return self._pause_s
 
     def _begin(self, chore: Chore) -> float:
         """Begin a chore that is due; seconds until it is to be looked at again."""
@@ -115,5 +123,8 @@ class Keeper:
         times, _ = self._failures.get(chore.key, (0, 0.0))
         pause_s = min(PAUSE_MAX_S, self._pause_s * 2 ** min(times, 16))
         self._failures[chore.key] = times + 1, time.monotonic() + pause_s
+        self._count(error, chore.key, pause_s)
+
+    def _count(self, error: Exception, of: str, pause_s: float) -> None:
         CHORE_FAILURES.inc()
-        log.error("chore failed", of=chore.key, again_in_s=pause_s, **where(error))
+        log.error("chore failed", of=of, again_in_s=pause_s, **where(error))

@@ -10,7 +10,7 @@ from protocol.errors import Misuse
 from protocol.identity import SigningKey
 from service.settings import Settings
 from service.storage.database import Database
-from service.storage.folder import write_durably
+from service.storage.folder import make_durably
 from service.storage.tables import coordinator
 
 _SEED = re.compile(r"[0-9a-f]{64}")
@@ -40,8 +40,8 @@ def load_key(path: Path) -> SigningKey:
         Misuse: the file is readable by others, or is not a key.
     """
     if not path.exists():
-        # Whole or not at all: rosters will name this key.
-        write_durably(path, secrets.token_bytes(32))
+        # Whole or not at all, and never in the place of another's: rosters will name this key.
+        make_durably(path, secrets.token_bytes(32))
     if path.stat().st_mode & 0o077:
         raise Misuse(f"{path} is readable by others: chmod 600 {path}")
     seed = path.read_bytes()

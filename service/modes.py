@@ -5,7 +5,7 @@ with it; nothing here is stored, and nothing is shared between two rounds.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -35,9 +35,24 @@ from protocol.messages import Lost as LostMessage
 from protocol.published import DisputeView
 from protocol.rest import ModeName
 from protocol.ring import Words
+from protocol.tags import PROTOCOL_VERSION
 from protocol.transcript import Transcript
 from service import announced, ends
 from service.views import member_fields
+
+_SENT = frozenset(
+    form.kind
+    for form in (
+        Upload,
+        messages.Receipt,
+        messages.Vote,
+        messages.Refusal,
+        messages.Reveal,
+        messages.Report,
+        LostMessage,
+    )
+)
+"""Kinds of what a coordinator is sent in the members' mode."""
 
 AnyAttempt = Attempt | HelperAttempt
 AnyClosing = Certificate | LostMessage | HelperCertificate | HelperLost
@@ -341,7 +356,8 @@ class MembersMode(Mode):
         return Collecting.begin(self._attempt, self._windows, opened_s, self._history)
 
     def parse(self, body: bytes) -> Message:
-        """Any message of the main page."""
+        """What a coordinator is sent."""
+        check_sent(body, _SENT)
         return messages.parse(body)
 
     def announcement(self, body: bytes) -> tuple[str, Message]:
@@ -422,6 +438,12 @@ class MembersMode(Mode):
     def fields(self, phase: Phase) -> Mapping[str, Any]:
         """Place, quorum, survivors and reports."""
         return member_fields(self._attempt, _paired(phase))
+
+
+def check_sent(body: bytes, kinds: Collection[int]) -> None:
+    """Refuse another kind before it is read (unknown-message): what a coordinator sends itself may be the size of a roster."""
+    if len(body) > 1 and body[0] == PROTOCOL_VERSION and body[1] not in kinds:
+        raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is nothing that a coordinator is sent")
 
 
 def _asked_for(phase: Phase) -> tuple[int, tuple[str, ...]]:

@@ -11,9 +11,10 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.types import Message as ASGIMessage
-from starlette.types import Send
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
@@ -124,20 +125,31 @@ def declared(*causes: Cause) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def oversized_as_problem(send: Send) -> Send:
-    """FastAPI's body limit answers by itself, in plain text: let it say the same as a problem."""
-    body: bytes | None = None
+class Oversized:
+    """ASGI middleware: FastAPI's body limit answers by itself, in plain text; it says the same as a problem."""
 
-    async def sent(message: ASGIMessage) -> None:
-        nonlocal body
-        if message["type"] == "http.response.start" and message["status"] == 413:
-            problem = _json(noted(PeerFault(Cause.OVERSIZED, "the body is longer than this route takes")))
-            body, message = bytes(problem.body), {**message, "headers": problem.raw_headers}
-        elif message["type"] == "http.response.body" and body is not None:
-            message, body = {**message, "body": body}, b""
-        await send(message)
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
 
-    return sent
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        body: bytes | None = None
+
+        async def sent(message: ASGIMessage) -> None:
+            nonlocal body
+            if message["type"] == "http.response.start" and message["status"] == 413:
+                headers = MutableHeaders(raw=list(message["headers"]))
+                if headers.get("content-type", "").startswith("text/plain"):
+                    problem = _json(
+                        noted(PeerFault(Cause.OVERSIZED, "the body is longer than this route takes"))
+                    )
+                    headers.update(problem.headers)
+                    body, message = bytes(problem.body), {**message, "headers": headers.raw}
+            elif message["type"] == "http.response.body" and body is not None:
+                message, body = {**message, "body": body}, b""
+            await send(message)
+
+        await self.app(scope, receive, sent)
 
 
 Page = Callable[[Request, Problem], Response | None]

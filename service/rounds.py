@@ -67,7 +67,10 @@ class Round(Course):
                 return None
             return Event(now_s, "message", message.to_bytes())
 
-        await self._submit(decide)
+        if self.final is not None:
+            decide(None)
+        else:
+            await self._submit(decide)
 
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
         """Store a chunk durably, then count it; the same chunk again changes nothing."""
@@ -216,17 +219,22 @@ class Round(Course):
             if self.final is None:
                 await self._settle(now_s)
         await self._submit(lambda phase: Event(now_s, "expire") if self._is_over(phase, now_s) else None)
-        async with self._lock:
-            if self.littered and not self._writing and (self.final is not None or self._given_up):
-                await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
-                await asyncio.to_thread(self.summing.forget)
-                if self.final is not None:
-                    await asyncio.to_thread(self._clear_results)
-                await self._database.forget()
-                async with self._database.transaction() as connection:
-                    await audit.begin(self._database, connection)
-                    await audit.write(self._database, connection, [self._deed(now_s, "uploads deleted")])
-                self.littered = False
+        if self.littered and not self._writing and (self.final is not None or self._given_up):
+            await self._clear_up(now_s)
+
+    async def _clear_up(self, now_s: float) -> None:
+        """Delete what nothing can come of any more. It takes its time and no lock: nobody puts any more of it there."""
+        final = self.final
+        await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
+        await asyncio.to_thread(self.summing.forget)
+        if final is not None:
+            await asyncio.to_thread(self._clear_results)
+        await self._database.forget()
+        async with self._database.transaction() as connection:
+            await audit.begin(self._database, connection)
+            await audit.write(self._database, connection, [self._deed(now_s, "uploads deleted")])
+        if self.final is final:  # a lost round may have ended meanwhile
+            self.littered = False
 
     def _is_over(self, phase: Phase | None, now_s: float) -> bool:
         deadline_s = self._deadline_s(phase)

@@ -16,7 +16,7 @@ from pydantic import Field
 from calibration import CalibrationError, FFCStatistics, solve_ffc
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.rest import Model
+from protocol.rest import Model, View
 from service.asked import WEIGHTS, document
 from service.problems import wrong_phase
 from service.storage.blobs import Blobs
@@ -52,7 +52,7 @@ class UnmaskedRequest(Model):
         return -(-self.elements // self.chunk_elements)
 
 
-class UnmaskedView(Model):
+class UnmaskedView(View):
     """How far it has come.
 
     Attributes:

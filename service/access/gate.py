@@ -150,9 +150,16 @@ async def check_digest(request: Request) -> bytes:
 
 
 def headers_signed(request: Request, target: Target) -> str:
-    """What a signature is checked against, beside method and path: `name=value` each."""
+    """What a signature is checked against, beside the method: `name=value` each, the path with its query where it has one."""
     names = (CONTENT_DIGEST, SIGNATURE_INPUT, SIGNATURE)
-    return " ".join([f"authority={target.authority}", *(f"{name}={_field(request, name)}" for name in names)])
+    path = f"{target.path}?{target.query}" if target.query else target.path
+    return " ".join(
+        [
+            f"authority={target.authority}",
+            f"path={path}",
+            *(f"{name}={_field(request, name)}" for name in names),
+        ]
+    )
 
 
 def _field(request: Request, name: str) -> str:

@@ -47,6 +47,8 @@ _SIGNED = (
     Cause.FORBIDDEN,
 )
 
+_NAMED_MAX = 64
+"""Characters of a path's name that the log takes: the longest that any route takes has as many."""
 _NAMES = {
     "federation": HEX32_PATTERN,
     "cohort": HEX32_PATTERN,
@@ -251,7 +253,7 @@ async def _record(request: Request, path: str, outcome: str) -> None:
     named = (
         {"federation": caller.federation, **request.path_params} if caller.federation else request.path_params
     )
-    on = " ".join([*(f"{name}={value}" for name, value in named.items()), *request.state.made])
+    on = " ".join([*(f"{name}={value[:_NAMED_MAX]}" for name, value in named.items()), *request.state.made])
     now_s = coordinator_of(request).now()
     await audit.record(Deed(now_s, str(caller), f"{request.method} {path}", on, outcome))
 

@@ -136,7 +136,7 @@ class Desk:
     def version(self) -> int:
         """Grows with every roster, attempt, end and card."""
         cards = len(self._known.cards) if self._known is not None else 0
-        return (self.roster.version_number << 24) + 8 * self._ended + (5 if self.live else cards)
+        return 8 * (self.roster.version_number + self._ended) + (5 if self.live else cards)
 
     async def view(self, now_s: float) -> HelpersView:
         """What anybody may see."""

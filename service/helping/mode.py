@@ -41,7 +41,7 @@ from protocol.rest import ModeName
 from protocol.ring import Words
 from service.ends import UNSIGNED
 from service.helping.kept import Kept
-from service.modes import AnyClosing, Collector, Mode, Phase, Reader, Summands
+from service.modes import AnyClosing, Collector, Mode, Phase, Reader, Summands, check_sent
 
 _SENT = frozenset(
     form.kind for form in (HelperUpload, HelperSums, HelperReceipt, HelperVote, HelperRefusal, HelperLost)
@@ -130,9 +130,8 @@ class HelpersMode(Mode):
         return Kept.begin(self._attempt, self._windows, opened_s, self._history)
 
     def parse(self, body: bytes) -> Message:
-        """What a coordinator is sent; what it sends itself may be the size of a roster, and is not read from strangers."""
-        if len(body) > 1 and body[1] not in _SENT:
-            raise PeerFault(Cause.UNKNOWN_MESSAGE, f"kind {body[1]} is nothing that a coordinator is sent")
+        """What a coordinator is sent."""
+        check_sent(body, _SENT)
         return parse(body)
 
     def announcement(self, body: bytes) -> tuple[str, Message]:

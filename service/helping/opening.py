@@ -90,6 +90,9 @@ class Helping:
         roster = await self._federations.roster_named(row.federation, opening.manifest.roster_hash)
         # The newest roster may name other helpers, or none: the desk is made of whichever there was.
         desk = self._desks.setdefault(row.federation, Desk(self._database, roster))
+        # The one before has ended, and its end may not have been heard of here: this one's history goes up to it.
+        if desk.live is not None:
+            await desk.live.refresh()
         windows = WindowsModel.model_validate_json(row.windows)
         round_ = self._round(desk, HelperAttempt(roster, opening), windows, row.opened_s)
         if row.final is not None:

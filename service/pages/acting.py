@@ -112,7 +112,9 @@ async def cancel(found: TheRound, fields: RoundsForm, here: Here) -> Response:
 async def extend(found: TheRound, fields: RoundsForm, here: Here) -> Response:
     """Give the phase more time, counted from its present deadline."""
     minutes, deadline_s = fields.get("minutes", ""), found.deadline_s
-    if not (minutes.isascii() and minutes.isdigit() and 0 < int(minutes[:9]) <= MAX_MINUTES):
+    if not (
+        minutes.isascii() and minutes.isdigit() and len(minutes) < 10 and 0 < int(minutes) <= MAX_MINUTES
+    ):
         raise PeerFault(Cause.MALFORMED_REQUEST, f"say by how many minutes, 1 to {MAX_MINUTES}")
     if deadline_s is None:
         raise wrong_phase(f"the round is {found.view().state} and waits for no time")

@@ -98,7 +98,8 @@ def _row(
 def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
     if member in answers.get(phase, ()):
         return "done"
-    if phase == "freezing" and member in answers.get("refused", ()):
+    # The transcript tells who refused, and nothing before it.
+    if phase == "freezing" and view.ended and member in answers.get("refused", ()):
         return "refused"
     if phase == view.state:
         return "waiting" if member in view.waiting_for else "later" if answers else "done"

@@ -81,8 +81,13 @@ async def one_round(
     """One round: who has done what, whom it waits for, and until when."""
     view, first = found.view(), (number - 1) * PAGE_MEMBERS
     waited_for = frozenset(view.waiting_for)
-    members = sorted(view.members, key=lambda member: (member not in waited_for, member))
     newest = await here.federations.newest(view.federation)
+    members, gone = await asyncio.to_thread(
+        lambda: (
+            sorted(view.members, key=lambda member: (member not in waited_for, member)),
+            sorted(set(view.members).difference(newest.members)),
+        )
+    )
     return page(
         request,
         "round.html",
@@ -103,7 +108,7 @@ async def one_round(
             "spare": spare(found, view),
             "refused": request.app.state.refused.of(found.id),
             "advice": advice(),
-            "gone": sorted(set(view.members).difference(newest.members)),
+            "gone": gone,
             "roster_version": newest.version_number,
             "indicator": indicator_round(view),
         },

@@ -11,6 +11,7 @@ from protocol.messages import KeyCard, Roster
 from protocol.tags import PROTOCOL_VERSION
 from service import spending
 from service.access.guards import GuardedRoute
+from service.coordinator import Coordinator
 from service.problems import DECODING, declared, not_found
 from service.routes.common import (
     ANYBODY,
@@ -43,6 +44,7 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
     dependencies=ROSTERS.dependencies,
     max_body_size=MAX_ROSTER_BYTES,
     openapi_extra=octets_in("a Roster message"),
+    response_model=rest.FederationView,
     responses={
         201: {"description": "stored", "model": rest.FederationView},
         **declared(
@@ -55,20 +57,28 @@ async def coordinator(here: Here) -> rest.CoordinatorView:
         ),
     },
 )
-async def put_roster(
-    federation: Hex32Path, body: Octets, here: Here, response: Response
-) -> rest.FederationView:
+async def put_roster(federation: Hex32Path, body: Octets, here: Here) -> Response:
     """Create a federation by its first roster (operator), or replace the roster by a higher version (admin, operator)."""
     roster = await asyncio.to_thread(Roster.from_bytes, body)
     new = await here.federations.put_roster(federation, roster)
-    response.status_code = 201 if new else 200
-    return await here.federations.view(federation)
+    return await _shown(here, federation, 201 if new else 200)
 
 
-@router.get(rest.FEDERATION, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
-async def federation(federation: Hex32Path, here: Here) -> rest.FederationView:
+@router.get(
+    rest.FEDERATION,
+    dependencies=ANYBODY.dependencies,
+    response_model=rest.FederationView,
+    responses=declared(Cause.NOT_FOUND),
+)
+async def federation(federation: Hex32Path, here: Here) -> Response:
     """A federation's members, cohorts and rounds."""
-    return await here.federations.view(federation)
+    return await _shown(here, federation)
+
+
+async def _shown(here: Coordinator, federation: str, status: int = 200) -> Response:
+    view = await here.federations.view(federation)
+    body = await asyncio.to_thread(view.model_dump_json)
+    return Response(body, status, media_type="application/json")
 
 
 @router.get(rest.BUDGET, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
@@ -102,8 +112,7 @@ async def roster(federation: Hex32Path, here: Here) -> Response:
 async def ledger(federation: Hex32Path, here: Here) -> Response:
     """Every closed attempt of the federation and the sets it opened; a member's own chain binds it."""
     await here.federations.newest(federation)  # not-found for a stranger
-    found = await here.federations.ledger(federation)
-    return Response(found.to_bytes(), media_type=rest.OCTETS)
+    return Response(await here.federations.ledger_bytes(federation), media_type=rest.OCTETS)
 
 
 @router.post(

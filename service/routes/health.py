@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from protocol import rest
 from protocol.causes import Cause
@@ -40,10 +40,11 @@ async def document(request: Request) -> Response:
     response_class=Response,
     responses={200: {"description": "Prometheus' text format", "content": {"text/plain": {}}}, **declared()},
 )
-async def exposition(request: Request, here: Here) -> Response:
+async def exposition(here: Here, request: Request) -> Response:
     """This process's metrics, and the rounds of all."""
     readiness: Readiness = request.app.state.readiness
     await readiness.missing()  # which sets a metric: nobody else may ask
     await here.catalogue.look()
     metrics.count_rounds(round_.view().state for round_ in here.rounds.values())
-    return Response(generate_latest(metrics.REGISTRY), media_type=CONTENT_TYPE_LATEST)
+    text: metrics.Exposition = request.app.state.exposition
+    return Response(await text.text(), media_type=CONTENT_TYPE_LATEST)

@@ -426,7 +426,7 @@ async def disclosure(
     member: MemberPath,
 ) -> StreamingResponse:
     """What an indicator round was made of, for its members to count; until a result rests on it."""
-    counting.check_asker(found, member)
+    found.mode.check_asker(member)
     return in_pieces(*await asyncio.to_thread(found.read_document, counting.DISCLOSURE), rest.OCTETS)
 
 

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from protocol.errors import Misuse
@@ -52,13 +53,8 @@ def fsync_folder(folder: Path) -> None:
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write a file whole or not at all: temporary file, fsync, rename, fsync of its folder."""
-    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    temporary = _written_beside(path, data)
     try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -66,6 +62,32 @@ def write_durably(path: Path, data: bytes) -> None:
     fsync_folder(path.parent)
 
 
+def make_durably(path: Path, data: bytes) -> None:
+    """As `write_durably`, unless there is such a file by then: of those who make it at the same time the first one does."""
+    temporary = _written_beside(path, data)
+    try:
+        with suppress(FileExistsError):
+            path.hardlink_to(temporary)
+    finally:
+        temporary.unlink()
+    fsync_folder(path.parent)
+
+
+def _written_beside(path: Path, data: bytes) -> Path:
+    """A temporary file whose bytes are on the disk."""
+    temporary = path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
+
+
 def is_unfinished(name: str) -> bool:
-    """Whether a file is one that `write_durably` has begun and not put into its place."""
+    """Whether a file is one that was begun beside its place and not put there."""
     return name.startswith(".")

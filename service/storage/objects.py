@@ -1,6 +1,7 @@
 """Large bytes in an S3-compatible bucket, which acknowledges what is durable.
 
-Calls block, and run in threads as those to files do: the library's own asynchronous ones abort the process when it ends in one.
+A request, with all it sends or takes, has `PATIENCE_S`: so what is large goes in parts and comes in ranges, and a reader may take
+its time. Calls block, and run in threads as those to files do: the library's own asynchronous ones abort the process when it ends in one.
 """
 
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from protocol.errors import Misuse
 from service.storage.blobs import PIECE_BYTES, checked
 
 PATIENCE_S = 30
+PART_BYTES = 8 << 20
+"""Of one part of what is stored: two of them at a time, at 5 Mbit/s at the least."""
+MULTIPART_BYTES = 16 << 20
+"""From which on there are parts."""
 FAILED = (BaseError, OSError)
 """What the library raises: where the bucket itself is missing, a FileNotFoundError."""
 
@@ -50,23 +55,51 @@ class ObjectBlobs:
     def put(self, name: str, data: bytes) -> None:
         """Store a blob whole or not at all, and durably."""
         try:
-            obstore.put(self._store, checked(name), data, use_multipart=False)
+            obstore.put(
+                self._store,
+                checked(name),
+                data,
+                use_multipart=len(data) > MULTIPART_BYTES,
+                chunk_size=PART_BYTES,
+                max_concurrency=2,
+            )
         except FAILED as error:
             raise _failed("write", error) from error
 
     def get(self, name: str) -> bytes:
         """The blob's bytes; FileNotFoundError if it was never stored."""
-        return b"".join(self.read(name)[1])
+        return b"".join(self._read(name, PART_BYTES)[1])
 
     def read(self, name: str) -> tuple[int, Iterator[bytes]]:
         """The blob's length and its bytes, piece by piece; FileNotFoundError if it was never stored."""
+        return self._read(name, PIECE_BYTES)
+
+    def _read(self, name: str, step: int) -> tuple[int, Iterator[bytes]]:
+        """What fits into one piece is asked for once."""
         try:
             found = obstore.get(self._store, checked(name))
+            meta = found.meta
+            if meta["size"] <= step:
+                return meta["size"], iter((bytes(found.bytes()),))
         except FileNotFoundError as error:
             raise FileNotFoundError(name) from error
         except FAILED as error:
             raise _failed("read", error) from error
-        return found.meta["size"], _pieces(found)
+        return meta["size"], self._ranges(meta, step)
+
+    def _ranges(self, meta: "obstore.ObjectMeta", step: int) -> Iterator[bytes]:
+        """Of one and the same object, whoever puts another in its place meanwhile."""
+        for start in range(0, meta["size"], step):
+            try:
+                found = obstore.get(
+                    self._store,
+                    meta["path"],
+                    options={"range": (start, start + step), "if_match": meta["e_tag"]},
+                )
+                piece = bytes(found.bytes())
+            except FAILED as error:
+                raise _failed("read", error) from error
+            yield piece
 
     def delete(self, name: str) -> None:
         """Remove a blob, or every blob under a folder; nothing happens if there is none."""
@@ -86,15 +119,7 @@ class ObjectBlobs:
         return tuple(sorted(path.rpartition("/")[2] for path in paths))
 
     def clear_up(self) -> None:
-        """Nothing: a bucket has an object whole, or not at all."""
-
-
-def _pieces(found: "obstore.GetResult") -> Iterator[bytes]:
-    try:
-        for piece in found.stream(min_chunk_size=PIECE_BYTES):
-            yield bytes(piece)
-    except FAILED as error:
-        raise _failed("read", error) from error
+        """Nothing: a bucket has an object whole, or not at all. It forgets the parts of one that was interrupted by its own rules."""
 
 
 def _failed(what: str, error: Exception) -> OSError:

@@ -1,6 +1,6 @@
 """The database's tables. A live round is its events in order; everything else about it is derived.
 
-Until version 1.0 there is one migration. Who changes a table here makes it anew: `python -m service.storage.migrations`.
+Who changes a table here adds a script to `migrations/versions`.
 """
 
 from sqlalchemy import (
@@ -20,6 +20,9 @@ from sqlalchemy import (
 )
 
 metadata = MetaData()
+
+WIDE = BigInteger().with_variant(Integer, "sqlite")
+"""64 bits: SQLite's integers have them anyway."""
 
 # One row: whose database this is.
 coordinator = Table(
@@ -45,7 +48,7 @@ rosters = Table(
     "rosters",
     metadata,
     Column("federation", String(64), nullable=False),
-    Column("version", Integer, nullable=False),
+    Column("version", WIDE, nullable=False),
     Column("body", LargeBinary, nullable=False),
     PrimaryKeyConstraint("federation", "version"),
 )
@@ -55,7 +58,7 @@ cohorts = Table(
     metadata,
     Column("id", String(64), primary_key=True),
     Column("federation", String(64), nullable=False, index=True),
-    Column("roster_version", Integer, nullable=False),
+    Column("roster_version", WIDE, nullable=False),
     Column("counter", Integer, nullable=False),
     Column("request", Text, nullable=False),
     Column("deadline_s", Float, nullable=False),
@@ -173,7 +176,7 @@ leases = Table(
 audit = Table(
     "audit",
     metadata,
-    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("number", WIDE, primary_key=True, autoincrement=False),
     Column("at_ms", BigInteger, nullable=False),
     Column("who", Text, nullable=False),
     Column("action", Text, nullable=False),
@@ -187,7 +190,7 @@ audit_head = Table(
     "audit_head",
     metadata,
     Column("id", Integer, primary_key=True, autoincrement=False),
-    Column("number", Integer, nullable=False),
+    Column("number", WIDE, nullable=False),
     Column("head", String(64), nullable=False),
 )
 

@@ -13,10 +13,15 @@ from service.telemetry.readiness import Check, NotReady
 
 def checks_of(coordinator: Coordinator) -> dict[str, Check]:
     """Each check by the name of what it looks at."""
+    # One for the process: what a look that was cut off has left goes with the next.
+    name = f"readiness/{secrets.token_hex(8)}"
 
     async def process() -> None:
         if coordinator.stopping:
             raise NotReady("the process is stopping")
+        for task in coordinator.background:
+            if task.done():
+                raise NotReady(f"{task.get_name()} has ended: start the process again")
 
     async def database() -> None:
         async with coordinator.database.transaction() as connection:
@@ -32,7 +37,7 @@ def checks_of(coordinator: Coordinator) -> dict[str, Check]:
             )
 
     async def blobs() -> None:
-        name, content = f"readiness/{secrets.token_hex(8)}", secrets.token_bytes(16)
+        content = secrets.token_bytes(16)
         await asyncio.to_thread(coordinator.blobs.put, name, content)
         try:
             if await asyncio.to_thread(coordinator.blobs.get, name) != content:

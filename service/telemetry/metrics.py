@@ -6,12 +6,13 @@ nobody outside can make new ones.
 
 import asyncio
 import collections
+import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from protocol.causes import Cause
 from protocol.rest import RoundView
@@ -66,6 +67,8 @@ for _operation in get_args(Operation):
     STORAGE.labels(_operation)
 
 _LAG_EVERY_S = 1.0
+KEPT_S = 1.0
+"""How long a text of them stands."""
 
 
 @contextmanager
@@ -80,6 +83,21 @@ def count_rounds(states: Iterable[str]) -> None:
     counts = collections.Counter(states)
     for state in STATES:
         ROUNDS.labels(state).set(counts[state])
+
+
+class Exposition:
+    """All of them in Prometheus' text format: made in a thread, and once in a second however often they are asked for."""
+
+    def __init__(self) -> None:
+        self._lock, self._text, self._until_s = asyncio.Lock(), b"", -math.inf
+
+    async def text(self) -> bytes:
+        """As they stand, or stood less than a second ago."""
+        async with self._lock:
+            if time.monotonic() >= self._until_s:
+                self._text = await asyncio.to_thread(generate_latest, REGISTRY)
+                self._until_s = time.monotonic() + KEPT_S
+            return self._text
 
 
 async def watch_loop(every_s: float = _LAG_EVERY_S) -> None:

@@ -1,11 +1,14 @@
 import string
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, get_args
 
 import pytest
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from protocol import rest
+from protocol import published, rest
+from protocol.audit import AuditEntry, AuditHead
 from protocol.rest import CohortRequest, Hex32, MemberId, Problem, RoundId, RoundRequest, WindowsModel
+from protocol.scheduling import ScheduleRequest
 
 PATHS = {name: value for name, value in vars(rest).items() if name.isupper() and str(value).startswith("/")}
 FIELDS: dict[str, tuple[Any, str]] = {
@@ -120,3 +123,29 @@ def test_models_are_immutable() -> None:
     )
     with pytest.raises(ValidationError):
         problem.status = 200
+
+
+def test_views_of_a_later_release_are_read_and_its_requests_and_records_are_not() -> None:
+    view = rest.CoordinatorView.model_validate({"public_key": "0a" * 32, "protocol_version": 1, "more": 1})
+    assert view.model_dump() == {"public_key": "0a" * 32, "protocol_version": 1}
+    with pytest.raises(ValidationError):
+        rest.CancelRequest.model_validate({"reason": "x", "more": 1})
+    signed = (published.ResultRecord, published.CombinedRecord, AuditEntry, AuditHead)
+    assert not any(issubclass(model, rest.View) for model in (*signed, *_inside(*signed)))
+
+
+def _inside(*models: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """Whatever models stand in the fields of these."""
+    for model in models:
+        for field in model.model_fields.values():
+            kinds: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))
+            found = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+            yield from (*found, *_inside(*found))
+
+
+@pytest.mark.parametrize("at_s", [0, 1.8e12])
+def test_a_schedule_has_a_date(at_s: float) -> None:
+    body = {"classes": 2, "dim": 3, "extractor": "0a" * 32}
+    ScheduleRequest.model_validate({"at_s": 1.8e9, "round": body})
+    with pytest.raises(ValidationError):
+        ScheduleRequest.model_validate({"at_s": at_s, "round": body})

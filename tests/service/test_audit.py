@@ -61,6 +61,7 @@ async def test_a_round_leaves_who_did_what(server: Server, formed: Party) -> Non
     assert TOKEN not in page.model_dump_json()
     assert len(page.model_dump_json()) < 700 * len(page.entries), "ids, and nothing else"
     assert (await log_of(server, after=3, limit=2)).entries == page.entries[3:5]
+    assert (await log_of(server, after=3_000_000_000)).entries == ()
 
 
 async def test_refusals_of_whoever_is_known_stand_there_too(server: Server, formed: Party) -> None:
@@ -78,6 +79,18 @@ async def test_refusals_of_whoever_is_known_stand_there_too(server: Server, form
         ("operator configured", "malformed-request"),
         ("member m-0", "truncated"),
     ]
+
+
+async def test_no_path_keeps_others_out_of_the_log(server: Server, formed: Party) -> None:
+    """PostgreSQL stores no NUL, and entries are written together."""
+    before = (await log_of(server)).head.number
+    await formed.open_round(server)
+    [round_id] = server.coordinator.rounds
+    poison = f"/v1/rounds/{round_id}/uploads/m-0/chunks/%00%0A{'x' * 99}"
+    answer = await server.client.put(poison, content=b"x", headers=OCTETS)
+    assert (answer.status_code, answer.json()["cause"]) == (400, "malformed-request")
+    entry = (await log_of(server, after=before)).entries[-1]
+    assert entry.on == f"federation={formed.federation} round_id={round_id} member=m-0 index=??{'x' * 62}"
 
 
 async def test_without_an_entry_there_is_no_answer(

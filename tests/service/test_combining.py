@@ -50,6 +50,11 @@ async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
     np.testing.assert_allclose(load(weights)["weights"], solve_ffc(pooled, 0.5).weights, rtol=0, atol=1e-6)
     again = await combine(server, formed, first, second, ridges=[0.5])
     assert again.json() == answer.json()
+    counted = record.model_copy(update={"weights_sha256": None})
+    server.coordinator.blobs.put(f"combined/{record.combination}/record", counted.model_dump_json().encode())
+    server.coordinator.blobs.delete(f"combined/{record.combination}/weights")
+    none = await server.client.get(f"{where}/weights")
+    assert (none.status_code, none.json()["cause"]) == (404, "not-found")
 
 
 async def test_a_later_period_knows_more_classes(server: Server, formed: Party) -> None:

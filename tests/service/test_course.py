@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from protocol.errors import PeerFault
+from protocol.errors import Misuse, PeerFault
 from protocol.shamir import share_secrets
 from protocol.simulator import After, SeededRandom
 from service.course import Course
@@ -134,3 +134,8 @@ async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
         "recovered": 1,
     }
     assert round_.asked == round_.version
+
+
+async def test_an_event_of_another_release_cancels_nothing(round_: Round) -> None:
+    with pytest.raises(Misuse, match="the kind 'later'"):
+        Event(1.0, "later").apply(round_.live, round_.mode)

@@ -107,10 +107,12 @@ async def test_a_lost_round_waits_for_reports_and_the_admin_and_the_federation_g
     assert (ended["state"], ended["ended"]) == ("abandoned", True)
     closing = await server.client.get(f"/v1/contexts/{view['context']}/closing")
     assert isinstance(parse(closing.content), Lost)
+    whole = await server.coordinator.federations.ledger(formed.federation)
     ledger = Ledger.from_bytes(
         (await server.client.get(f"/v1/federations/{formed.federation}/ledger")).content
     )
     [past] = ledger.history
+    assert ledger == whole
     assert [len(each.survivors) for each in past.sets] == [6]
     assert ledger.links[0].closing == past.closing
     # What was reported counts as opened: the same set may be summed again, and is.

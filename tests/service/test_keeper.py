@@ -61,6 +61,25 @@ async def test_a_failing_chore_is_tried_again_later_and_keeps_no_other_waiting()
     assert "secret" not in str(logs)
 
 
+async def test_a_look_that_fails_is_not_the_last() -> None:
+    looks: list[str] = []
+    done: list[str] = []
+
+    async def fine() -> None:
+        done.append("fine")
+
+    def chores() -> list[Chore]:
+        looks.append("look")
+        if len(looks) == 1:
+            raise ZeroDivisionError("a secret value")
+        return [] if done else [chore("good", fine)]
+
+    with structlog.testing.capture_logs() as logs:
+        async with kept(chores):
+            await until(lambda: bool(done))
+    assert [(each["of"], each["error"]) for each in logs] == [("looking", "ZeroDivisionError")]
+
+
 async def test_a_slow_chore_is_begun_once_and_holds_up_nobody() -> None:
     begun: list[str] = []
     release = asyncio.Event()

@@ -132,6 +132,50 @@ async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Pat
         assert time.monotonic() - begun < 4.0  # before anybody looked around
 
 
+async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "LOOK_S", 3600.0)
+    async with two(tmp_path / "data") as (one, other, both):
+        real, told = other.coordinator.catalogue.refresh, asyncio.Event()
+
+        async def broken(_: str) -> None:
+            told.set()
+            raise ZeroDivisionError
+
+        monkeypatch.setattr(other.coordinator.catalogue, "refresh", broken)
+        await party.begin(one)
+        await asyncio.wait_for(told.wait(), 10)
+        monkeypatch.setattr(other.coordinator.catalogue, "refresh", real)
+        round_id = await party.open_round(one)
+        async with asyncio.timeout(10):
+            while round_id not in other.coordinator.rounds:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.05)
+        assert (await both.client.get("/readyz")).status_code == 200
+
+
+async def test_one_clears_up_after_a_round_and_all_hear_of_its_end(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, forgotten = Postgres.forget, list[object]()
+
+    async def forget(database: Postgres) -> None:
+        forgotten.append(database)
+        await real(database)
+
+    async with two(tmp_path / "data") as (one, other, both):
+        await party.begin(both)
+        monkeypatch.setattr(Postgres, "forget", forget)
+        round_id = await party.open_round(both)
+        assert (await party.play(both, round_id))["state"] == "done"
+        for replica in (one, other):
+            assert (await replica.view(round_id))["state"] == "done"
+            await replica.tidy(round_id)
+        assert len(forgotten) == 1
+        actions = [each["action"] for each in (await one.client.get("/v1/audit")).json()["entries"]]
+        assert actions.count("uploads deleted") == 1
+
+
 async def test_a_request_that_one_took_is_no_more_taken_by_the_other(tmp_path: Path, party: Party) -> None:
     async with two(tmp_path / "data") as (one, other, _):
         await party.begin(one)

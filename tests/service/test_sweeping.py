@@ -3,10 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from service.asked import MATERIALS, material_named
 from service.storage.blobs import FileBlobs
 from tests.service.driver import Party
-from tests.service.serving import Server
+from tests.service.serving import OCTETS, Server
 
 ON_BOTH = True
 
@@ -48,3 +50,30 @@ def test_what_a_write_that_never_ended_has_left_goes_at_the_second_look(tmp_path
     assert not any(path.exists() for path in left)
     assert late.exists()
     assert (blobs.get("results/r/weights"), blobs.get("materials/m")) == (b"whole", b"whole")
+
+
+async def test_whoever_comes_late_does_not_wait_for_what_is_deleted(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, begun = asyncio.Event(), asyncio.Event()
+    real = server.coordinator.database.forget
+
+    async def slow() -> None:
+        begun.set()
+        await go.wait()
+        await real()
+
+    monkeypatch.setattr(server.coordinator.database, "forget", slow)
+    round_id = await formed.open_round(server)
+    formed.seal("m-0", await server.opening(round_id, "m-0"))
+    upload = formed.upload_of("m-0")
+    assert (await formed.play(server, round_id))["state"] == "done"
+    await begun.wait()
+    async with asyncio.timeout(5):
+        path = f"/v1/rounds/{round_id}/uploads/m-0"
+        late = await server.client.put(path, content=upload, headers=OCTETS)
+        assert late.json()["cause"] == "wrong-phase"
+        cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "a test"})
+        assert cancelled.json()["cause"] == "wrong-phase"
+    go.set()
+    await server.tidy(round_id)

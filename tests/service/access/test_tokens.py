@@ -9,6 +9,7 @@ from sqlalchemy import select
 
 from service.access import tokens
 from service.access.tokens import Tokens
+from service.federations import MAX_VERSION
 from service.storage.dialects import Sqlite
 from service.storage.tables import tokens as stored_tokens
 from tests.service.driver import Party
@@ -117,6 +118,7 @@ async def test_a_federation_begins_with_the_operator_and_goes_on_with_the_admin(
         assert await put(first.to_bytes()) == (409, "roster-rollback")
         assert await put(party.make_roster(key, version=3, extractors=()).to_bytes()) == (409, "conflict")
         assert await put(party.make_roster(bytes(32), version=4).to_bytes()) == (400, "malformed")
+        assert await put(party.make_roster(key, version=MAX_VERSION + 1).to_bytes()) == (400, "malformed")
         stranger = Party(party.ids, admin_seed=b"s" * 32)
         assert await put(stranger.make_roster(key, version=4).to_bytes()) == (422, "wrong-federation")
         forged = stranger.make_roster(key, version=4, federation=party.admin.public)

@@ -63,6 +63,7 @@ async def test_a_new_roster_asks_for_new_cards(server: Server, party: HelperPart
         ({"survivors_min": 31}, "cohort-too-small"),
         ({"extractor": "00" * 32}, "terms-refused"),
         ({"records_max": 29}, "terms-refused"),
+        ({"statistic": "indicator", "dim": None}, "terms-refused"),
         ({"ring_bits": 8}, "terms-refused"),
     ],
 )
@@ -224,6 +225,8 @@ async def test_answers_and_the_admins_word(server: Server, party: HelperParty) -
     helper = server.signing("h-0", party.keys["h-0"])
     assert cause(await helper.post(answers, content=opening, headers=OCTETS)) == "unknown-message"
     assert cause(await server.client.get(f"/v1/rounds/{round_id}/reports")) == "wrong-phase"
+    shown = await server.client.get(f"/v1/rounds/{round_id}/disclosure/c-00")
+    assert cause(shown) == "wrong-phase", "there are no indicator rounds with helpers"
     lost = HelperLost.make(party.admin, context=attempt.context, family="exact", sets=())
     posted = await server.client.post(f"/v1/rounds/{round_id}/lost", content=lost.to_bytes(), headers=OCTETS)
     assert cause(posted) == "wrong-phase"

@@ -14,6 +14,7 @@ import pytest
 from protocol.helpers.coordinator import Summing
 from protocol.helpers.helper import Standing
 from protocol.helpers.messages import ClientSet, HelperDeliveries, HelperLost
+from service.federations import MAX_VERSION
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
 from tests.service.helping.driver import HelperParty, phase_of
@@ -127,3 +128,11 @@ async def test_the_admin_signs_no_set_of_nobody(server: Server, party: HelperPar
     posted = await server.client.post(f"/v1/rounds/{round_id}/lost", content=empty.to_bytes(), headers=OCTETS)
     assert cause(posted) == "malformed"
     assert (await party.lost(server, round_id)).json()["state"] == "abandoned"
+
+
+async def test_a_late_roster_leaves_room_to_count_on(server: Server, party: HelperParty) -> None:
+    await party.found(server, MAX_VERSION)
+    version = (await server.client.get(party.desk)).json()["version"]
+    assert version < 1 << 53
+    waited = await server.client.get(party.desk, params={"after": version, "wait_s": 0.01})
+    assert waited.status_code == 200

@@ -8,7 +8,8 @@ import httpx
 import pytest
 
 from protocol.causes import Cause
-from service.pages import rendering
+from protocol.rest import RoundView
+from service.pages import grid, rendering
 from service.pages.wording import PHASES, STATES
 from service.telemetry.metrics import STATES as VIEW_STATES
 from tests.service.driver import Party
@@ -239,3 +240,15 @@ def test_durations_as_people_read_them(duration_s: float, shown: str) -> None:
 
 def test_numbers_that_are_none() -> None:
     assert rendering.figure(None) == rendering.figure(float("inf")) == "–"
+
+
+async def test_who_refused_is_told_by_the_transcript_alone(server: Server, formed: Party) -> None:
+    view = RoundView.model_validate(await server.view(await formed.open_round(server)))
+    live = view.model_copy(
+        update={"state": "freezing", "phase_seconds": {"collecting": 1.0, "checking": 1.0}}
+    )
+    ended = live.model_copy(update={"state": "voided", "ended": True})
+    answers = {"refused": frozenset({"m-0"})}
+    marks = [grid._mark(each, answers, "freezing", "m-0") for each in (live, ended)]
+    others = grid._mark(live, {"refused": frozenset({"m-1"})}, "freezing", "m-0")
+    assert marks == [others, "refused"]

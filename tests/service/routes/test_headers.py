@@ -3,6 +3,8 @@
 import httpx
 import pytest
 
+from protocol.rest import PROBLEM, REQUEST_ID_HEADER
+from service.app import MAX_JSON_BYTES
 from tests.service.driver import Party
 from tests.service.pages.gallery import browser
 from tests.service.serving import Server
@@ -23,6 +25,26 @@ async def test_every_answer_says_how_it_may_be_used(server: Server, path: str) -
     assert "referrer-policy" in answer.headers
     assert not [name for name in answer.headers if name.startswith("access-control-")]
     assert "strict-transport-security" not in answer.headers  # not over TLS here
+
+
+async def test_so_does_what_is_too_long_and_what_fails(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(server.coordinator.federations, "view", broken)
+    transport = httpx.ASGITransport(server.app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://coordinator") as client:
+        long = await client.post("/v1/tokens", content=bytes(MAX_JSON_BYTES + 1))
+        failed = await client.get(f"/v1/federations/{'0' * 64}")
+        told = [answer for answer in (long, failed) if answer.headers[REQUEST_ID_HEADER]]
+    assert [answer.status_code for answer in told] == [413, 500]
+    for answer in told:
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["cache-control"] == "no-store"
+        assert (answer.headers["content-type"], answer.json()["status"]) == (PROBLEM, answer.status_code)
+        assert int(answer.headers["content-length"]) == len(answer.content)
 
 
 async def test_what_says_otherwise_itself_stays(server: Server, party: Party) -> None:

@@ -13,8 +13,9 @@ from protocol import rest
 from protocol.identity import SigningKey
 from protocol.member import History, Opened
 from protocol.member.attempting import Attempting
-from protocol.messages import Vote, parse
+from protocol.messages import Roster, Vote, parse
 from protocol.request_signature import RequestSignature, Target, content_digest
+from protocol.tags import PROTOCOL_VERSION
 from service.storage.tables import events
 from tests.service.driver import Party
 from tests.service.serving import OCTETS, Server
@@ -66,11 +67,12 @@ async def test_the_same_upload_twice_changes_nothing(server: Server, formed: Par
 async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
     server: Server, formed: Party, round_id: str
 ) -> None:
-    """Whoever holds the roster and the log sees that m-0's key has sent them."""
+    """Whoever holds the roster and the log sees that m-0's key has sent them, however long it makes what it signs."""
     path, chunks = f"/v1/rounds/{round_id}/uploads/m-0", formed.chunks["m-0"]
     await server.client.put(path, content=formed.upload_of("m-0"), headers=OCTETS)
     await put_chunk(server, round_id, "m-0", 1, chunks[1])
-    other = await put_chunk(server, round_id, "m-0", 1, chunks[2])
+    where = f"{path}/chunks/{'0' * 300}1?{'q' * 600}"
+    other = await server.client.put(where, content=chunks[2], headers=OCTETS)
     assert (other.status_code, other.json()["cause"], other.json()["parties"]) == (409, "conflict", ["m-0"])
     assert (await put_chunk(server, round_id, "m-0", 1, chunks[1])).status_code == 200
     stored = server.coordinator.rounds[round_id].chunk_name("m-0", 1)
@@ -79,12 +81,13 @@ async def test_other_bytes_for_a_stored_chunk_leave_what_their_sender_signed(
     [entry] = [each for each in entries if each["outcome"] == "conflict"]
     assert entry["who"] == "member m-0"
     found = re.search(
-        r" authority=(\S+) content-digest=(\S+) signature-input=(.+) signature=(\S+)$", entry["on"]
+        r" authority=(\S+) path=(\S+) content-digest=(\S+) signature-input=(.+) signature=(\S+)$", entry["on"]
     )
     assert found
-    authority, digest, given, signature = found.groups()
+    authority, whole, digest, given, signature = found.groups()
     assert digest == content_digest(chunks[2])
-    target = Target("PUT", authority, f"{path}/chunks/1")
+    assert whole == where
+    target = Target("PUT", authority, *whole.split("?"))
     RequestSignature.parse(given, signature).verify(formed.keys["m-0"].public, target, digest)
 
 
@@ -181,6 +184,11 @@ async def test_answers_twice_and_otherwise(server: Server, formed: Party, round_
     assert (refused.status_code, refused.json()["cause"]) == (422, "bad-signature")
     refused = await server.client.post(where, content=formed.upload_of("m-1"), headers=OCTETS)
     assert (refused.status_code, refused.json()["cause"]) == (400, "unknown-message")
+    for kind, expected in ((Roster.kind, "unknown-message"), (Vote.kind, "truncated")):
+        cut = await server.signing("m-1", formed.keys["m-1"]).post(
+            where, content=bytes((PROTOCOL_VERSION, kind)), headers=OCTETS
+        )
+        assert cut.json()["cause"] == expected, "what is not sent to coordinators is not read"
     assert await count(server) == events_before + 1
 
 

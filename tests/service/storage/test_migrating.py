@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import Connection, inspect, text
+from sqlalchemy import Connection, delete, insert, inspect, select, text, update
 
 from protocol.errors import Misuse
 from service.settings import Settings
@@ -11,7 +11,7 @@ from service.storage import migrating
 from service.storage.database import Database
 from service.storage.dialects import Postgres
 from service.storage.stores import database_of
-from service.storage.tables import metadata
+from service.storage.tables import audit_head, metadata, rosters
 from tests.service import serving
 
 ON_BOTH = True
@@ -54,6 +54,25 @@ async def test_a_migration_that_fails_leaves_nothing(
     with pytest.raises(OSError, match="power"):
         await database.migrate(half)
     await database.start()
+    await database.stop()
+
+
+async def test_what_counts_for_years_has_64_bits_and_goes_back_while_it_fits(database: Database) -> None:
+    await database.start()
+    row = {"federation": "a", "version": 1 << 40, "body": b""}
+    async with database.transaction() as connection:
+        await connection.execute(insert(rosters).values(row))
+        await connection.execute(insert(audit_head).values(id=0, number=1 << 40, head="b"))
+        assert (await connection.execute(select(rosters.c.version))).scalar_one() == 1 << 40
+        await connection.execute(update(rosters).values(version=7))
+        await connection.execute(delete(audit_head))
+    await database.migrate(lambda connection: migrating.downgrade(connection, "initial"))
+    async with database.transaction() as connection:
+        assert (await connection.execute(text("SELECT version FROM rosters"))).scalar_one() == 7
+    await database.start()
+    async with database.transaction() as connection:
+        assert (await connection.execute(select(rosters.c.version))).scalar_one() == 7
+        assert await connection.run_sync(differences) == []
     await database.stop()
 
 

@@ -1,7 +1,12 @@
+import os
+import time
+
 import pytest
 
 from protocol.errors import Misuse
-from service.storage.objects import ObjectBlobs
+from service.storage import objects
+from service.storage.blobs import PIECE_BYTES
+from service.storage.objects import MULTIPART_BYTES, ObjectBlobs
 from tests.service.servers import BUCKET
 
 
@@ -38,6 +43,25 @@ def test_a_bucket_that_fails_is_a_disk_that_fails(endpoint: str) -> None:
     closed = ObjectBlobs("s3://bucket", "http://127.0.0.1:9")
     with pytest.raises(OSError, match="could not read"):
         closed.get("a")
+
+
+def test_a_large_blob_is_read_for_longer_than_a_request_may_take(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "PATIENCE_S", 3)
+    blobs, data = ObjectBlobs(f"s3://{BUCKET}/large", endpoint), os.urandom(MULTIPART_BYTES + PIECE_BYTES + 7)
+    blobs.put("r/1", data)
+    size, pieces = blobs.read("r/1")
+    first = next(pieces)
+    time.sleep(4)
+    assert (size, b"".join([first, *pieces]) == data) == (len(data), True)
+    assert blobs.get("r/1") == data
+    _, pieces = blobs.read("r/1")
+    next(pieces)
+    blobs.put("r/1", bytes(len(data)))
+    with pytest.raises(OSError, match="could not read"):
+        next(pieces)
+    blobs.delete("r/1")
 
 
 @pytest.mark.parametrize("url", ["", "bucket", "s3://", "https://bucket/x", "s3://bucket/x?y=1"])

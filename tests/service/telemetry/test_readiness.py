@@ -1,4 +1,6 @@
 import asyncio
+import threading
+import time
 from pathlib import Path
 
 import httpx
@@ -6,7 +8,8 @@ import pytest
 
 from protocol.errors import PeerFault
 from service.storage import migrating
-from service.telemetry.metrics import READY, REGISTRY
+from service.telemetry.looks import checks_of
+from service.telemetry.metrics import READY, REGISTRY, Exposition
 from service.telemetry.readiness import NotReady, Readiness
 from tests.service.serving import Server, running
 
@@ -34,11 +37,23 @@ async def test_whoever_reads_the_metrics_alone_sees_it(server: Server) -> None:
     READY.set(0)
     assert "veilsum_ready 1.0" in (await server.anonymous().get("/metrics")).text
     server.app.state.readiness = Readiness({"gone": _missing})
+    server.app.state.exposition = Exposition()  # a second later
     assert "veilsum_ready 0.0" in (await server.anonymous().get("/metrics")).text
 
 
 async def _missing() -> None:
     raise NotReady("gone")
+
+
+async def test_who_does_nothing_by_itself_any_more_is_not_ready(server: Server) -> None:
+    keeper, *_ = server.coordinator.background
+    keeper.cancel()
+    await asyncio.wait([keeper])
+    answer = await server.anonymous().get("/readyz")
+    assert (answer.status_code, answer.json()["detail"]) == (
+        503,
+        "process: the keeper has ended: start the process again",
+    )
 
 
 def _full(name: str, data: bytes) -> None:
@@ -71,6 +86,28 @@ async def test_asking_often_looks_once_and_a_slow_look_is_cut_off() -> None:
     readiness = Readiness({"fine": _fine}, kept_s=0)
     assert await readiness.check() == ("fine",)
     assert REGISTRY.get_sample_value("veilsum_ready") == 1
+
+
+async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blobs, ended = server.coordinator.blobs, threading.Event()
+    put = blobs.put
+
+    def slow(name: str, data: bytes) -> None:
+        time.sleep(0.3)
+        put(name, data)
+        ended.set()
+
+    readiness = Readiness({"blobs": checks_of(server.coordinator)["blobs"]}, kept_s=0.0, patience_s=0.1)
+    monkeypatch.setattr(blobs, "put", slow)
+    assert await readiness.missing() == {"blobs": "no answer within 0.1 s"}
+    assert await asyncio.to_thread(ended.wait, 10)
+    monkeypatch.undo()
+    assert len(blobs.names("readiness")) == 1
+    readiness = Readiness({"blobs": readiness._checks["blobs"]})
+    assert await readiness.missing() == {}
+    assert blobs.names("readiness") == ()
 
 
 async def _fine() -> None:

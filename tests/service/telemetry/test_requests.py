@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -88,6 +89,25 @@ async def test_a_whole_round_leaves_no_secret_share_value_or_token_in_the_log(
         assert str(middle)[2:-1] not in log
     chunks = sum(len(chunk) for member in formed.ids for chunk in formed.chunks[member])
     assert value("veilsum_upload_bytes_total") - before == chunks
+
+
+async def test_metrics_are_made_once_for_all_who_ask_at_the_same_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, makers = [0], set[str]()
+
+    def latest(_: object) -> bytes:
+        made[0] += 1
+        makers.add(threading.current_thread().name)
+        return b"%d" % made[0]
+
+    monkeypatch.setattr(metrics, "generate_latest", latest)
+    exposition = metrics.Exposition()
+    assert await asyncio.gather(*(exposition.text() for _ in range(5))) == [b"1"] * 5
+    monkeypatch.setattr(metrics, "KEPT_S", 0.0)
+    exposition = metrics.Exposition()
+    assert [await exposition.text() for _ in range(2)] == [b"2", b"3"]
+    assert threading.main_thread().name not in makers
 
 
 async def test_metrics_name_every_cause_and_state_from_the_start(server: Server, formed: Party) -> None:
