@@ -127,13 +127,13 @@ class Federations:
         count = len(chain).to_bytes(4, "little")
         return b"".join((beginning, count, *(row.body for row in chain), count, *(row.past for row in chain)))
 
-    async def _chain(self, federation: str) -> Sequence[Row[Any]]:
+    async def _chain(self, federation: str) -> Sequence[Row[Any, Any]]:
         query = select(links.c.body, links.c.past).where(links.c.federation == federation)
         async with self._database.reading() as connection:
             return (await connection.execute(query.order_by(links.c.position))).all()
 
 
-def _ledger(federation: str, chain: Sequence[Row[Any]]) -> Ledger:
+def _ledger(federation: str, chain: Sequence[Row[Any, Any]]) -> Ledger:
     return Ledger(
         bytes.fromhex(federation),
         tuple(Link.decode_fields(Reader(row.body)) for row in chain),

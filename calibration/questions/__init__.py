@@ -30,7 +30,8 @@ from calibration.questions.base import (
 )
 from calibration.questions.centring import MeanOfRecords
 from calibration.questions.choosing import Folds, LeaveOneOut
-from calibration.questions.ffc import FFC, PUBLISHED, Counts, FFCBias
+from calibration.questions.counting import Counts
+from calibration.questions.ffc import FFC, PUBLISHED, FFCBias
 from calibration.questions.gaussian import CCVR
 from calibration.questions.judging import Reliability
 from calibration.questions.refining import Refinement

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from calibration.centred import CentredHead, centred
-from calibration.checks import check_sums, counts_of
-from calibration.errors import CalibrationError, LayoutMismatch, SumCheckFailed
+from calibration.checks import check_sums
+from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.ffc import FFCStatistics
 from calibration.head import Head
 from calibration.head_file import Calibrated
@@ -25,12 +25,11 @@ from calibration.posterior import ridge_posterior
 from calibration.privacy import (
     NoisySolution,
     Release,
-    counts_sensitivity,
     ffc_sensitivity,
     noisy_layout,
     solve_noisy,
 )
-from calibration.privacy.mechanism import COUNTS_WEIGHT, counts_layout
+from calibration.privacy.mechanism import COUNTS_WEIGHT
 from calibration.questions.base import (
     REFUSED,
     Accumulator,
@@ -46,8 +45,9 @@ from calibration.questions.base import (
     check_sign,
     total_of,
 )
+from calibration.questions.counting import ClassCounts
 from calibration.questions.ridge import ridge_answer, solved
-from calibration.rows import as_features, as_labels, check_rows
+from calibration.rows import as_features, check_rows
 
 _SQRT_HALF = float(np.sqrt(0.5))
 
@@ -125,19 +125,6 @@ class _Counted(Vectors):
         vector = self.statistics.vector(lattice)
         vector[-self.statistics.classes :] *= lattice.unit(2)
         return in_pieces(vector, elements)
-
-
-@dataclass(frozen=True, eq=False)
-class ClassCounts:
-    """What a round of counts pools.
-
-    Attributes:
-        counts: (C,) records; under noise real numbers, also below 0.
-        deviation: of the noise; 0 for an exact sum.
-    """
-
-    counts: Integers | Floats
-    deviation: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -426,79 +413,3 @@ def published(names: str) -> tuple[str, ...]:
             f"{', '.join(unknown)} can't be published; pass some of {', '.join(PUBLISHED)}"
         )
     return wanted
-
-
-class Counts(Question):
-    """How many records of each class there are: what class-balanced weights follow from."""
-
-    name: ClassVar[str] = "counts"
-    title: ClassVar[str] = "records of each class, and no head"
-    learns: ClassVar[str] = "the records of each class, over all members together"
-    has_head: ClassVar[bool] = False
-    combines: ClassVar[bool] = True
-    takes_noise: ClassVar[bool] = True
-
-    @classmethod
-    def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
-        """One number a class."""
-        del earlier
-        if wish.noisy:
-            return Asked(counts_layout(wish.classes).having(dim=wish.dim, classes=wish.classes))
-        blocks = tuple(block for block in ffc_layout(1, wish.classes).blocks if block.name == "n")
-        return Asked(Layout(blocks).having(dim=wish.dim, classes=wish.classes))
-
-    def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
-        """Counts alone; the features are only looked at for the records' names."""
-        del lattice
-        noisy = self.layout.blocks == counts_layout(self.classes).blocks
-        self._expect(self.ask(Wish(self.dim, self.classes, noisy=noisy), None).layout)
-        return _Counting(self.dim, self.classes, 2 if noisy else 0, normalise=normalise)
-
-    def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
-        """N alone."""
-        del lattice
-        self._expect(counts_layout(self.classes))
-        return Release(counts_sensitivity(noise.neighbours), counts_weight=1.0)
-
-    def gathered(self, gathering: Any, summed: Summed) -> ClassCounts:
-        """The counts; of an exact sum none is negative or a fraction."""
-        if summed.mechanism is not None:
-            noisy = summed.lattice.decode(total_of(gathering), 2)
-            return ClassCounts(noisy, summed.mechanism.deviation("N", summed.members))
-        counts = counts_of(total_of(gathering), summed.lattice)
-        if not counts.any():
-            raise SumCheckFailed("no class has records", identity="counts")
-        return ClassCounts(counts)
-
-    def check_head(self, head: Head) -> None:
-        """There is none."""
-        del head
-        raise LayoutMismatch("a round of counts ends in no head")
-
-    def answer(self, statistics: Any, summed: Summed) -> Answer:
-        """No head, the counts alone."""
-        del summed
-        whole = np.maximum(np.rint(statistics.counts), 0).astype(np.int64)
-        notes = {"deviation": statistics.deviation} if statistics.deviation else {}
-        document = Document({"counts": whole}, notes)
-        records = max(0, round(float(statistics.counts.sum())))
-        return Answer(records, None, documents={"counts": document})
-
-
-class _Counting:
-    def __init__(self, dim: int, classes: int, degree: int, *, normalise: bool) -> None:
-        self._dim, self._degree, self._normalise = dim, degree, normalise
-        self._counts = np.zeros(classes, np.int64)
-
-    @property
-    def records(self) -> int:
-        return int(self._counts.sum())
-
-    def update(self, features: Array, labels: Array) -> None:
-        matrix = as_features(features, self._dim)
-        indices = as_labels(labels, len(matrix), len(self._counts))
-        check_rows(matrix, normalise=self._normalise)
-        self._counts += np.bincount(indices, minlength=len(self._counts))
-
-    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        return in_pieces(self._counts * lattice.unit(self._degree), elements)
