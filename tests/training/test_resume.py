@@ -66,7 +66,7 @@ def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -
     with pytest.raises(KilledError):
         train(choices, DIGITS, PARTITION, snapshot=tmp_path / "run", progress=kill_after(3))
     resumed = train(choices, DIGITS, PARTITION, snapshot=tmp_path / "run")
-    assert outcome(resumed) == outcome(train(choices, DIGITS, PARTITION, workers=2))
+    assert outcome(resumed) == outcome(train(choices, DIGITS, PARTITION))
 
 
 def test_a_run_killed_between_two_snapshots_repeats_what_came_after_the_last(tmp_path: Path) -> None:
