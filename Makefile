@@ -167,7 +167,6 @@ bench-training: $(READY) bench-peers  ## rounds and whole jobs beside Flower's s
 	$(BIN)/python -m benchmarks.training_speed --output runs/bench-training.json
 
 reproduce-ccvr: $(READY)  ## CCVR's row in full, from VEILSUM_DATA: hours on two cores; the same command goes on after any kill
-	@mkdir -p runs/reproduce-ccvr && cp -Rn benchmarks/figures/unfinished/reproduce-ccvr/. runs/reproduce-ccvr/ || true
 	$(BIN)/python -m benchmarks.reproduce_row ccvr --output runs/reproduce-ccvr
 
 reproduce-hundred: $(READY)  ## the 100-class row, DEVICE=cuda or days; FORM=--shortened for minutes, FORM=--estimate for the time alone
