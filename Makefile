@@ -160,7 +160,7 @@ keep-results: $(READY)  ## RESULTS=runs/reproduce-small: its result files, short
 reproduction: $(READY)  ## docs/reproduction.md from the result files in the repository
 	$(BIN)/veilsum report benchmarks/figures/results --output docs/reproduction.md
 
-reproduce-small: $(READY)  ## twelve methods before and after calibration: 144 runs on real images from VEILSUM_DATA, under two hours
+reproduce-small: $(READY)  ## every method before and after calibration: 237 runs on real images from VEILSUM_DATA, some two hours
 	$(BIN)/python -m benchmarks.reproduce_small --output runs/reproduce-small
 
 bench-training: $(READY) bench-peers  ## rounds and whole jobs beside Flower's simulation and a plain loop, the same local update

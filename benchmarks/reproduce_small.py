@@ -1,8 +1,9 @@
-"""Twelve methods before and after calibration, on real images, in less than two hours of two cores.
+"""Every method before and after calibration, on real images, in some two hours of two cores.
 
-Fashion-MNIST and CIFAR-10 (as JPEG), Dir(0.1) and Dir(0.05), MOON's CNN, 10,000 training records, K = 10, 20 rounds of two
-local epochs, three seeds: 144 cells, each a JSON file that `veilsum report` reads: a result, or that it diverged. A cell whose file is there is not
-run again, so an interrupted grid goes on where it stopped.
+Twelve methods on Fashion-MNIST and CIFAR-10 (as JPEG), Dir(0.1) and Dir(0.05), and all others on Fashion-MNIST, Dir(0.1), alone:
+MOON's CNN, 10,000 training records, K = 10, 20 rounds of two local epochs, three seeds. Each cell is a JSON file that `veilsum
+report` reads: a result, or that it diverged. A cell whose file is there is not run again, so an interrupted grid goes on where it
+stopped.
 
     VEILSUM_DATA=… .venv/bin/python -m benchmarks.reproduce_small --output runs/reproduce-small
 """
@@ -10,10 +11,11 @@ run again, so an interrupted grid goes on where it stopped.
 import argparse
 import multiprocessing
 import os
+import re
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +50,46 @@ METHODS: dict[str, dict[str, Any]] = {
     "SphereFed": SPHERE,
 }
 """At α = 0.1. Members count by their records, also by methods whose papers have members of one size and count them alike."""
+_CE = {"loss": "cross-entropy", "lr": 0.1}
+_MSE = {"loss": "mean-squared-error", "lr": 0.5}
+_UNBIASED = {"name": "learned", "bias": False}
+OTHERS: dict[str, dict[str, Any]] = {
+    "FedOpt, Adam": {"algorithm": {"name": "fedopt", "rule": "adam", "lr": 0.01}},
+    "FedOpt, Yogi": {"algorithm": {"name": "fedopt", "rule": "yogi", "lr": 0.01}},
+    "FedOpt, Adagrad": {"algorithm": {"name": "fedopt", "rule": "adagrad", "lr": 0.01}},
+    "FedMMD": {"algorithm": "fedmmd"},
+    "FedRS": {"algorithm": "fedrs"},
+    "FedAwS": {"algorithm": "fedaws", "head": "normalised", "normalise": True, "loss": "positive-hinge"},
+    "clsnorm": {"head": "normalised"},
+    "clsprox": {"algorithm": "clsprox"},
+    "clsnorm + clsprox": {"algorithm": "clsprox", "head": "normalised"},
+    "FedUV, variance alone": {"algorithm": {"name": "feduv", "uniformity": 0.0}},
+    "FedUV, uniformity alone": {"algorithm": {"name": "feduv", "variance": 0.0}},
+    "CE, none": {"head": _UNBIASED, **_CE},
+    "CE, fix-random": {"head": "uniform", **_CE},
+    "CE, fix-orthonormal": {"head": "orthonormal", **_CE},
+    "CE, norm": {"head": _UNBIASED, "normalise": True, **_CE},
+    "CE, fix-norm": {"head": {"name": "orthonormal", "scale": 16.0}, "normalise": True, **_CE},
+    "MSE, none": {"head": _UNBIASED, **_MSE},
+    "MSE, fix-random": {"head": "uniform", **_MSE},
+    "MSE, fix-orthonormal": {"head": "orthonormal", **_MSE},
+    "MSE, norm": {"head": _UNBIASED, "normalise": True, **_MSE},
+    "SphereFed, Tammes": SPHERE | {"head": "tammes"},
+    "SphereFed + FedProx": SPHERE | {"algorithm": "fedprox"},
+    "SphereFed + FedNova": SPHERE | {"algorithm": "fednova"},
+    "SphereFed + FedOpt": SPHERE | {"algorithm": {"name": "fedopt", "rule": "adam", "lr": 0.01}},
+    "SphereFed, FFC every 5 rounds": SPHERE | {"calibrate_every": 5},
+}
+"""On Fashion-MNIST, Dir(0.1), alone. The ablation of Dong et al. 2022, Table 3, is among them; `SphereFed` is its "MSE, fix-norm"."""
+PERSONAL: dict[str, dict[str, Any]] = {
+    "FedAvg, personal": {},
+    "FedBABU, personal": {"head": "random"},
+    "FedPer, personal": {"algorithm": "fedper"},
+    "FedRep, personal": {"algorithm": {"name": "fedrep", "head_epochs": 1}},
+    "LG-FedAvg, personal": {"algorithm": "lg-fedavg"},
+    "SphereFed, personal": SPHERE,
+}
+"""There, with a quarter of each member's own records kept back to judge its own model on."""
 STRONGER: dict[str, dict[str, Any]] = {
     "FedProx": {"algorithm": {"name": "fedprox", "mu": 0.01}},
     "MOON": {"algorithm": {"name": "moon", "mu": 5.0, "temperature": 0.5}},
@@ -60,6 +102,8 @@ COMMON: dict[str, Any] = {
     "training": {"rounds": 20, "local_epochs": 2, "lr": 0.01, "schedule": "constant", "augment": False},
     "calibrate": {"rff": {"size": 1024}},
 }
+FITTED = {"methods": {kind: {} for kind in ("as-trained", "ffc", "sgd", "fine-tuned")}}
+LISTED = METHODS | OTHERS | PERSONAL
 
 
 class Cell(NamedTuple):
@@ -78,16 +122,18 @@ class Cell(NamedTuple):
                 "method": self.method,
                 "data": {"name": self.data, **DATA[self.data]},
                 "deal": {"name": "dirichlet", "members": 10, "alpha": self.alpha},
-                "training": METHODS[self.method]
+                "training": LISTED[self.method]
                 | (STRONGER.get(self.method, {}) if self.alpha < 0.1 else {}),
+                "calibrate": {} if self.method in METHODS else {"lda": {}, "ncm": {}},
             },
+            {"personal": FITTED} if self.method in PERSONAL else {},
         )
         experiment = load_experiment("ccvr-fedavg", None, changes)
         return experiment.model_copy(update={"name": f"reproduce-small/{self.slug}"})
 
     @property
     def slug(self) -> str:
-        method = self.method.lower().replace(" + ", "-")
+        method = re.sub(r"[^a-z0-9]+", "-", self.method.lower())
         return f"{self.data}-{self.alpha:g}-{method}"
 
     def file(self, output: Path) -> Path:
@@ -96,7 +142,8 @@ class Cell(NamedTuple):
 
 def cells() -> list[Cell]:
     """All of them; a worker's next cell mostly has the data that its last one had."""
-    return [Cell(*each) for each in product(DATA, ALPHAS, METHODS, SEEDS)]
+    others = product(("fashion-mnist",), (0.1,), OTHERS | PERSONAL, SEEDS)
+    return [Cell(*each) for each in chain(product(DATA, ALPHAS, METHODS, SEEDS), others)]
 
 
 def work(cell: Cell, output: Path, folder: Path | None) -> tuple[Cell, str, float]:

@@ -302,9 +302,8 @@ class Course:
 
         deed = self._deed(now_s, "round ended", state)
         end = End(final, closing.to_bytes(), outcome.record, self.mode.link(closing), deed)
-        self._behind = self._ending = (
-            True  # until storage has said that it holds the end, and nothing before it
-        )
+        # Until storage has said that it holds the end, and nothing before it.
+        self._behind = self._ending = True
         ended = await self._journal.end(end, keep)
         if ended is None:
             return False

@@ -76,7 +76,8 @@ def personal_accuracies(
         trained: a run on `records.train`.
         data: the records that both parts index.
         records: who kept back what.
-        method: one of `METHODS`.
+        method: one of `METHODS`. Each starts from the global model with the layers that the member kept for itself (LG-FedAvg, FedPer,
+            FedRep); a mean over members of such layers is nobody's.
         options: the method's own.
     """
     make = METHODS[method]
@@ -91,17 +92,13 @@ def personal_accuracies(
 def as_trained(trained: Trained, member: int, own: Dataset) -> Classifier:
     """The global model, with the layers that the member kept for itself: LG-FedAvg, FedPer, FedRep; or no layers."""
     del own
-    classifier = _copy(trained)
-    for term, kept in zip(trained.recipe.algorithm.terms, trained.memory[member], strict=True):
-        if isinstance(term, Personal):  # others keep tensors under the same names that are no weights
-            classifier.load_state_dict(kept, strict=False)
-    return classifier.eval()
+    return _of_member(trained, member).eval()
 
 
 def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | None = None) -> Classifier:
-    """The global extractor under the closed-form head of the member's own records ("Ours (FFC)")."""
-    del member
-    classifier = Classifier(trained.classifier.extractor, trained.classifier.head, normalise=True)
+    """The extractor under the closed-form head of the member's own records ("Ours (FFC)")."""
+    found = as_trained(trained, member, own)
+    classifier = Classifier(found.extractor, found.head, normalise=True)
     statistics = FFCStatistics(classifier.extractor.dim, own.classes, normalise=True, track_records=False)
     statistics.update(extract_features(classifier, own.x), own.y)
     solution = solve_ffc(statistics, ridge)
@@ -109,8 +106,8 @@ def local_ffc(trained: Trained, member: int, own: Dataset, *, ridge: float | Non
 
 
 def local_sgd(trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.1) -> Classifier:
-    """The global extractor under its own head, trained on by SGD on the member's records ("Ours (SGD)")."""
-    classifier = _copy(trained)
+    """The extractor under its own head, trained on by SGD on the member's records ("Ours (SGD)")."""
+    classifier = _of_member(trained, member)
     classifier.extractor.requires_grad_(requires_grad=False)
     return _tuned(trained, classifier, member, own, epochs, lr)
 
@@ -118,8 +115,8 @@ def local_sgd(trained: Trained, member: int, own: Dataset, *, epochs: int = 5, l
 def fine_tuned(
     trained: Trained, member: int, own: Dataset, *, epochs: int = 5, lr: float = 0.01
 ) -> Classifier:
-    """All of the global model trained on by SGD on the member's records, the head too: FedBABU (Oh et al. 2022)."""
-    return _tuned(trained, _copy(trained), member, own, epochs, lr)
+    """All of the model trained on by SGD on the member's records, the head too: FedBABU (Oh et al. 2022)."""
+    return _tuned(trained, _of_member(trained, member), member, own, epochs, lr)
 
 
 METHODS: dict[str, Callable[..., Classifier]] = {
@@ -130,11 +127,14 @@ METHODS: dict[str, Callable[..., Classifier]] = {
 }
 
 
-def _copy(trained: Trained) -> Classifier:
-    """A classifier of its own with the same weights, whose head can be trained on also where it was fixed."""
+def _of_member(trained: Trained, member: int) -> Classifier:
+    """A copy of the global model with the layers that the member kept for itself, whose head can be trained on also where it was fixed."""
     recipe = trained.recipe
     classifier = recipe.build(trained.classifier.head.out_features)
     classifier.load_state_dict(trained.classifier.state_dict())
+    for term, kept in zip(recipe.algorithm.terms, trained.memory[member], strict=True):
+        if isinstance(term, Personal):  # others keep tensors under the same names that are no weights
+            classifier.load_state_dict(kept, strict=False)
     if isinstance(classifier.head, FixedHead):
         classifier.head.requires_grad_(requires_grad=True)
     return classifier

@@ -41,9 +41,12 @@ def measured(features: Features, coordinator: Coordinator, home: Path) -> Result
     return ResultFile.of(features, rows)
 
 
-def is_whole(path: Path) -> bool:
-    """Whether a file is there and has every head under noise."""
-    return path.exists() and not ResultFile.read(path).without_noise
+def is_whole(path: Path, features: str) -> bool:
+    """Whether a file is there, of the features of this digest, and has every head under noise."""
+    if not path.exists():
+        return False
+    found = ResultFile.read(path)
+    return found.features == features and not found.without_noise
 
 
 def main() -> None:
@@ -76,7 +79,11 @@ def run(output: Path, cache: Path, folder: Path | None, names: Sequence[str]) ->
     """Whatever files are missing."""
     torch.set_num_threads(1)
     cells = [(seed, name) for seed, name in product(SEEDS, names)]
-    missing = [(seed, name) for seed, name in cells if not is_whole(ResultFile.path(output, name, seed))]
+    missing = [
+        (seed, name)
+        for seed, name in cells
+        if not is_whole(ResultFile.path(output, name, seed), load_features(name, seed, cache, folder).digest)
+    ]
     minutes = CPU_MINUTES * len(missing)
     print(f"{len(missing)} of {len(cells)} files are missing: some {minutes:.0f} CPU minutes", flush=True)
     with tempfile.TemporaryDirectory(prefix="veilsum-heads-") as home, Coordinator(Path(home)) as coordinator:

@@ -29,6 +29,7 @@ AXES, SIZE = 32, 512
 ON_LATTICE = "FFC, features lattice"  # the head of FFC once more: only its weights are of interest
 POSTERIOR = "posterior: the half it knows best"
 TEMPERED = "FFC with its temperature"
+DRAWS = 4  # rounds of FFC at each ε, on which promises about noise hang
 NOISY_SIZE = 256  # random features under noise, which more of them spread over more numbers
 
 
@@ -112,7 +113,9 @@ class Compared:
             document = Calibrated.of(ffc.plain.documents[name].arrays, ffc.plain.documents[name].notes)
             yield from self._rows(title, ffc, ffc.held.result.head(name).head, document.head)
         yield from self._posterior(ffc)
-        yield from self._pair(ON_LATTICE, self._both("ffc", lattice="features"))
+        whole = self._both("ffc", lattice="features")
+        rounded = apart(*(arrays_of(each) for each in (self._heads(whole)[0], self._heads(ffc)[1])))
+        yield from self._pair(ON_LATTICE, whole, rounded=rounded)
         yield from self._pair("FFC with a bias", self._both("ffc-bias"))
         yield from self._pair("FFC, centred", self._both("ffc", before=self._both("mean")))
         yield from self._pair("λ by five folds", self._both("folds"))
@@ -130,7 +133,8 @@ class Compared:
         asked, half = self.federation.ask, _part_of(epsilon, HALF)
         first, second = _part_of(epsilon, MEAN_SHARE), _part_of(epsilon, 1 - MEAN_SHARE)
         ffc = asked("ffc", epsilon=epsilon)
-        yield self._ridge("FFC", epsilon, ffc)
+        for held in (ffc, *(asked("ffc", epsilon=epsilon) for _ in range(1, DRAWS))):
+            yield self._ridge("FFC", epsilon, held)
         yield self._ridge("FFC, unit columns", epsilon, ffc, unit_columns=True)
         yield from self._beside(epsilon)
         yield self._ridge("FFC with a bias", epsilon, asked("ffc-bias", epsilon=epsilon))
@@ -269,14 +273,13 @@ class Compared:
         assert both.plain.head is not None
         return both.held.result.calibrated.head, both.plain.head
 
-    def _pair(self, title: str, both: Both) -> Iterator[Row]:
-        yield from self._rows(title, both, *self._heads(both))
+    def _pair(self, title: str, both: Both, **more: float) -> Iterator[Row]:
+        yield from self._rows(title, both, *self._heads(both), **more)
 
-    def _rows(self, title: str, both: Both, head: Head, plain: Head) -> Iterator[Row]:
+    def _rows(self, title: str, both: Both, head: Head, plain: Head, **more: float) -> Iterator[Row]:
         yield Row(head=title, path="plain", accuracy=self._accuracy(plain))
         off_by = apart(arrays_of(head), arrays_of(plain))
-        agreement = float((self._predicted(head) == self._predicted(plain)).mean())
-        yield self._secure(title, both, self._accuracy(head), off_by, agreement)
+        yield self._secure(title, both, self._accuracy(head), off_by, self._agreement(head, plain), **more)
 
     def _secure(
         self, title: str, both: Both, accuracy: float, off_by: float, agreement: float, **more: float
@@ -324,7 +327,8 @@ class Compared:
         yield Row(head=TEMPERED, path="plain", accuracy=self._accuracy(plain))
         off_by = max(abs(temperature - plainly) / plainly, apart(arrays_of(head), arrays_of(plain)))
         errors = self._temperature(head, temperature)
-        yield self._secure(TEMPERED, both, self._accuracy(head), off_by, 1.0, **errors)
+        agreement = self._agreement(head, plain)
+        yield self._secure(TEMPERED, both, self._accuracy(head), off_by, agreement, **errors)
 
     def _temperature(self, head: Head, temperature: float) -> dict[str, float]:
         return {
@@ -343,6 +347,9 @@ class Compared:
 
     def _predicted(self, head: Head) -> npt.NDArray[np.int64]:
         return head.predict(self.features.test_z, normalise=head.scales)
+
+    def _agreement(self, head: Head, plain: Head) -> float:
+        return float((self._predicted(head) == self._predicted(plain)).mean())
 
     def _right(self, head: Head) -> npt.NDArray[np.bool_]:
         right: npt.NDArray[np.bool_] = self._predicted(head) == self.features.test_y

@@ -120,7 +120,8 @@ def shrunk(matrix: Floats, deviation: float) -> Shrunk:
 def solve_adassp(V: Floats, U: Floats, deviation: float, *, bias: bool = False) -> NoisySolution:
     """A baseline: AdaSSP (Wang 2018, algorithm 2), its smallest eigenvalue read off V̂ instead of bought.
 
-    λ = max(0, σ_V·√(l·ln(2l²/0.05)) − max(0, d_min)).
+    λ = max(0, σ·√(l·ln(2l²/0.05)) − max(0, d_min)), σ = σ_V/√2 as it stands off the diagonal: the paper's noise has one deviation
+    everywhere, and what is off the diagonal decides the noise's norm.
 
     Raises:
         CalibrationError: as `solve_noisy`.
@@ -128,7 +129,7 @@ def solve_adassp(V: Floats, U: Floats, deviation: float, *, bias: bool = False) 
     _check_sums(V, U, deviation)
     found = shrunk(V, deviation)
     d = found.observed
-    ridge = deviation * math.sqrt(len(d) * math.log(2 * len(d) ** 2 / _FAILURE))
+    ridge = deviation * math.sqrt(len(d) * math.log(2 * len(d) ** 2 / _FAILURE) / 2)
     return _solution(found, d + max(0.0, ridge - max(0.0, float(d[0]))), U, bias=bias)
 
 

@@ -88,11 +88,13 @@ def test_each_promise_breaks_by_itself(changed: dict[int, Row], broken: set[int]
     assert {number for number, claim in enumerate(claims) if not claim.kept} == broken
 
 
-def test_leads_are_means_over_seeds() -> None:
+def test_leads_are_of_every_round_of_every_seed() -> None:
     worse = replace(NOISY, adassp=0.7)
-    assert leads_of([found_with(NOISY), found_with(worse)])["fashion-random", "FFC", 1.0] == pytest.approx(
-        1.25
-    )
+    found = [found_with(NOISY, NOISY), found_with(worse)]
+    assert leads_of(found)["fashion-random", "FFC", 1.0] == pytest.approx([2.5, 2.5, 0])
+    least = next(claim for claim in claims_of([*found, found_with(EXACT)]) if "where it is least" in claim.promise)
+    assert least.measured == pytest.approx(5 / 3)
+    assert "(standard error 0.83)" in least.promise
 
 
 def test_a_file_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -107,11 +109,12 @@ def test_a_head_without_noise_is_named_and_its_file_is_run_again(tmp_path: Path)
     assert "where a column shows –: random features." in page_of([lacking])
     lacking.write(tmp_path)
     path = ResultFile.path(tmp_path, lacking.data, lacking.seed)
-    assert not is_whole(path)
+    assert not is_whole(path, lacking.features)
     asked = found_with(EXACT, KERNEL, ON_LATTICE, *EVERY, replace(NOISY, head="random features", adassp=None))
     assert "files do not have" not in page_of([asked])
     asked.write(tmp_path)
-    assert is_whole(path)
+    assert is_whole(path, asked.features)
+    assert not is_whole(path, "of features that are made another way")
 
 
 def test_noisy_temperatures_stand_below_the_exact_one() -> None:

@@ -69,7 +69,8 @@ def test_personal_evaluation_leaves_the_global_model_as_it_was() -> None:
     assert not torch.equal(tuned.head.weight, run.classifier.head.weight)
     for name, tensor in headed.extractor.state_dict().items():
         assert torch.equal(tensor, before[f"extractor.{name}"])
-    assert closed.extractor is run.classifier.extractor
+    for name, tensor in closed.extractor.state_dict().items():
+        assert torch.equal(tensor, before[f"extractor.{name}"])
 
 
 def test_running_means_of_a_fixed_extractor_stay_where_they_are() -> None:
@@ -90,6 +91,11 @@ def test_members_with_layers_of_their_own_are_asked_under_them(name: str, layers
     for key, tensor in personal.state_dict().items():
         assert torch.equal(tensor, run.classifier.state_dict()[key]) != key.startswith(layers), key
     assert accuracy(personal, own) > accuracy(run.classifier, own)
+    for found in (local_ffc(run, 1, own), local_sgd(run, 1, own)):  # heads over the extractor that the member has
+        for key, tensor in found.extractor.state_dict().items():
+            assert torch.equal(tensor, personal.extractor.state_dict()[key]), key
+    still = fine_tuned(run, 1, own, epochs=1, lr=1e-9).state_dict()
+    assert all(torch.allclose(still[key], tensor, atol=1e-6) for key, tensor in personal.state_dict().items())
 
 
 def test_what_other_methods_remember_is_no_layer() -> None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from training.algorithms import Round
 from training.analysis.cka import cka_by_layer, layer_outputs
 from training.analysis.embedding import embed
 from training.analysis.heads import direction_consistency, head_norms, norm_difference, singular_values
 from training.analysis.separability import separability
+from training.data import stratified
 from training.evaluate import extract_features
 from training.local import LocalTrainer, Task
 from training.results import Analyses, Matrix
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     import numpy.typing as npt
+    from torch import Tensor
 
     from training.algorithms import State
     from training.data import Dataset
@@ -66,17 +69,17 @@ def analyse(
     Args:
         trained: the global classifier.
         members: each member's after its local training in one round, one after another; they may share a module.
-        test: records to compare on: the first 512 for CKA, the first 1,000 for t-SNE.
+        test: records to compare on: 512 of them for CKA, 1,000 for t-SNE, with all classes' shares.
         predicted: by name, predictions of heads for the test records, (n,), to colour the embedding by.
-        seed: of t-SNE and the directions of the sliced distance.
+        seed: of t-SNE, the directions of the sliced distance, and which records are taken.
     """
-    x = test.x[:_RECORDS]
+    x = test.x[_some(test, _RECORDS, seed)]
     outputs, heads = [], []
     for member in members:
         outputs.append(layer_outputs(member, x))
         heads.append(member.head.weight.detach().double().numpy().copy())
-    shown = test.x[:_EMBEDDED]
-    z, labels = extract_features(trained, shown).double().numpy(), test.y[:_EMBEDDED].numpy()
+    shown = _some(test, _EMBEDDED, seed)
+    z, labels = extract_features(trained, test.x[shown]).double().numpy(), test.y[shown].numpy()
     # Methods normalise features or don't: on one scale their distances compare.
     scaled = z / np.sqrt(np.square(z).sum(axis=1).mean())
     weights = np.stack(heads) if heads else np.empty((0, 0, 0))
@@ -90,8 +93,13 @@ def analyse(
         separability=separability(scaled, labels, np.random.default_rng(seed)),
         embedding=_rows(embed(z, seed=seed)),
         labels=tuple(labels.tolist()),
-        predicted={name: tuple(values[:_EMBEDDED].tolist()) for name, values in (predicted or {}).items()},
+        predicted={name: tuple(values[shown.numpy()].tolist()) for name, values in (predicted or {}).items()},
     )
+
+
+def _some(data: Dataset, records: int, seed: int) -> Tensor:
+    """Which ones: publishers' test records may lie sorted by class."""
+    return stratified(data.y, min(records, len(data)), torch.Generator().manual_seed(seed))
 
 
 def _rows(matrix: npt.NDArray[np.float64]) -> Matrix:

@@ -231,10 +231,13 @@ def _noise(
     from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
 
     if epsilon is not None:
-        neighbours = "replace" if replace else "add-remove"
-        given = {} if delta is None else {"delta": delta}
-        what = {"neighbours": neighbours, "nonnegative": nonnegative, "member_records": member_records}
-        return {"epsilon": epsilon, **what, **given}
+        return {
+            "epsilon": epsilon,
+            "neighbours": "replace" if replace else "add-remove",
+            "nonnegative": nonnegative,
+            "member_records": member_records,
+            **({} if delta is None else {"delta": delta}),
+        }
     if delta is not None or replace or nonnegative or member_records:
         raise Misuse(
             "--delta, --replace, --nonnegative and --member-records say what noise hides: pass --epsilon, or leave them out"

@@ -172,3 +172,12 @@ def test_all_of_it_at_once_goes_into_a_result() -> None:
     alone = analyse(moon(), [], data)
     assert (alone.cka, alone.head_norms, alone.consistency) == ({}, (), {})
     assert type(found).model_validate_json(found.model_dump_json()) == found
+
+
+def test_records_that_lie_sorted_by_class_are_taken_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("training.analysis.members._EMBEDDED", 50)
+    by_class = Dataset(torch.rand(100, 1, 28, 28), torch.arange(100) // 10, 10, "sorted")
+    predicted = by_class.y.numpy()
+    found = analyse(moon(), [], by_class, predicted={"right": predicted})
+    assert np.bincount(found.labels).tolist() == [5] * 10
+    assert found.predicted["right"] == found.labels
