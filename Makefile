@@ -140,9 +140,11 @@ bench-table: $(READY)  ## every head, plain, secure and under noise, on digits, 
 table: $(READY)  ## docs/heads-table.md from the result files in the repository
 	$(BIN)/python -m benchmarks.heads_table --page docs/heads-table.md
 
-bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε
+bench-privacy: NAMED = $(if $(VEILSUM_DATA),--data $(VEILSUM_DATA))
+bench-privacy: $(READY) bench-peers  ## what noise costs: the sampler beside AES and OpenDP's, accuracy by rule and ε, images from VEILSUM_DATA too
 	$(BIN)/python -m benchmarks.sampler --opendp benchmarks/peers/.venv/bin/python --output runs/sampler.json
-	$(BIN)/python -m benchmarks.private_heads --output runs/private_heads.json
+	$(BIN)/python -m benchmarks.private_heads $(NAMED) --output runs/private_heads.json
+	$(BIN)/python -m benchmarks.refined_heads $(NAMED) --output runs/refined_heads.json
 	$(BIN)/python -m benchmarks.noisy_questions --output runs/noisy_questions.json
 
 bench-ccvr: $(READY)  ## CCVR's 82 million numbers of ten members over HTTP: memory and processor of each process (14 GB of memory)

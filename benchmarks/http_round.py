@@ -2,8 +2,8 @@
 
 A coordinator process and real members in two more. Each turn plays a masked round at each width, enrolment included, and lets the
 same number of members upload V, U and counts as float32, as they are, to the same coordinator, which stores them as durably, adds them up
-and solves. Processes start and statistics are made before any clock runs. The ratio of the two may be compared with other
-machines; the times may not.
+and solves: once V's triangle, the numbers that a round has, by which the promises are judged, and once the whole of V. Processes start and
+statistics are made before any clock runs. The ratio of the two may be compared with other machines; the times may not.
 
     .venv/bin/python -m benchmarks.http_round --members 10 --dim 256 --repeats 1
 """
@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,13 @@ class Plan:
     classes: int
     processes: int
 
+    whole: bool = False
+    """In the clear, the whole of V."""
+
     @property
     def unmasked(self) -> UnmaskedRequest:
         """The same in the clear."""
-        return UnmaskedRequest(dim=self.dim, classes=self.classes, members=self.members)
+        return UnmaskedRequest(dim=self.dim, classes=self.classes, members=self.members, whole=self.whole)
 
 
 @dataclass
@@ -141,7 +144,8 @@ async def unmasked(
     def sent(member: str, numbers: FFCStatistics) -> Flow[None]:
         signer = Signer(member, Identity.load(folder / member).key, THIS_MACHINE)
         caller = Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer)
-        flat = np.concatenate([numbers.V.ravel(), numbers.U.ravel(), numbers.counts]).astype(ELEMENT)
+        V = numbers.V.ravel() if plan.whole else numbers.V[np.triu_indices(plan.dim)]
+        flat = np.concatenate([V, numbers.U.ravel(), numbers.counts]).astype(ELEMENT)
         flows = [chunk(caller, member, index, flat) for index in range(request.chunks)]
         yield from together(flows, LANES)
         where, view = SUM.format(federation=admin.hex()), None
@@ -282,7 +286,7 @@ def median(turns: Sequence[Turn]) -> dict[str, Any]:
 
 def measured(plan: Plan, repeats: int, widths: Sequence[int]) -> dict[str, Any]:
     """Every turn, and the promises."""
-    clear: list[Turn] = []
+    clear, whole = list[Turn](), list[Turn]()
     rounds: dict[int, list[Turn]] = {bits: [] for bits in widths}
     with (
         tempfile.TemporaryDirectory(prefix="veilsum-round-") as folder,
@@ -290,9 +294,11 @@ def measured(plan: Plan, repeats: int, widths: Sequence[int]) -> dict[str, Any]:
     ):
         for _ in range(repeats):
             clear.append(unmasked_turn(plan, served))
+            whole.append(unmasked_turn(replace(plan, whole=True), served))
             for bits in widths:
                 rounds[bits].append(masked_turn(plan, served, bits))
     base = statistics.median(turn.total_s for turn in clear)
+    base_whole = statistics.median(turn.total_s for turn in whole)
     base_cpu = statistics.median(turn.cpu_s for turn in clear)
     promises = [
         {
@@ -300,6 +306,9 @@ def measured(plan: Plan, repeats: int, widths: Sequence[int]) -> dict[str, Any]:
             "ratio": round(statistics.median(turn.total_s for turn in turns) / base, 2),
             "ratio_without_enrolment": round(
                 statistics.median(turn.total_s - turn.seconds["enrol"] for turn in turns) / base, 2
+            ),
+            "ratio_to_the_whole_of_v": round(
+                statistics.median(turn.total_s for turn in turns) / base_whole, 2
             ),
             "processor_ratio": round(statistics.median(turn.cpu_s for turn in turns) / base_cpu, 2),
             "at_most": BOUNDS[bits],
@@ -310,9 +319,10 @@ def measured(plan: Plan, repeats: int, widths: Sequence[int]) -> dict[str, Any]:
         promise["kept"] = promise["ratio"] <= promise["at_most"]  # type: ignore[operator]  # two numbers
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
-        **asdict(plan),
+        **{key: value for key, value in asdict(plan).items() if key != "whole"},
         "repeats": repeats,
         "in_the_clear": median(clear),
+        "in_the_clear_with_the_whole_of_v": median(whole),
         **{f"round_{bits}_bits": median(turns) for bits, turns in rounds.items()},
         "promises": promises,
     }

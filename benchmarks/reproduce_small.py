@@ -122,8 +122,7 @@ class Cell(NamedTuple):
                 "method": self.method,
                 "data": {"name": self.data, **DATA[self.data]},
                 "deal": {"name": "dirichlet", "members": 10, "alpha": self.alpha},
-                "training": LISTED[self.method]
-                | (STRONGER.get(self.method, {}) if self.alpha < 0.1 else {}),
+                "training": LISTED[self.method] | (STRONGER.get(self.method, {}) if self.alpha < 0.1 else {}),
                 "calibrate": {} if self.method in METHODS else {"lda": {}, "ncm": {}},
             },
             {"personal": FITTED} if self.method in PERSONAL else {},

@@ -34,17 +34,24 @@ class UnmaskedRequest(Model):
         classes: C.
         members: how many send it.
         chunk_elements: of a chunk; the last one is shorter.
+        whole: whether V comes as (l, l), or as its upper triangle, row by row, which is what rounds have of it.
     """
 
     dim: Annotated[int, Field(ge=1, le=4096)]
     classes: Annotated[int, Field(ge=1, le=4096)]
     members: Annotated[int, Field(ge=1, le=1000)]
     chunk_elements: Annotated[int, Field(ge=8, le=1 << 22)] = 1 << 17
+    whole: bool = False
+
+    @property
+    def products(self) -> int:
+        """Elements of V."""
+        return self.dim**2 if self.whole else self.dim * (self.dim + 1) // 2
 
     @property
     def elements(self) -> int:
-        """V (l, l), U (l, C) and the counts (C,), one after the other."""
-        return (self.dim + self.classes) * self.dim + self.classes
+        """V, U (l, C) and the counts (C,), one after the other."""
+        return self.products + self.dim * self.classes + self.classes
 
     @property
     def chunks(self) -> int:
@@ -144,11 +151,15 @@ def folder_of(federation: str) -> str:
 
 def statistics_of(total: npt.NDArray[np.float64], request: UnmaskedRequest) -> FFCStatistics:
     """V, U and the counts, in one array after the other."""
-    V, U, counts = np.split(total, np.cumsum([request.dim**2, request.dim * request.classes]))
+    products, U, counts = np.split(total, np.cumsum([request.products, request.dim * request.classes]))
     shape = request.dim, request.classes
-    return FFCStatistics.from_blocks(
-        V.reshape(request.dim, -1), U.reshape(shape), np.rint(counts).astype(np.int64), bias=False
-    )
+    if request.whole:
+        V = products.reshape(request.dim, -1)
+    else:
+        V = np.zeros((request.dim, request.dim))
+        V[np.triu_indices(request.dim)] = products
+        V += np.triu(V, 1).T
+    return FFCStatistics.from_blocks(V, U.reshape(shape), np.rint(counts).astype(np.int64), bias=False)
 
 
 Sums = dict[str, Unmasked]

@@ -37,7 +37,9 @@ ROUNDS, EPOCHS, RATE = 10, 1, 0.5
 
 DATA = ("digits", "fashion-random", "fashion-cnn", "cifar-random", "cifar-cnn")
 SEEDS = (0, 1, 2)
-_MAKER = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:8]  # what another maker left is not taken up
+_MAKER = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[
+    :8
+]  # what another maker left is not taken up
 IMAGES = {"fashion": "fashion-mnist", "cifar": "cifar-10-jpeg"}
 
 

@@ -240,7 +240,9 @@ def _leads(results: Sequence[ResultFile]) -> Iterator[list[str]]:
             "mean of all",
             head,
             *(
-                _signed(mean(mean(lead) for (_, name, e), lead in leads.items() if (name, e) == (head, epsilon)))
+                _signed(
+                    mean(mean(lead) for (_, name, e), lead in leads.items() if (name, e) == (head, epsilon))
+                )
                 for epsilon in EPSILONS
             ),
         ]

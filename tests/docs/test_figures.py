@@ -52,7 +52,7 @@ def test_what_the_page_beside_others_has_of_the_same_run() -> None:
     ours, flower = lost["ours"], lost["flower_sparse"]
     shown = (ROOT / "docs" / "concepts" / "comparison.md").read_text("utf-8")
     theirs = (
-        f"| Flower 1.41 SecAgg+, 21 neighbours | {flower['client_cpu_s']:.2g} | {flower['client_upload_bytes'] / 1e6:.2f} "
+        f"| Flower 1.41 SecAgg+, 20 neighbours | {flower['client_cpu_s']:.2g} | {flower['client_upload_bytes'] / 1e6:.2f} "
         f"| {kept['flower_sparse']['server_cpu_s']:.1f} / {flower['server_cpu_s']:.1f} | `make bench` |"
     )
     own = (

@@ -39,9 +39,10 @@ def statistics(member: str) -> FFCStatistics:
     return found
 
 
-def chunks(member: str) -> list[bytes]:
+def chunks(member: str, *, whole: bool = False) -> list[bytes]:
     found = statistics(member)
-    flat = np.concatenate([found.V.ravel(), found.U.ravel(), found.counts]).astype("<f4").tobytes()
+    V = found.V.ravel() if whole else found.V[np.triu_indices(DIM)]
+    flat = np.concatenate([V, found.U.ravel(), found.counts]).astype("<f4").tobytes()
     return [flat[start : start + 4 * CHUNK_ELEMENTS] for start in range(0, len(flat), 4 * CHUNK_ELEMENTS)]
 
 
@@ -51,18 +52,21 @@ async def put(server: Server, party: Party, member: str, index: int, data: bytes
     return answer.status_code, answer.json().get("cause", answer.json().get("state"))
 
 
-async def test_the_sum_is_solved_once_all_have_sent(server: Server, party: Party) -> None:
+@pytest.mark.parametrize("whole", [False, True])
+async def test_the_sum_is_solved_once_all_have_sent(server: Server, party: Party, *, whole: bool) -> None:
+    begun = await server.client.post(SUM.format(federation=party.federation), json={**ASKED, "whole": whole})
+    assert begun.status_code == 201
     early = await server.client.get(RESULT.format(federation=party.federation))
     assert early.json()["cause"] == "wrong-phase"
     for member in MEMBERS:
-        for index, data in enumerate(chunks(member)):
+        for index, data in enumerate(chunks(member, whole=whole)):
             assert await put(server, party, member, index, data) in {(200, "collecting"), (200, "done")}
     view = await server.client.get(SUM.format(federation=party.federation), params={"after": 2, "wait_s": 5})
     assert (view.json()["state"], set(view.json()["seconds"])) == ("done", {"collecting", "solving"})
     answer = await server.client.get(RESULT.format(federation=party.federation))
     pooled = sum((statistics(member) for member in MEMBERS[1:]), statistics(MEMBERS[0]))
     assert np.allclose(load(answer.content)["weights"], solve_ffc(pooled).weights, atol=1e-4)
-    assert await put(server, party, "m-0", 0, chunks("m-0")[0]) == (409, "wrong-phase")
+    assert await put(server, party, "m-0", 0, chunks("m-0", whole=whole)[0]) == (409, "wrong-phase")
 
 
 async def test_what_was_not_asked_for_is_refused(server: Server, party: Party) -> None:

@@ -91,7 +91,10 @@ def test_members_with_layers_of_their_own_are_asked_under_them(name: str, layers
     for key, tensor in personal.state_dict().items():
         assert torch.equal(tensor, run.classifier.state_dict()[key]) != key.startswith(layers), key
     assert accuracy(personal, own) > accuracy(run.classifier, own)
-    for found in (local_ffc(run, 1, own), local_sgd(run, 1, own)):  # heads over the extractor that the member has
+    for found in (
+        local_ffc(run, 1, own),
+        local_sgd(run, 1, own),
+    ):  # heads over the extractor that the member has
         for key, tensor in found.extractor.state_dict().items():
             assert torch.equal(tensor, personal.extractor.state_dict()[key]), key
     still = fine_tuned(run, 1, own, epochs=1, lr=1e-9).state_dict()

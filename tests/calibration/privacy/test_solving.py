@@ -63,7 +63,7 @@ def noisy_sums(
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
-def test_on_digits_shrinkage_beats_both_baselines(epsilon: float, keystream: Keystream) -> None:
+def test_on_digits_shrinkage_keeps_up_with_both_baselines(epsilon: float, keystream: Keystream) -> None:
     rows, labels, test, test_labels = digits()
     means = []
     for rule in RULES:
