@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from calibration.questions import QUESTIONS
+from calibration.questions import QUESTIONS, kind
 from client_sdk.asked import terms_mechanism
 from client_sdk.errors import Misuse, PeerFault
 from protocol.attempt import Attempt, colluders_assumed
@@ -12,6 +12,7 @@ from protocol.helpers.attempt import HelperAttempt
 from protocol.messages import Family, Manifest, Roster, Terms
 
 _DAY_S = 86_400.0
+AIMED = frozenset(name for name in QUESTIONS if kind(name).aimed)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Policy:
         statistics: names of statistics this member sums; "indicator" tells all members how many of them hold each class, and
             comes first where rare classes are withheld.
             Not by default: CCVR's, which show each class's second moments by themselves.
+        aimed: names of those that it sums without noise although whoever asks can aim them at few records (`Question.aimed`).
         sigma_min: least deviation of the noise on a sum, on whichever element has least, in units of features of length 1;
             above 0, exact sums are refused.
         mu_max: most μ (Gaussian differential privacy) that one round may take; None for any, and for exact sums.
@@ -61,6 +63,7 @@ class Policy:
     changed_records_min: int = 10
     publish_rare_classes: bool = True
     statistics: frozenset[str] = frozenset({*QUESTIONS, "indicator"} - {"ccvr"})
+    aimed: frozenset[str] = frozenset()
     sigma_min: float = 0.0
     mu_max: float | None = None
     mu_budget: float = 2.0
@@ -73,7 +76,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         _set(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
-        for field in ("statistics", "lattices"):
+        for field in ("statistics", "aimed", "lattices"):
             _set(self, field, _names(getattr(self, field), field))
         if self.extractors is not None:
             _set(self, "extractors", frozenset(bytes_of(value, "extractors") for value in self.extractors))
@@ -166,10 +169,16 @@ class Policy:
     def check_terms(self, terms: Terms, now_s: float) -> None:
         """Refuse terms, in this order (policy-refused).
 
-        1. statistic, 2. lattice (an indicator round has its own), 3. extractor, 4. records_max, 5. lifetime.
+        1. statistic, 2. noise where it can be aimed, 3. lattice (an indicator round has its own), 4. extractor, 5. records_max,
+        6. lifetime.
         """
         if terms.statistic not in self.statistics:
             raise refused("statistics", _one_of(self.statistics), terms.statistic)
+        if not terms.noise and terms.statistic in AIMED - self.aimed:
+            wanted = (
+                f"noise on what a coordinator can aim at few records, unless `aimed` names {terms.statistic}"
+            )
+            raise refused("aimed", wanted, f"an exact sum of {terms.statistic}")
         if terms.family != Family.INDICATOR and terms.lattice not in self.lattices:
             raise refused("lattices", _one_of(self.lattices), terms.lattice)
         if self.extractors is not None and terms.extractor not in self.extractors:

@@ -39,6 +39,9 @@ def listed() -> dict[str, Any]:
             "rests_on": [*each.rests_on, *(f"{may} (if you like)" for may in each.may_rest_on)],
             "lattices": list(each.lattices),
             "noise": "possible" if each.takes_noise else "not possible",
+            "without_noise": f"only of members who say --statistic {name}"
+            if each.aimed or name == "ccvr"
+            else "of all members",
         }
         for name, each in QUESTIONS.items()
     }

@@ -145,7 +145,9 @@ class Federation:
             withhold=False,  # every class is known to all
         )
         self.operator.publish(draft.sign(admin))
-        policy = Policy(admin.public, statistics=frozenset(QUESTIONS), mu_budget=MU_BUDGET)
+        policy = Policy(
+            admin.public, statistics=frozenset(QUESTIONS), aimed=frozenset(QUESTIONS), mu_budget=MU_BUDGET
+        )
         for name in self.names:
             transport = Counted(verify=False)
             driver = AsyncDriver(url, transport=transport)

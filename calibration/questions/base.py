@@ -221,6 +221,8 @@ class Question(ABC):
         takes_noise: whether members can add noise to it.
         rests_on_noisy: whether the earlier round may have been a noisy one.
         rests_on_centred: whether its head may be one of centred features.
+        aimed: whether who asks can choose, by the head, spectrum or weights that it shows or by how often it asks, what an exact sum tells
+            of few records.
         has_head: whether its round ends in a head.
         combines: whether sums of several rounds add up.
         learns: what the coordinator sees, in words.
@@ -239,6 +241,7 @@ class Question(ABC):
     takes_noise: ClassVar[bool] = False
     rests_on_noisy: ClassVar[bool] = False
     rests_on_centred: ClassVar[bool] = False
+    aimed: ClassVar[bool] = False
     has_head: ClassVar[bool] = True
     combines: ClassVar[bool] = False
 

@@ -189,6 +189,7 @@ class LeaveOneOut(Question):
     """Each record's error when it is left out, at each λ: a second round over the records of an FFC round."""
 
     name: ClassVar[str] = "loo"
+    aimed = True
     title: ClassVar[str] = "ridge head; λ by exact leave-one-out, a second round over the same records"
     learns: ClassVar[str] = (
         "for each λ the records' squared errors, hits and leverages without themselves, added up; "

@@ -44,6 +44,7 @@ class Reliability(Question):
     """Losses, confidences and hits of an earlier round's head over records that it was not fitted on."""
 
     name: ClassVar[str] = "reliability"
+    aimed = True
     title: ClassVar[str] = (
         "temperature and calibration error of an earlier round's head, on records kept back"
     )

@@ -66,6 +66,7 @@ class Refinement(Question):
     """Σ z·(softmax(Wᵀz) − one_hot(y))ᵀ, each record's clipped, of the head W of the round before."""
 
     name: ClassVar[str] = "refine"
+    aimed = True
     title: ClassVar[str] = (
         "logistic head: a step from the head of the round before, by its records' gradients"
     )

@@ -55,6 +55,7 @@ class Balanced(Question):
     """FFC's sums with weights that let every class count alike, known from a round before."""
 
     name: ClassVar[str] = "balanced"
+    aimed = True
     title: ClassVar[str] = "ridge head for which every class counts alike; needs a round of counts before"
     learns: ClassVar[str] = "the same as FFC's, each record weighted by its class"
     rests_on: ClassVar[tuple[str, ...]] = ("counts", "ffc", "ffc-bias")
@@ -162,6 +163,7 @@ class RandomFeatureRidge(Question):
     """FFC's sums of random Fourier features, drawn from the round's context, exact or under noise (Fed3R-RF: Fanì et al. 2024)."""
 
     name: ClassVar[str] = "rff"
+    aimed = True
     title: ClassVar[str] = "kernel ridge head by random features; their number and λ by GCV"
     learns: ClassVar[str] = "Σφφᵀ, Σφ·one_hot(y)ᵀ and the records of each class, φ the random features"
     lattices: ClassVar[tuple[str, ...]] = ("sums", "features")

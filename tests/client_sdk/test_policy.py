@@ -11,7 +11,7 @@ from calibration import FeaturesLattice, FFCStatistics
 from calibration.privacy import NoiseTerms, noisy_layout
 from client_sdk.asked import terms_mechanism
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.policy import Policy
+from client_sdk.policy import AIMED, Policy
 from protocol.causes import Cause
 from protocol.messages import Family
 from tests.client_sdk.federation import EXTRACTOR, FEATURES, Federation
@@ -121,6 +121,8 @@ def refusal(
     [
         ({"statistic": "other"}, {}, "statistics", "other"),
         ({"bias": True}, {"statistics": {"ffc"}}, "statistics", "ffc-bias"),
+        *(({"statistic": name}, {}, "aimed", f"an exact sum of {name}") for name in sorted(AIMED)),
+        ({"statistic": "loo", "lattice": "third"}, {"aimed": {"loo"}}, "lattices", "third"),
         ({}, {"lattices": {"features"}}, "lattices", "sums"),
         ({"lattice": "third"}, {}, "lattices", "third"),
         ({}, {"extractors": {"ab" * 32}}, "extractors", EXTRACTOR.hex()),

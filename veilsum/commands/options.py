@@ -81,7 +81,7 @@ class ClientLimits:
         if digests := limits.pop("extractor", ()):
             limits["extractors"] = frozenset(map(extractor_digest, digests))
         if more := limits.pop("statistic", ()):
-            limits["statistics"] = Policy.statistics.union(more)
+            limits["statistics"], limits["aimed"] = Policy.statistics.union(more), frozenset(more)
         refused = limits.pop("refuse_rare_classes", False)
         return Policy(admin_key=admin_key, publish_rare_classes=not refused, **limits)
 
@@ -110,8 +110,9 @@ class MemberLimits(ClientLimits):
     statistic: Annotated[
         list[str] | None,
         typer.Option(
-            help="Answer this question too, such as ccvr; repeat.",
-            show_default="all but ccvr",
+            help="Answer this question too, such as ccvr, and without noise what a coordinator can aim at few records: balanced, loo, refine, "
+            "reliability, rff; repeat.",
+            show_default="all but ccvr, those five under noise alone",
             rich_help_panel=_LIMITS,
         ),
     ] = None

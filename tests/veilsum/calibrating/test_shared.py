@@ -32,7 +32,7 @@ def words(c: Consortium, index: int, *more: object) -> tuple[object, ...]:
 def test_two_rounds_lead_to_leave_one_out(consortium: Make, remote: Cli) -> None:
     c = consortium()
     page = c.folder / "report.html"
-    more = ("--head", "loo", "--held-out", 0.2, "--json")
+    more = ("--head", "loo", "--held-out", 0.2, "--statistic", "loo", "--json")
     waiting = [c.later(*words(c, index, *more)) for index in (1, 2)]
     with Member(remote.url, Identity.load(c.folder / "m0"), None, Policy(admin_key=c.admin)) as early:
         early.enrol(c.cohort)
