@@ -67,6 +67,8 @@ def measured(
     facts: dict[str, Any] = json.loads(run.stdout)
     seconds = local(folder / "local", facts["bytes"], chunk_elements * RING_BITS // 8)
     resident = [size for _, size in memory]
+    step = max(1, len(memory) // 40)
+    spans = [memory[start : start + step] for start in range(0, len(memory), step)]
     return {
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}",
         **facts,
@@ -75,7 +77,7 @@ def measured(
         "resident_mb_at_start": round(resident[0] / 1e6, 1),
         "resident_mb_at_most": round(max(resident) / 1e6, 1),
         "resident_mb_over_time": [
-            (at, round(size / 1e6)) for at, size in memory[:: max(1, len(memory) // 40)]
+            (span[-1][0], round(max(size for _, size in span) / 1e6)) for span in spans
         ],
         "local_write_and_sync_seconds": round(seconds, 3),
         "ingest_over_local": round(seconds / facts["upload_seconds"], 3),

@@ -2,8 +2,8 @@
 
 Twelve methods on Fashion-MNIST and CIFAR-10 (as JPEG), Dir(0.1) and Dir(0.05), and all others on Fashion-MNIST, Dir(0.1), alone:
 MOON's CNN, 10,000 training records, K = 10, 20 rounds of two local epochs, three seeds. Each cell is a JSON file that `veilsum
-report` reads: a result, or that it diverged. A cell whose file is there is not run again, so an interrupted grid goes on where it
-stopped.
+report` reads: a result, or that it diverged. A cell whose file is there, of the same settings, is not run again, so an interrupted grid
+goes on where it stopped.
 
     VEILSUM_DATA=… .venv/bin/python -m benchmarks.reproduce_small --output runs/reproduce-small
 """
@@ -138,6 +138,18 @@ class Cell(NamedTuple):
     def file(self, output: Path) -> Path:
         return output / self.slug / f"seed-{self.seed}.json"
 
+    def asked(self, output: Path) -> Path:
+        """What its file is of: settings that have changed since are run again."""
+        return self.file(output).with_suffix(".experiment")
+
+    def is_there(self, output: Path) -> bool:
+        asked = self.asked(output)
+        return self.file(output).exists() and asked.exists() and asked.read_text("utf-8") == self.settings
+
+    @property
+    def settings(self) -> str:
+        return self.experiment.model_dump_json(indent=1)
+
 
 def cells() -> list[Cell]:
     """All of them; a worker's next cell mostly has the data that its last one had."""
@@ -148,6 +160,9 @@ def cells() -> list[Cell]:
 def work(cell: Cell, output: Path, folder: Path | None) -> tuple[Cell, str, float]:
     torch.set_num_threads(1)
     began = time.process_time()
+    cell.asked(output).parent.mkdir(parents=True, exist_ok=True)
+    cell.file(output).unlink(missing_ok=True)
+    cell.asked(output).write_text(cell.settings, "utf-8")
     try:
         finished = run(cell.experiment, cell.seed, folder=folder)
     except DivergedError as error:
@@ -172,7 +187,7 @@ def main() -> int:
     wanted = [
         cell for cell in cells() if (not args.only or cell.slug in args.only) and cell.seed < args.seeds
     ]
-    missing = [cell for cell in wanted if not cell.file(args.output).exists()]
+    missing = [cell for cell in wanted if not cell.is_there(args.output)]
     print(f"{len(wanted)} cells, {len(wanted) - len(missing)} of them there already", flush=True)
     began = time.monotonic()
     with ProcessPoolExecutor(args.workers, mp_context=multiprocessing.get_context("spawn")) as pool:
