@@ -207,7 +207,9 @@ def ccvr(
         )
         empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
         head = TukeyHead(parameters[:-1], parameters[-1], empty, power)
-    return head, False, statistics.layout, {"per_class": per_class, "transform": transform, "solver": solver}
+    options: dict[str, float | int | str | bool] = {"per_class": per_class, "transform": transform}
+    options |= {"solver": solver} if solver == "exact" else {"solver": solver, "lr": lr, "epochs": epochs}
+    return head, False, statistics.layout, options
 
 
 def all_data(held: Held, *, lr: float = 0.001, epochs: int = 50) -> Solved:

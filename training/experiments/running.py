@@ -201,7 +201,7 @@ def diverged(
 
 def _data(experiment: Experiment, prepared: Prepared) -> Data:
     choice = experiment.data
-    return Data.of(prepared.data, stands_in_for=choice.stands_in_for, note=choice.note)
+    return Data.of(prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=choice.note)
 
 
 def _deal(experiment: Experiment, prepared: Prepared) -> Deal:
