@@ -61,6 +61,7 @@ class DataChoice(_Table):
         train_records: so many of the training records, with the classes' shares; all where None.
         watched: so many of the test records are what the history follows, to save time; final figures are over all of them.
         pooled: put the test records among the training ones, as personalised evaluation does.
+        checked: hold files against their checksums; false for a pack of one's own.
         stands_in_for: the paper's data set where this is another.
         note: what else differs from the paper's records.
     """
@@ -70,6 +71,7 @@ class DataChoice(_Table):
     train_records: int | None = Field(default=None, ge=1)
     watched: int | None = Field(default=None, ge=1)
     pooled: bool = False
+    checked: bool = True
     stands_in_for: str | None = None
     note: str = ""
 
