@@ -117,6 +117,9 @@ def test_the_papers_rows_are_those_that_their_tables_print() -> None:
     assert rows["spherefed-fedopt-senet18-ours"].accuracy["all-data"] == 62.64
     assert rows["feduv-stl10-feduv"].spread == {"none": 1.4}
     assert rows["fedetf-etf-gmv"].accuracy == {"none": 79.8}
+    assert [rows[f"fedetf-etf/scale-{scale}"].accuracy["none"] for scale in ("05", "15")] == [68.6, 71.0]
+    oracles = [rows[f"ccvr-{base}/alpha-05"].accuracy["all-data"] for base in ("fedavg", "fedavgm", "moon")]
+    assert oracles == [72.51, 73.3, 72.05]
     assert all(0 < value < 100 for row in rows.values() for value in row.accuracy.values())
     assert {row.paper for row in rows.values()} == {"SphereFed", "CCVR", "FedUV", "FedETF + GMV"}
     assert all(row.spread.keys() <= row.accuracy.keys() for row in rows.values())
@@ -129,7 +132,7 @@ def test_a_small_variant_without_a_row_of_its_own_is_its_experiments() -> None:
     assert exact is not None
     assert (small.id, exact.id) == ("ccvr-fedavg", "ccvr-fedavg/alpha-05")
     assert row_of("nothing", "nowhere", smaller=True) is None
-    assert row_of("fedetf-etf/scale-05", None) is None  # the paper's, but another task than any row's
+    assert row_of("ccvr-fedavg/jpeg", None) is None  # the paper's, but another task than any row's
 
 
 def test_an_experiment_beside_a_row_of_another_name() -> None:
