@@ -101,11 +101,11 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
             except DivergedError as error:
                 left[seed] = error
     if left:
-        seed, error = next(iter(left.items()))
+        seed, first = next(iter(left.items()))
         if len(choices.seeds) == 1:
-            raise error
+            raise first
         raise Misuse(
-            f"{len(left)} of {len(choices.seeds)} seeds diverged, the others' results are in {output}; seed {seed}: {error}"
+            f"{len(left)} of {len(choices.seeds)} seeds diverged, the others' results are in {output}; seed {seed}: {first}"
         )
     return _summary(choices.loaded, results, output)
 

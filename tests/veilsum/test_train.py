@@ -7,7 +7,7 @@ import pytest
 
 from tests.veilsum.cli import Cli
 from training import DivergedError
-from training.experiments import Experiment, Finished
+from training.experiments import Experiment, Finished, run
 from training.results import Diverged, read_result, read_run
 from veilsum import training_run
 
@@ -34,14 +34,13 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
 
 
 def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = training_run.run
 
-    def run(experiment: Experiment, seed: int, **options: Any) -> Finished:
+    def one_diverges(experiment: Experiment, seed: int, **options: Any) -> Finished:
         if seed == 0:
             raise DivergedError(1, 0.1)
-        return real(experiment, seed, **options)
+        return run(experiment, seed, **options)
 
-    monkeypatch.setattr(training_run, "run", run)
+    monkeypatch.setattr(training_run, "run", one_diverges)
     outcome = cli("train", "digits-fedavg", *SMALLER, "--seed", 0, "--seed", 1)
     assert outcome.code == 1
     assert (

@@ -197,9 +197,9 @@ class Experiment(_Table):
             check_values(fit, kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():
             check_options(
-                fit := maker(METHODS, method, "personal.methods"), method, options, "personal.methods"
+                own := maker(METHODS, method, "personal.methods"), method, options, "personal.methods"
             )
-            check_values(fit, method, options, "personal.methods")
+            check_values(own, method, options, "personal.methods")
 
 
 def shipped() -> dict[str, tuple[str, ...]]:

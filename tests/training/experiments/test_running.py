@@ -67,7 +67,7 @@ def test_fewer_records_are_the_same_for_every_seed() -> None:
 
 def test_a_pack_of_one_s_own_is_read_where_the_run_says_so(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    own = {"x": rng.integers(256, size=(40, 32, 32), dtype=np.uint8), "y": np.arange(40) % 10}
+    own: dict[str, Any] = {"x": rng.integers(256, size=(40, 32, 32), dtype=np.uint8), "y": np.arange(40) % 10}
     np.savez(tmp_path / "fsdd_logmel32.npz", index=np.arange(40) % 8, speaker=np.arange(40) % 2, **own)
     choice: dict[str, Any] = {"name": "spoken-digits", "note": "mine"}
     two = {"name": "iid", "members": 2}
