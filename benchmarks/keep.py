@@ -3,13 +3,24 @@
     .venv/bin/python -m benchmarks.keep runs/reproduce-small benchmarks/figures/results/reproduce-small
 
 What lies there already is replaced where the run is the same one, and refused where another experiment or seed has its name.
+Runs of one experiment in one folder that differ in more than the seed are refused too.
 """
 
 import argparse
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
-from training.results import Result, ResultError, read_results, read_run, shortened, write_result
+from training.results import (
+    Diverged,
+    Result,
+    ResultError,
+    read_results,
+    read_run,
+    shortened,
+    task,
+    write_result,
+)
 
 LARGEST = 20_000  # bytes: a hundred classes over a hundred rounds take 15,000
 
@@ -18,15 +29,14 @@ def keep(source: Path, target: Path) -> tuple[int, int]:
     """How many files were copied, and their bytes.
 
     Raises:
-        ResultError: a file holds no result, is another run's, or stays larger than a repository wants.
+        ResultError: a file holds no result, is another run's, or stays larger than a repository wants; or runs in a folder
+            have one experiment's name and different settings.
     """
     read_results([source])  # refuses a folder without any, and whatever is damaged
     copied = size = 0
-    for file in sorted(source.rglob("*.json")):
-        try:
-            result = read_run(file)
-        except ResultError:
-            continue  # another program's, which read_results passed over as well
+    runs = _runs(source)
+    _refuse_mixtures(_runs(target) | {target / file.relative_to(source): run for file, run in runs.items()})
+    for file, result in runs.items():
         path = target / file.relative_to(source)
         if path.exists():
             there = read_run(path)
@@ -40,6 +50,27 @@ def keep(source: Path, target: Path) -> tuple[int, int]:
             raise ResultError(f"{file} takes {now:,} bytes even when short; leave its analyses out")
         copied, size = copied + 1, size + now
     return copied, size
+
+
+def _runs(folder: Path) -> dict[Path, Result | Diverged]:
+    found = {}
+    for file in sorted(folder.rglob("*.json")):
+        try:
+            found[file] = read_run(file)
+        except ResultError:
+            continue  # another program's, which read_results passed over as well
+    return found
+
+
+def _refuse_mixtures(runs: Mapping[Path, Result | Diverged]) -> None:
+    first: dict[tuple[Path, str], Path] = {}
+    for file, run in runs.items():
+        other = first.setdefault((file.parent, run.experiment), file)
+        if task(run) != task(runs[other]):
+            raise ResultError(
+                f"{file} is {run.experiment} at other settings than {other.name} in its folder, not under another seed: "
+                "keep one of them, or give one another folder and name"
+            )
 
 
 def main() -> int:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import Field
 
 from calibration import (
     CCVRStatistics,
@@ -46,6 +47,11 @@ if TYPE_CHECKING:
     from training.partition import Partition
 
 _RING_BITS = 48
+# What options may be, for whoever checks them before training (`experiments.choices.check_values`).
+_Count = Annotated[int, Field(ge=1)]
+_Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,14 +137,14 @@ class Fitted:
 Solved = tuple[Head, bool, "Layout | None", dict[str, float | int | str | bool]]
 
 
-def ffc(held: Held, *, ridge: float | None = None, bias: bool = False) -> Solved:
+def ffc(held: Held, *, ridge: _Ridge | None = None, bias: bool = False) -> Solved:
     """SphereFed's head (Dong et al. 2022, eq. 10 to 12), λ by generalised cross-validation where None."""
     statistics = held.ffc(bias=bias)
     solution = solve_ffc(statistics, ridge)
     return solution, True, statistics.layout, {"ridge": solution.ridge, "bias": bias}
 
 
-def balanced(held: Held, *, ridge: float | None = None) -> Solved:
+def balanced(held: Held, *, ridge: _Ridge | None = None) -> Solved:
     """FFC in which every class counts alike, after a round of counts."""
     counts = np.bincount(np.concatenate(held.labels), minlength=held.classes)
     statistics = held.ffc(class_weights=balanced_weights(counts))
@@ -146,7 +152,7 @@ def balanced(held: Held, *, ridge: float | None = None) -> Solved:
     return solution, True, statistics.layout, {"ridge": solution.ridge}
 
 
-def rff(held: Held, *, size: int = 1024, ridge: float | None = None) -> Solved:
+def rff(held: Held, *, size: _Count = 1024, ridge: _Ridge | None = None) -> Solved:
     """Ridge on random features, their bandwidth from a first round's means (Fed3R-RF: Fanì et al. 2024)."""
     bandwidth = float(np.sqrt(mean_squared_distance(held.ffc())))
     context = held.seed.to_bytes(8, "little")
@@ -156,7 +162,7 @@ def rff(held: Held, *, size: int = 1024, ridge: float | None = None) -> Solved:
     return head, True, statistics.layout, {"size": size, "bandwidth": bandwidth}
 
 
-def lda(held: Held, *, shrinkage: float | None = None) -> Solved:
+def lda(held: Held, *, shrinkage: _Share | None = None) -> Solved:
     """CCVR with one covariance for all classes, in closed form."""
     statistics = held.ffc()
     head = solve_lda(statistics, shrinkage=shrinkage)
@@ -172,11 +178,11 @@ def ncm(held: Held) -> Solved:
 def ccvr(
     held: Held,
     *,
-    per_class: int = 2000,
+    per_class: _Count = 2000,
     transform: Literal["tukey", "none"] = "tukey",
     solver: Literal["sgd", "exact"] = "sgd",
-    lr: float = 0.001,
-    epochs: int = 10,
+    lr: _Rate = 0.001,
+    epochs: _Count = 10,
 ) -> Solved:
     """CCVR (Luo et al. 2021, Algorithm 1): virtual features of each class's Gaussian, and a head retrained on them.
 
@@ -207,10 +213,12 @@ def ccvr(
         )
         empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())
         head = TukeyHead(parameters[:-1], parameters[-1], empty, power)
-    return head, False, statistics.layout, {"per_class": per_class, "transform": transform, "solver": solver}
+    options: dict[str, float | int | str | bool] = {"per_class": per_class, "transform": transform}
+    options |= {"solver": solver} if solver == "exact" else {"solver": solver, "lr": lr, "epochs": epochs}
+    return head, False, statistics.layout, options
 
 
-def all_data(held: Held, *, lr: float = 0.001, epochs: int = 50) -> Solved:
+def all_data(held: Held, *, lr: _Rate = 0.001, epochs: _Count = 50) -> Solved:
     """The oracle that no federation has: the head retrained by SGD on everybody's features (Luo et al. 2021, §3.3)."""
     rng = generator(held.seed, Stream.CALIBRATION)
     features = np.concatenate(held.features).astype(np.float64)

@@ -55,11 +55,13 @@ class Data(_Part):
     Attributes:
         name: as reports call it, such as "Fashion-MNIST".
         classes: C.
-        train_records: records that the members held together.
+        train_records: distinct records that members trained on, whoever held them, and however many did.
         test_records: records held out.
         shape: (channels, height, width).
         stands_in_for: the data set of the paper's row where this is another one; None where it is the same.
         note: what else differs from the publisher's files, such as "JPEG, not bit-exact" or "10,000 of 60,000".
+        available: records that there were to deal, of which shards may leave some out and members keep some back; None in
+            files that state them as `train_records`.
     """
 
     name: str
@@ -69,19 +71,28 @@ class Data(_Part):
     shape: tuple[int, int, int]
     stands_in_for: str | None = None
     note: str = ""
+    available: int | None = None
+
+    @property
+    def records(self) -> int:
+        """How many there were to deal, which does not depend on the seed."""
+        return self.train_records if self.available is None else self.available
 
     @classmethod
-    def of(cls, split: Split, *, stands_in_for: str | None = None, note: str = "") -> Self:
-        """The facts about a split."""
+    def of(
+        cls, split: Split, partition: Partition, *, stands_in_for: str | None = None, note: str = ""
+    ) -> Self:
+        """The facts about a split, of which members train on what `partition` deals."""
         channels, height, width = split.train.x.shape[1:]
         return cls(
             name=split.train.name,
             classes=split.train.classes,
-            train_records=len(split.train),
+            train_records=len(np.unique(np.concatenate(partition.members))),
             test_records=len(split.test),
             shape=(channels, height, width),
             stands_in_for=stands_in_for,
             note=note,
+            available=len(split.train),
         )
 
 
@@ -292,6 +303,25 @@ class Diverged(_Part):
     environment: Environment
 
 
+def task(run: Result | Diverged) -> str:
+    """What runs share that differ in nothing but the seed, as text to compare: experiment, scale, data, deal and recipe.
+
+    A setting that is null is as one that is absent: files of earlier versions lack settings that came later. Counts and digests
+    of records that were dealt belong to the seed.
+    """
+    recipe = {name: value for name, value in run.recipe.items() if name != "seed"}
+    data = run.data.model_dump(exclude={"train_records", "test_records", "available"})
+    deal = run.deal.model_dump(include={"kind", "options"})
+    shared = [run.experiment, run.scale, data, run.data.records, deal, recipe]
+    return json.dumps(_stated(shared), sort_keys=True)
+
+
+def _stated(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _stated(each) for name, each in value.items() if each is not None}
+    return [_stated(each) for each in value] if isinstance(value, list | tuple) else value
+
+
 def lines(history: Iterable[RoundRecord]) -> tuple[Line, ...]:
     """A history as it goes into a result."""
     return tuple(Line(**{name: getattr(record, name) for name in Line.model_fields}) for record in history)
@@ -350,16 +380,16 @@ def read_results(paths: Sequence[Path]) -> list[Result]:
     In a folder only files of our format are read: others' JSON may lie beside them. Runs that diverged are `read_diverged`'s.
 
     Raises:
-        ResultError: if a file that was named holds no result, or a folder holds none at all.
+        ResultError: if a file that was named holds no result, or a folder neither a result nor a run that diverged.
         FileNotFoundError: if a path does not exist.
     """
     results = []
     for path in paths:
         if path.is_dir():
-            found = [read_result(file) for file in sorted(path.rglob("*.json")) if _format(file) == _RESULT]
-            if not found:
+            formats = {file: _format(file) for file in sorted(path.rglob("*.json"))}
+            if not {_RESULT, _DIVERGED} & set(formats.values()):
                 raise ResultError(f"{path} holds no results; `veilsum train` writes them")
-            results += found
+            results += [read_result(file) for file, format_ in formats.items() if format_ == _RESULT]
         elif _format(path) != _DIVERGED:
             results.append(read_result(path))
     return sorted(results, key=lambda result: (result.experiment, result.seed))

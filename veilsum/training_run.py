@@ -80,6 +80,10 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
 
     Every seed has a folder `seed-N` below the output: `run.safetensors`, from which an interrupted run goes on bit for bit,
     `result.json` and `extractor.safetensors`, and with features `member-NN.npz` and `test.npz`.
+
+    Raises:
+        Misuse: the device is none, or some of several seeds diverged; the others' folders are whole all the same.
+        DivergedError: the only seed did.
     """
     try:
         hardware = Hardware.named(choices.device)
@@ -90,7 +94,19 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         if "RANK" in os.environ:  # torchrun's
             distributed.init_process_group("gloo")
             stack.callback(distributed.destroy_process_group)
-        results = [_one(choices, seed, output / f"seed-{seed}", hardware, tell) for seed in choices.seeds]
+        results, left = [], {}
+        for seed in choices.seeds:
+            try:
+                results.append(_one(choices, seed, output / f"seed-{seed}", hardware, tell))
+            except DivergedError as error:
+                left[seed] = error
+    if left:
+        seed, first = next(iter(left.items()))
+        if len(choices.seeds) == 1:
+            raise first
+        raise Misuse(
+            f"{len(left)} of {len(choices.seeds)} seeds diverged, the others' results are in {output}; seed {seed}: {first}"
+        )
     return _summary(choices.loaded, results, output)
 
 

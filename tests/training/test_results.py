@@ -9,7 +9,7 @@ from training import results
 from training.data import Split, load_digits_dataset
 from training.federated import train
 from training.models import ExtractorConfig
-from training.partition import iid_partition
+from training.partition import Partition, iid_partition
 from training.recipe import fedavg
 from training.results import (
     Analyses,
@@ -29,6 +29,7 @@ from training.results import (
     read_result,
     read_results,
     read_run,
+    task,
     write_result,
 )
 
@@ -44,7 +45,7 @@ def result(seed: int = 0, experiment: str = "digits") -> Result:
         method="FedAvg",
         seed=seed,
         recipe=recipe.describe(),
-        data=Data.of(data, stands_in_for="CIFAR-10"),
+        data=Data.of(data, partition, stands_in_for="CIFAR-10"),
         deal=Deal.of(partition, "iid"),
         history=lines(trained.history),
         accuracy=trained.history[-1].accuracy,
@@ -86,6 +87,37 @@ def test_a_result_names_what_its_numbers_depend_on() -> None:
     assert one.per_class == (0.5, None)
     assert one.environment.torch
     assert one.environment.processor
+
+
+def test_records_are_counted_once_however_many_hold_them_and_what_nobody_trains_on_is_not() -> None:
+    data = load_digits_dataset(0)
+    overlapping = Partition.of([np.array([0, 1, 2]), np.array([2, 3])], data.train.y.numpy())
+    told = Data.of(data, overlapping)
+    assert (told.train_records, told.available, told.records) == (4, 1347, 1347)
+    earlier = told.model_copy(update={"train_records": 1347, "available": None})
+    assert earlier.records == 1347
+
+
+def test_runs_share_a_task_where_nothing_but_the_seed_differs() -> None:
+    one = result()
+    other = one.model_copy(
+        update={
+            "seed": 1,
+            "recipe": one.recipe | {"seed": 1, "of_a_later_version": None},
+            "deal": one.deal.model_copy(update={"digest": "f" * 64, "moved": 3}),
+            "data": one.data.model_copy(update={"train_records": 100}),
+        }
+    )
+    assert task(one) == task(other)
+    changes: list[dict[str, Any]] = [
+        {"experiment": "other"},
+        {"scale": "with training.lr=0.05"},
+        {"recipe": one.recipe | {"lr": 0.05}},
+        {"deal": one.deal.model_copy(update={"options": {"members": 4}})},
+        {"data": one.data.model_copy(update={"note": "JPEG"})},
+        {"data": one.data.model_copy(update={"available": 100})},
+    ]
+    assert len({task(one.model_copy(update=change)) for change in changes} | {task(one)}) == 7
 
 
 def test_an_accuracy_by_the_name_of_its_head() -> None:
@@ -156,6 +188,8 @@ def test_runs_that_diverged_are_read_by_themselves(tmp_path: Path) -> None:
     assert read_results([tmp_path, tmp_path / "bad" / "seed-0.json"]) == [one]
     assert read_diverged([tmp_path]) == read_diverged([tmp_path / "bad" / "seed-0.json"]) == [left]
     assert read_run(tmp_path / "good" / "seed-0.json") == one
+    assert read_results([tmp_path / "good", tmp_path / "bad"]) == [one]
+    assert read_results([tmp_path / "bad"]) == []
     damaged = tmp_path / "bad" / "seed-0.json"
     damaged.write_text(damaged.read_text().replace('"round": 16', '"round": "x"'))
     with pytest.raises(ResultError, match=r"holds no diverged run: round: "):

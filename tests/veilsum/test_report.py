@@ -4,7 +4,17 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from training.results import Cost, Data, Deal, Environment, Line, Result, write_result
+from training.results import (
+    Cost,
+    Data,
+    Deal,
+    Diverged,
+    Environment,
+    Line,
+    Result,
+    read_result,
+    write_result,
+)
 from veilsum.cli import app
 
 RUNNER = CliRunner()
@@ -42,6 +52,19 @@ def test_a_page_of_the_documentation_is_markdown(folder: Path) -> None:
     output = folder / "page.md"
     assert RUNNER.invoke(app, ["report", str(folder / "results"), "--output", str(output)]).exit_code == 0
     assert output.read_text().startswith("# Reproduction")
+
+
+def test_runs_that_diverged_are_listed_beside_others_and_alone_are_nothing_to_compare(folder: Path) -> None:
+    run = read_result(folder / "results" / "one.json")
+    shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
+    write_result(Diverged(**shared, seed=1, round=3, lr=0.1), folder / "bad" / "result.json")
+    both = [str(folder / "results"), str(folder / "bad"), "--output", str(folder / "page.md"), "--json"]
+    done = RUNNER.invoke(app, ["report", *both])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["diverged"] == 1
+    alone = RUNNER.invoke(app, ["report", str(folder / "bad"), "--json"])
+    assert alone.exit_code == 1
+    assert "all of these runs diverged" in alone.output
 
 
 def test_a_folder_without_results_is_an_error_that_says_so(tmp_path: Path) -> None:

@@ -1,11 +1,15 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.veilsum.cli import Cli
-from training.results import read_result
+from training import DivergedError
+from training.experiments import Experiment, Finished, run
+from training.results import Diverged, read_result, read_run
+from veilsum import training_run
 
 QUICK = ("--set", "training.rounds=1", "--set", "training.local_epochs=1", "--set", "calibrate.rff.size=32")
 SMALLER = (*QUICK, "--set", "data.train_records=300", "--set", 'model={architecture = "mlp"}')
@@ -27,6 +31,24 @@ def test_an_experiment_from_its_name_to_features_for_a_round(cli: Cli) -> None:
         "calibrate", *(folder / f"member-{k:02}.npz" for k in range(12)), "--held-out", folder / "test.npz"
     )
     assert said["accuracy"] == pytest.approx(result.after("ffc"), abs=0.01)
+
+
+def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    def one_diverges(experiment: Experiment, seed: int, **options: Any) -> Finished:
+        if seed == 0:
+            raise DivergedError(1, 0.1)
+        return run(experiment, seed, **options)
+
+    monkeypatch.setattr(training_run, "run", one_diverges)
+    outcome = cli("train", "digits-fedavg", *SMALLER, "--seed", 0, "--seed", 1)
+    assert outcome.code == 1
+    assert (
+        "1 of 2 seeds diverged, the others' results are in runs/train; seed 0: the loss is not a finite number"
+        in outcome.error
+    )
+    assert isinstance(read_run(Path("runs/train/seed-0/result.json")), Diverged)
+    assert read_result(Path("runs/train/seed-1/result.json")).seed == 1
 
 
 def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
@@ -83,6 +105,6 @@ def test_what_cannot_be_trained(cli: Cli) -> None:
     assert cli("train", *lower, "--json").code == 0
     assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
     assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
-    assert "holds no results" in cli("report", "other").error
+    assert "all of these runs diverged" in cli("report", "other").error
     assert "all of these runs diverged" in cli("report", "other/seed-0/result.json").error
     assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")

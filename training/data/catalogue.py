@@ -31,6 +31,7 @@ _CIFAR100: Moments = ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 _CINIC10: Moments = ((0.4789, 0.4723, 0.4305), (0.2421, 0.2383, 0.2587))
 _TINYIMAGENET: Moments = ((0.4802, 0.4481, 0.3975), (0.2770, 0.2691, 0.2821))
 _MNIST: Moments = ((0.1307,), (0.3081,))
+_LEAF: Moments = ((0.9641,), (0.1592,))  # FEMNIST as LEAF writes it is black on white, which MNIST is not
 _FASHION: Moments = ((0.2860,), (0.3530,))
 _GREY: Moments = ((0.5,), (0.5,))
 
@@ -49,7 +50,7 @@ class Source:
         read: from its shelf to training and test records.
         moments: each channel's mean and standard deviation, in 0..1.
         url: where its publisher offers it.
-        checksums: MD5 by file name, where the publisher states one.
+        checksums: by file name, MD5 where the publisher states one, SHA-256 of packs.
         pack: a pack of the same records, bit for bit, that will do where the publisher's files aren't there.
         side: the pixels that images of differing sizes are brought to, unless told otherwise.
     """
@@ -64,6 +65,10 @@ class Source:
     side: int = 96
 
 
+def _packed(title: str, classes: int, moments: Moments, pack: str, sha256: str) -> Source:
+    return Source(title, classes, partial(read_pack, name=pack), moments, checksums={pack: sha256})
+
+
 SOURCES: dict[str, Source] = {
     "mnist": Source(
         "MNIST",
@@ -76,6 +81,7 @@ SOURCES: dict[str, Source] = {
             "train-labels-idx1-ubyte.gz": "d53e105ee54ea40749a09fcbcd1e9432",
             "t10k-images-idx3-ubyte.gz": "9fb629c4189551a2d022fa330f9573f3",
             "t10k-labels-idx1-ubyte.gz": "ec29112dd5afa0611ce80d1b7f02629c",
+            "mnist.npz": "06af5dfe73b70e3bc1c36439982b18a8d76803db9b544f6fdf838a37fbb01b64",
         },
         pack="mnist.npz",
     ),
@@ -90,6 +96,7 @@ SOURCES: dict[str, Source] = {
             "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
             "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",
             "t10k-labels-idx1-ubyte.gz": "bb300cfdad3c16e7a12a480ee83cd310",
+            "fashion_mnist.npz": "5b6d2c4c694a91887af8ab7d039c04f80af3c29378d731c93a538d2e831aa469",
         },
         pack="fashion_mnist.npz",
     ),
@@ -110,7 +117,7 @@ SOURCES: dict[str, Source] = {
             "letters": 26,
         }.items()
     },
-    "femnist": Source("FEMNIST", 62, read_femnist, _MNIST, "https://github.com/TalwalkarLab/leaf"),
+    "femnist": Source("FEMNIST", 62, read_femnist, _LEAF, "https://github.com/TalwalkarLab/leaf"),
     "cifar-10": Source(
         "CIFAR-10",
         10,
@@ -158,12 +165,34 @@ SOURCES: dict[str, Source] = {
         "Office-Home", 65, read_office_home, _IMAGENET, "https://www.hemanthdv.org/officeHomeDataset.html"
     ),
     "ham10000": Source("HAM10000", 7, read_ham10000, _IMAGENET, "https://doi.org/10.7910/DVN/DBW86T"),
-    "cifar-10-jpeg": Source("CIFAR-10 (JPEG)", 10, partial(read_pack, name="cifar10_jpegpack.npz"), _CIFAR10),
-    "pacs-32": Source("PACS at 32 px", 7, partial(read_pack, name="pacs32.npz"), _IMAGENET),
-    "tinyimagenet-100": Source(
-        "TinyImageNet-100", 100, partial(read_pack, name="tinyimagenet100_jpegpack.npz"), _TINYIMAGENET
+    "cifar-10-jpeg": _packed(
+        "CIFAR-10 (JPEG)",
+        10,
+        _CIFAR10,
+        "cifar10_jpegpack.npz",
+        "0e0d509d2bb6842bd7c8f8279ab6b98e49d70b210b5eb78cdee5536b8f763afc",
     ),
-    "spoken-digits": Source("Spoken digits", 10, partial(read_pack, name="fsdd_logmel32.npz"), _GREY),
+    "pacs-32": _packed(
+        "PACS at 32 px",
+        7,
+        _IMAGENET,
+        "pacs32.npz",
+        "d964a45403f21496981b514966d6dd8c8c100e52444e50228f1fe677f4f16fb5",
+    ),
+    "tinyimagenet-100": _packed(
+        "TinyImageNet-100",
+        100,
+        _TINYIMAGENET,
+        "tinyimagenet100_jpegpack.npz",
+        "7f1473b917e03dc4beec2df805c2e2e629f4466e9ea8db1ec8a100bea690099c",
+    ),
+    "spoken-digits": _packed(
+        "Spoken digits",
+        10,
+        _GREY,
+        "fsdd_logmel32.npz",
+        "9e93a8ec2422b3e2625061289835e6b7512936056a43f2f2c8ace35dfd4e50bb",
+    ),
 }
 DIGITS = "digits"
 NAMES = tuple(sorted([DIGITS, *SOURCES]))
@@ -184,7 +213,7 @@ def load_dataset(
         folder: the data folder; VEILSUM_DATA's where None. scikit-learn's digits need none.
         side: the pixels that images are brought to; the publisher's size where None.
         seed: of the digits' split. Every other set is split by its publisher, or once and for all.
-        checksums: other MD5s by file name than the published ones, for files of one's own.
+        checksums: other ones by file name than the published ones, for files of one's own; none are looked at where it is empty.
 
     Raises:
         DataError: if the name is unknown, or the files are missing or not as published.

@@ -6,11 +6,11 @@ Each file has "users", "num_samples" and "user_data": {writer: {"x": [784 number
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from training.data.shelf import Images, Shelf
+from training.data.shelf import Images, Shelf, whole_numbers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,6 +39,12 @@ def read_femnist(shelf: Shelf) -> tuple[Images, Images]:
     return train, test
 
 
+def _bytes(x: np.ndarray[tuple[int, ...], np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    if not ((x >= 0) & (x <= 1)).all():  # neither is NaN
+        raise ValueError("pixels lie in 0..1")
+    return np.rint(255 * x).astype(np.uint8)
+
+
 def _read(
     shelf: Shelf, path: Path
 ) -> dict[
@@ -48,8 +54,8 @@ def _read(
         users = json.loads(path.read_text("utf-8"))["user_data"]
         return {
             writer: (
-                np.rint(255 * np.asarray(own["x"], np.float64)).astype(np.uint8).reshape(-1, _SIDE, _SIDE),
-                np.asarray(own["y"], np.int64),
+                _bytes(np.asarray(own["x"], np.float64)).reshape(-1, _SIDE, _SIDE),
+                whole_numbers(own["y"], "labels"),
             )
             for writer, own in users.items()
         }

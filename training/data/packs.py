@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from training.data.shelf import DataError, Images, Shelf
+from training.data.shelf import DataError, Images, Shelf, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,19 +28,22 @@ if TYPE_CHECKING:
 _GROUPS = ("domain", "speaker")
 # Of the spoken digits, the publisher's test set is recordings 0 to 4 of each speaker and digit.
 _FIRST_TRAINING_INDEX = 5
+# What numpy, zipfile and Pillow raise over files that are empty, cut off or something else.
+_DAMAGED = (OSError, EOFError, KeyError, ValueError, TypeError, IndexError, zipfile.BadZipFile, zlib.error)
 
 
 def read_pack(shelf: Shelf, name: str) -> tuple[Images, Images]:
     """The pack `name` in the data folder itself.
 
     Raises:
-        DataError: if it is not there, or is no pack.
+        DataError: if it is not there, has another checksum, or is no pack.
     """
     path = shelf.root / name
     if not path.is_file():
         raise DataError(
             f"{name} is not in {shelf.root}: docs/training.md says what a pack holds and how to make one"
         )
+    shelf.verify(path)
     try:
         # Arrays of objects would be pickles: they are refused.
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
@@ -50,9 +54,9 @@ def read_pack(shelf: Shelf, name: str) -> tuple[Images, Images]:
             return _images(arrays, "_train"), _images(arrays, "_test")
         whole = _images(arrays, "")
         held = _held(arrays)
-    except (OSError, KeyError, ValueError, IndexError, zipfile.BadZipFile) as error:
+        return whole.where(~held), whole.where(held)
+    except _DAMAGED as error:
         raise _no_pack(path, error) from error
-    return whole.where(~held), whole.where(held)
 
 
 def _held(arrays: Arrays) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -66,10 +70,10 @@ def _images(arrays: Arrays, suffix: str) -> Images:
     if x.dtype != np.uint8 or x.ndim not in {3, 4}:
         raise ValueError(f"x{suffix} is {x.dtype} of {x.ndim} dimensions, not uint8 of 3 or 4")
     group = next((name for name in _GROUPS if name in arrays), None)
-    return Images(
+    return _of_one_length(
         x,
-        arrays[f"y{suffix}"].astype(np.int64),
-        None if group is None else arrays[group].astype(np.int64),
+        whole_numbers(arrays[f"y{suffix}"], "labels"),
+        None if group is None else whole_numbers(arrays[group], f"{group}s"),
         _names(arrays, "class_names"),
         _names(arrays, f"{group}_names"),
     )
@@ -85,9 +89,21 @@ def _jpegs(arrays: Arrays, part: str) -> Images:
     for start, end, head in zip(offsets[:-1], offsets[1:], arrays[f"head_id_{part}"], strict=True):
         with Image.open(io.BytesIO(heads[head] + body[start:end])) as image:
             pictures.append(np.asarray(image.convert("RGB")))
-    return Images(
-        np.stack(pictures), arrays[f"y_{part}"].astype(np.int64), class_names=_names(arrays, "class_names")
-    )
+    y = whole_numbers(arrays[f"y_{part}"], "labels")
+    return _of_one_length(np.stack(pictures), y, None, _names(arrays, "class_names"))
+
+
+def _of_one_length(
+    x: np.ndarray[Any, np.dtype[np.uint8]],
+    y: np.ndarray[Any, np.dtype[np.int64]],
+    groups: np.ndarray[Any, np.dtype[np.int64]] | None,
+    class_names: tuple[str, ...],
+    group_names: tuple[str, ...] = (),
+) -> Images:
+    for name, own in (("labels", y), ("groups", groups)):
+        if own is not None and own.shape != (len(x),):
+            raise ValueError(f"{name} have shape {own.shape}, not ({len(x)},), one a record")
+    return Images(x, y, groups, class_names, group_names)
 
 
 def _names(arrays: Arrays, key: str) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import zipfile
+import zlib
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 _SUFFIXES = {".jpg", ".jpeg", ".png"}
 _TEST_SEED = 0
 _HAM_TEST_SHARE = 0.2
+_CINIC10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 
 
 class _Place(Protocol):
@@ -62,14 +64,18 @@ def read_tinyimagenet(shelf: Shelf) -> tuple[Images, Images]:
             [label[name] for _, name in held],
             shelf.side,
         )
-    except (OSError, KeyError, ValueError) as error:
+    except (OSError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
         raise shelf.broken(shelf.folder, f"{type(error).__name__}: {error}") from error
     return train._replace(class_names=tuple(names)), test._replace(class_names=tuple(names))
 
 
 def read_cinic10(shelf: Shelf) -> tuple[Images, Images]:
-    """`train/CLASS/*.png` and `test/CLASS/*.png`, as CINIC-10.tar.gz unpacks; `valid` is left alone."""
-    train, test = (_by_class(shelf, shelf.below(part)) for part in ("train", "test"))
+    """`train/CLASS/*.png` and `test/CLASS/*.png`, as CINIC-10.tar.gz unpacks; `valid` is left alone.
+
+    Raises:
+        DataError: if a part is missing, or has other folders than the ten classes, whose numbers would be others then.
+    """
+    train, test = (_by_class(shelf, shelf.below(part), _CINIC10) for part in ("train", "test"))
     return train, test
 
 
@@ -103,9 +109,11 @@ def read_ham10000(shelf: Shelf) -> tuple[Images, Images]:
     if absent := [row["image_id"] for row in rows if row["image_id"] not in files]:
         raise shelf.missing(f"{absent[0]}.jpg (and {len(absent) - 1} more)")
     classes, sources = (sorted({row[key] for row in rows}) for key in ("dx", "dataset"))
-    images = _images(
-        [files[row["image_id"]] for row in rows], [classes.index(row["dx"]) for row in rows], shelf.side
-    )
+    labels = [classes.index(row["dx"]) for row in rows]
+    try:
+        images = _images([files[row["image_id"]] for row in rows], labels, shelf.side)
+    except (OSError, ValueError) as error:
+        raise shelf.broken(shelf.folder, str(error)) from error
     images = images._replace(
         groups=np.array([sources.index(row["dataset"]) for row in rows]),
         class_names=tuple(classes),
@@ -159,8 +167,12 @@ def hold_out(y: npt.NDArray[np.int64], groups: npt.NDArray[np.int64], count: int
     return held
 
 
-def _by_class(shelf: Shelf, folder: Path) -> Images:
+def _by_class(shelf: Shelf, folder: Path, known: tuple[str, ...] | None = None) -> Images:
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    if known is not None and names and (differ := set(names) ^ set(known)):
+        raise shelf.broken(
+            folder, f"its folders are not the {len(known)} classes: {', '.join(sorted(differ))}"
+        )
     found = [(file, label) for label, name in enumerate(names) for file in _files(folder / name)]
     if not found:
         raise shelf.missing(f"{folder.name}/CLASS/*.jpg or *.png")
@@ -189,4 +201,6 @@ def _images(files: Sequence[_Place], labels: Sequence[int], side: int) -> Images
                 row[:] = np.asarray(colour)
         except UnidentifiedImageError as error:
             raise ValueError(f"{file.name} is no image") from error
+        except OSError as error:
+            raise ValueError(f"{file.name}: {error}") from error
     return Images(x, np.asarray(labels, np.int64))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ENVIRONMENT = "VEILSUM_DATA"
+_SHA256_HEX = 64
 
 
 class DataError(ValueError):
@@ -53,7 +54,7 @@ class Shelf:
         name: the data set's own folder in it.
         url: where the publisher offers it.
         side: the pixels that images of differing sizes are brought to.
-        checksums: MD5 by file name, as published.
+        checksums: by file name, MD5 as published or SHA-256 of a pack.
     """
 
     root: Path
@@ -76,7 +77,7 @@ class Shelf:
         for name in names:
             path = self.folder / name
             if path.is_file():
-                self._verify(path, name)
+                self.verify(path)
                 return path
         raise self.missing(" or ".join(names))
 
@@ -101,17 +102,43 @@ class Shelf:
         """The error of a file that does not read as its publisher's format."""
         return DataError(f"{path} can't be read: {why}; fetch it again from {self.url}")
 
-    def _verify(self, path: Path, name: str) -> None:
-        expected = self.checksums.get(name)
+    def verify(self, path: Path) -> None:
+        """Hold a file against the checksum that its name has, where it has one.
+
+        Raises:
+            DataError: it is another.
+        """
+        expected = self.checksums.get(path.name)
         if expected is None:
             return
+        # MD5 is what publishers state; it tells a broken download, not a forgery.
+        packed = len(expected) == _SHA256_HEX
         with path.open("rb") as file:
-            # MD5 is what publishers state; it tells a broken download, not a forgery.
-            found = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
-        if found != expected:
+            found = hashlib.file_digest(
+                file, hashlib.sha256 if packed else lambda: hashlib.md5(usedforsecurity=False)
+            ).hexdigest()
+        if found == expected:
+            return
+        if packed:
             raise DataError(
-                f"{path} has MD5 {found}, the published file {expected}: fetch it again from {self.url}"
+                f"{path} has SHA-256 {found}, the pack of that name {expected}: it is damaged, or another one; "
+                "a pack of your own is read with data.checked=false"
             )
+        raise DataError(
+            f"{path} has MD5 {found}, the published file {expected}: fetch it again from {self.url}"
+        )
+
+
+def whole_numbers(values: npt.ArrayLike, what: str) -> npt.NDArray[np.int64]:
+    """Labels, or the numbers of groups, as int64 of the shape that they have.
+
+    Raises:
+        ValueError: if they are anything but integers: 0.7 would else be class 0.
+    """
+    array = np.asarray(values)
+    if array.size and array.dtype.kind not in "iu":
+        raise ValueError(f"{what} are {array.dtype}, not integers")
+    return array.astype(np.int64)
 
 
 def data_folder(folder: Path | None) -> Path:

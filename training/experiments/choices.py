@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, signature
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any, TypeVar, get_type_hints
 
-from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic import ConfigDict, ValidationError, create_model, validate_call
 
 from training.experiments.errors import ConfigError
 from training.heads import (
@@ -125,6 +126,26 @@ def check_options(make: Callable[..., Any], name: str, options: Mapping[str, Any
     for option, parameter in takes.items():
         if parameter.default is Parameter.empty and option not in options:
             raise ConfigError(f"{where}: {name} needs the option {option!r}")
+
+
+def check_values(make: Callable[..., Any], name: str, options: Mapping[str, Any], where: str) -> None:
+    """Refuse values that are not of their option's type, as they stand: no text for a number.
+
+    For what is called later, when training is done; `called` sees to its own.
+
+    Raises:
+        ConfigError: the first of them, and what it has to be.
+    """
+    takes = {each.name: each for each in signature(make).parameters.values() if each.name in options}
+    written = {option: parameter.annotation for option, parameter in takes.items()}
+    # Of these options alone: what else a maker takes may be imported for type checkers only.
+    types = get_type_hints(SimpleNamespace(__annotations__=written), make.__globals__, include_extras=True)
+    fields: dict[str, Any] = {option: (kind, ...) for option, kind in types.items()}
+    try:
+        create_model(name, __config__=ConfigDict(strict=True), **fields).model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        raise ConfigError(f"{where}: {name}'s {first['loc'][0]}: {first['msg']}") from error
 
 
 def maker(registry: Mapping[str, T], name: object, where: str) -> T:

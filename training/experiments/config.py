@@ -11,14 +11,22 @@ from collections.abc import Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from training.algorithms import ALGORITHMS
 from training.calibrating import CALIBRATIONS
 from training.data import Dataset
-from training.experiments.choices import HEADS, SCHEDULES, Choice, check_options, chosen, maker
+from training.experiments.choices import (
+    HEADS,
+    SCHEDULES,
+    Choice,
+    check_options,
+    check_values,
+    chosen,
+    maker,
+)
 from training.experiments.dealing import DEALS
 from training.experiments.errors import ConfigError
 from training.losses import LOSSES
@@ -34,6 +42,16 @@ class _Table(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _wanted(methods: object) -> object:
+    """A table of methods without those that are `false`: what a file lays over another can so take one away."""
+    if not isinstance(methods, Mapping):
+        return methods
+    return {name: options for name, options in methods.items() if options is not False}
+
+
+_WANTED = BeforeValidator(_wanted)
+
+
 class DataChoice(_Table):
     """Which records.
 
@@ -43,6 +61,7 @@ class DataChoice(_Table):
         train_records: so many of the training records, with the classes' shares; all where None.
         watched: so many of the test records are what the history follows, to save time; final figures are over all of them.
         pooled: put the test records among the training ones, as personalised evaluation does.
+        checked: hold files against their checksums; false for a pack of one's own.
         stands_in_for: the paper's data set where this is another.
         note: what else differs from the paper's records.
     """
@@ -52,6 +71,7 @@ class DataChoice(_Table):
     train_records: int | None = Field(default=None, ge=1)
     watched: int | None = Field(default=None, ge=1)
     pooled: bool = False
+    checked: bool = True
     stands_in_for: str | None = None
     note: str = ""
 
@@ -96,11 +116,11 @@ class PersonalChoice(_Table):
 
     Attributes:
         keep_back: the share that each keeps back.
-        methods: of `training.personal.METHODS`, with options.
+        methods: of `training.personal.METHODS`, with options; false leaves out one of what is extended.
     """
 
     keep_back: float = Field(default=0.25, gt=0, lt=1)
-    methods: dict[str, dict[str, float | int]]
+    methods: Annotated[dict[str, dict[str, float | int]], _WANTED]
 
 
 class Experiment(_Table):
@@ -115,7 +135,7 @@ class Experiment(_Table):
         deal: who holds what, one of `training.experiments.dealing.DEALS`.
         model: the extractor.
         training: everything else about the training.
-        calibrate: heads fitted afterwards, of `training.calibrating.CALIBRATIONS`, with their options.
+        calibrate: heads fitted afterwards, of `training.calibrating.CALIBRATIONS`, with their options; false leaves one out.
         personal: whether and how members are evaluated on their own records.
     """
 
@@ -127,7 +147,7 @@ class Experiment(_Table):
     deal: Choice = Field(default_factory=lambda: {"name": "dirichlet", "members": 10, "alpha": 0.1})
     model: ModelChoice
     training: TrainingChoice = TrainingChoice()
-    calibrate: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    calibrate: Annotated[dict[str, dict[str, Any]], _WANTED] = Field(default_factory=dict)
     personal: PersonalChoice | None = None
 
     def recipe(self, data: Dataset, seed: int) -> Recipe:
@@ -173,9 +193,13 @@ class Experiment(_Table):
         for also in self.training.also:
             chosen(ALGORITHMS, also, "training.also")
         for kind, options in self.calibrate.items():
-            check_options(maker(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
+            check_options(fit := maker(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
+            check_values(fit, kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():
-            check_options(maker(METHODS, method, "personal.methods"), method, options, "personal.methods")
+            check_options(
+                own := maker(METHODS, method, "personal.methods"), method, options, "personal.methods"
+            )
+            check_values(own, method, options, "personal.methods")
 
 
 def shipped() -> dict[str, tuple[str, ...]]:

@@ -75,7 +75,7 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
         ConfigError: they can't be dealt like that.
     """
     choice = experiment.data
-    data = _read(choice.name, folder, choice.side)
+    data = _read(choice.name, folder, choice.side, checked=choice.checked)
     if choice.pooled:
         data = Split(_pooled(data), data.test)
     data = Split(_sample(data.train, choice.train_records), data.test)
@@ -201,7 +201,8 @@ def diverged(
 
 def _data(experiment: Experiment, prepared: Prepared) -> Data:
     choice = experiment.data
-    return Data.of(prepared.data, stands_in_for=choice.stands_in_for, note=choice.note)
+    note = "; ".join(filter(None, (choice.note, "" if choice.checked else "checksums not looked at")))
+    return Data.of(prepared.data, prepared.partition, stands_in_for=choice.stands_in_for, note=note)
 
 
 def _deal(experiment: Experiment, prepared: Prepared) -> Deal:
@@ -252,10 +253,9 @@ def _pooled(data: Split) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def _read(name: str, folder: Path | None, side: int | None) -> Split:
-    return load_dataset(
-        name, folder, side=side
-    )  # some take minutes; whoever runs several seeds wants the same
+def _read(name: str, folder: Path | None, side: int | None, *, checked: bool) -> Split:
+    # Some take minutes; whoever runs several seeds wants the same.
+    return load_dataset(name, folder, side=side, checksums=None if checked else {})
 
 
 def _sample(data: Dataset, records: int | None) -> Dataset:

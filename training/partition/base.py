@@ -90,14 +90,19 @@ def load_partition(path: Path, labels: IntArray) -> Partition:
 
     Raises:
         FileNotFoundError: if there is no such file.
-        PartitionError: if it holds something else, was changed, or names records that `labels` doesn't have.
+        PartitionError: if it holds something else, its members were changed, or it names records that `labels` doesn't have. What it
+            says of a repair (`moved`) is no part of the digest and taken at its word.
     """
     try:
         content = json.loads(path.read_text("utf-8"))
-        found, stated, moved = content["format"], content["digest"], int(content["moved"])
+        found, stated, moved = content["format"], content["digest"], content["moved"]
         members = [np.array(member, dtype=np.int64) for member in content["members"]]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise PartitionError(f"{path} holds no partition: {type(error).__name__}: {error}") from error
+    if not members or any(member.ndim != 1 for member in members):
+        raise PartitionError(f"{path} holds no partition: its members are no lists of records")
+    if not isinstance(moved, int) or not 0 <= moved <= len(labels):
+        raise PartitionError(f"{path}: a repair can't have moved {moved!r} of {len(labels)} records")
     if found != _FORMAT:
         raise PartitionError(f"{path} holds no partition: its format is {found!r}, not {_FORMAT!r}")
     if any(len(member) and not 0 <= member.min() <= member.max() < len(labels) for member in members):

@@ -8,11 +8,12 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from training.report.papers import PaperRow, row_of
+from training.results import Result, task
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from training.results import Diverged, Result
+    from training.results import Diverged
 
 HEADS = {
     "none": "trained",
@@ -68,7 +69,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Cell:
-    """One experiment under all of its seeds.
+    """One experiment, at the same settings, under all of its seeds.
 
     Attributes:
         runs: a result a seed, in the seeds' order.
@@ -110,7 +111,7 @@ class Cell:
         """Each head that the paper has too."""
         if self.row is None:
             return ()
-        accuracy, last = self.row.accuracy, self.row.average_last
+        accuracy, last = self.row.accuracy, self.averaged
         trained, paper_trained = self.measured("none", average_last=last).mean, accuracy.get("none")
         return tuple(
             Comparison(
@@ -127,6 +128,14 @@ class Cell:
         )
 
     @property
+    def averaged(self) -> int:
+        """Over how many of the last rounds the trained head's accuracy is averaged: the share that the paper averages over."""
+        if self.row is None:
+            return 1
+        share = self.row.average_last / self.row.rounds if self.row.rounds else 0
+        return min(self.row.average_last, max(1, round(share * len(self.first.history))))
+
+    @property
     def differs(self) -> tuple[str, ...]:
         """Why the numbers can't be the paper's: other data, a smaller run, what else the data's note says."""
         data, row = self.first.data, self.row
@@ -139,9 +148,10 @@ class Cell:
             why.append(data.note)
         if self.first.scale:
             why.append(self.first.scale)
-        if row is not None and row.average_last > len(self.first.history):
+        if row is not None and self.averaged < row.average_last:
             why.append(
-                f"mean of all {len(self.first.history)} rounds, the paper's of its last {row.average_last}"
+                f"mean of the last {self.averaged} of {len(self.first.history)} rounds, "
+                f"the paper's of {row.average_last} of {row.rounds:,}"
             )
         return tuple(why)
 
@@ -169,21 +179,27 @@ def where(run: Result | Diverged) -> str:
     left = ", ".join(
         f"{name} {value:g}" if not isinstance(value, str) else value for name, value in options.items()
     )
-    return f"{run.data.name}, {run.data.train_records:,} records, {told}" + (f" ({left})" if left else "")
+    told += f" ({left})" if left else ""
+    if isinstance(run, Result) and run.personal:
+        told += ", a part of each kept back"
+    return f"{run.data.name}, {run.data.records:,} records, {told}"
 
 
 def cells(results: Iterable[Result]) -> list[Cell]:
-    """Results by experiment, in the order of their names; of two runs under one seed the later in the list counts."""
+    """Results by what they share but for the seed, in the order of their experiments' names.
+
+    Runs of one experiment at other settings are another cell. Of two runs under one seed the later in the list counts.
+    """
     found = []
-    for experiment, group in groupby(
-        sorted(results, key=lambda run: run.experiment), key=lambda run: run.experiment
-    ):
+    for _, group in groupby(sorted(results, key=lambda run: (run.experiment, task(run))), key=task):
         runs = {run.seed: run for run in group}
         first = next(iter(runs.values()))
         found.append(
             Cell(
                 tuple(runs[seed] for seed in sorted(runs)),
-                row_of(experiment, first.paper_row, smaller=bool(first.scale or first.data.stands_in_for)),
+                row_of(
+                    first.experiment, first.paper_row, smaller=bool(first.scale or first.data.stands_in_for)
+                ),
             )
         )
     return found

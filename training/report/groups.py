@@ -16,12 +16,23 @@ if TYPE_CHECKING:
     from training.report.cells import Cell
 
 
+_CHOSEN = frozenset({"ridge", "shrinkage", "bandwidth"})
+"""Options of calibrations that a fit finds from the records unless it is told."""
+
+
 class Fit(NamedTuple):
     """What one calibration costs, as means over a group's runs: seconds, and bytes that a member sends for it."""
 
     head: str
     seconds: float | None
     upload_bytes: float | None
+
+
+class Best(NamedTuple):
+    """A head of a cell."""
+
+    head: str
+    cell: Cell
 
 
 class Dealt(NamedTuple):
@@ -57,22 +68,28 @@ class Group:
         return tuple(sorted({method for cell in self.cells for run in cell.runs for method in run.personal}))
 
     @property
+    def ranked(self) -> tuple[Cell, ...]:
+        """The cells that may be ranked: those under the seeds and on the partitions that more than half of them share; or none."""
+        deals = [tuple((run.seed, run.deal.digest) for run in cell.runs) for cell in self.cells]
+        usual, count = Counter(deals).most_common(1)[0]
+        if count < 2 or 2 * count <= len(deals):
+            return ()
+        return tuple(cell for cell, own in zip(self.cells, deals, strict=True) if own == usual)
+
+    @property
     def best(self) -> Mapping[str, Cell]:
-        """By head, the cell with the highest mean."""
+        """By head, the cell with the highest mean of those that are ranked."""
+        having = {head: [cell for cell in self.ranked if head in cell.heads] for head in self.heads}
         return {
-            head: max(
-                (cell for cell in self.cells if head in cell.heads),
-                key=lambda cell: cell.measured(head).mean,
-            )
-            for head in self.heads
+            head: max(own, key=lambda cell: cell.measured(head).mean) for head, own in having.items() if own
         }
 
     @property
-    def best_of_all(self) -> tuple[str, Cell]:
-        """The head and the cell with the highest mean of all."""
+    def best_of_all(self) -> Best | None:
+        """The head and the cell with the highest mean of all that are ranked; None where none is."""
         best = self.best
-        head = max(best, key=lambda head: best[head].measured(head).mean)
-        return head, best[head]
+        head = max(best, key=lambda head: best[head].measured(head).mean, default=None)
+        return None if head is None else Best(head, best[head])
 
     @property
     def gains(self) -> Mapping[str, tuple[float, ...]]:
@@ -84,10 +101,39 @@ class Group:
         }
 
     @property
-    def same_seeds(self) -> bool:
-        """Whether every method ran under the same seeds, on the same partitions: only then are their means a ranking."""
-        deals = {tuple((run.seed, run.deal.digest) for run in cell.runs) for cell in self.cells}
-        return len(deals) == 1
+    def notes(self) -> tuple[str, ...]:
+        """What keeps its numbers from being compared with one another, in sentences."""
+        ranked = self.ranked
+        left = [cell.first.method for cell in self.cells if all(cell is not each for each in ranked)]
+        notes = []
+        if len(self.cells) > 1 and not ranked:
+            notes.append("The methods have unequal seeds or partitions, so their means are no ranking yet.")
+        elif len(self.cells) > 1 and left:
+            notes.append(f"Not ranked, for they have other seeds or partitions: {', '.join(left)}.")
+        notes += (
+            f"{HEADS.get(head, head)} was not fitted alike, so that its numbers don't compare: {told}."
+            for head, told in self.fitted_unalike.items()
+        )
+        return tuple(notes)
+
+    @property
+    def fitted_unalike(self) -> Mapping[str, str]:
+        """By calibration, the options that runs differ in, with how many had which; what a fit chooses itself is none."""
+        told = {}
+        for head in self.heads:
+            own = [each for cell in self.cells for run in cell.runs for each in run.calibrations]
+            options = [each.options for each in own if each.kind == head]
+            names = sorted({name for each in options for name in each} - _CHOSEN)
+            counts = {name: Counter(each[name] for each in options if name in each) for name in names}
+            unalike = [
+                f"{name.replace('_', ' ')} "
+                + ", ".join(f"{_words(value)} in {_runs(n)}" for value, n in values.most_common())
+                for name, values in counts.items()
+                if len(values) > 1
+            ]
+            if unalike:
+                told[head] = "; ".join(unalike)
+        return told
 
     @property
     def differs(self) -> tuple[str, ...]:
@@ -157,6 +203,10 @@ def said(settings: Mapping[str, str]) -> str:
 def accuracy_and_gain(cell: Cell, head: str) -> tuple[Measured, Measured | None]:
     """A head's accuracy, and what it gained over the trained one; None of the trained one itself."""
     return cell.measured(head), None if head == "none" else cell.gain(head)
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + ("" if count == 1 else "s")
 
 
 def _mean(values: Iterable[float | None]) -> float | None:

@@ -52,10 +52,11 @@ def _summary(own: Sequence[Group]) -> Iterator[str]:
     heads = [head for head in HEADS if any(head in group.gains for group in ranked)]
     yield "## In short\n"
     yield "The method with the best trained head, the best of all, and each calibration's mean gain over the methods with the smallest and the largest.\n"
+    if any(len(group.ranked) < len(group.cells) for group in ranked):
+        yield "Methods with other seeds or partitions than most count in the gains alone; where there is no such majority, none is called the best.\n"
     rows = []
     for group in ranked:
-        first = group.best["none"]
-        head, last = group.best_of_all
+        first, last = group.best.get("none"), group.best_of_all
         gains = [
             f"{_signed(sum(g) / len(g))} ({_signed(min(g))} … {_signed(max(g))})" if g else "–"
             for g in (group.gains.get(each, ()) for each in heads)
@@ -64,14 +65,18 @@ def _summary(own: Sequence[Group]) -> Iterator[str]:
             [
                 group.where,
                 str(len(group.cells)),
-                f"{first.first.method}, {first.measured('none')}",
-                f"{last.first.method}, {HEADS.get(head, head)}, {last.measured(head)}",
+                str(len(group.ranked)),
+                f"{first.first.method}, {first.measured('none')}" if first else "–",
+                f"{last.cell.first.method}, {HEADS.get(last.head, last.head)}, {last.cell.measured(last.head)}"
+                if last
+                else "–",
                 *gains,
             ]
         )
     header = [
         "data and deal",
         "methods",
+        "ranked",
         "best trained head",
         "best of all",
         *(HEADS[head] for head in heads),
@@ -91,10 +96,9 @@ def _group(group: Group) -> Iterator[str]:
         yield f"Another task than the papers': {'; '.join(group.differs)}.\n"
     if settings := said(group.settings):
         yield f"{'All have' if len(group.cells) == 1 else 'Most have'} {settings}.\n"
-    if not group.same_seeds:
-        yield "The methods have unequal seeds or partitions, so their means are no ranking yet.\n"
+    yield from (f"{note}\n" for note in group.notes)
     header = ["method", *(HEADS.get(head, head) for head in group.heads), "CPU s", "seeds", "has instead"]
-    best = {head: cell.first.experiment for head, cell in group.best.items()} if len(group.cells) > 1 else {}
+    best = group.best
     rows = []
     for cell in group.cells:
         values = []
@@ -103,7 +107,7 @@ def _group(group: Group) -> Iterator[str]:
                 values.append("–")
                 continue
             accuracy, gain = accuracy_and_gain(cell, head)
-            told = f"**{accuracy}**" if best.get(head) == cell.first.experiment else str(accuracy)
+            told = f"**{accuracy}**" if best.get(head) is cell else str(accuracy)
             values.append(told if gain is None else f"{told} ({_signed(gain.mean)})")
         seconds = cpu_s(cell)
         extra = "; ".join(reason for reason in cell.differs if reason not in group.differs)
@@ -124,7 +128,8 @@ def _group(group: Group) -> Iterator[str]:
         for fit in group.fits
     ]
     if fits:
-        yield f"Bold: the best of its column. In brackets: the gain. A fit took {'; '.join(fits)}.\n"
+        bold = "Bold: the best of its column. " if best else ""
+        yield f"{bold}In brackets: the gain. A fit took {'; '.join(fits)}.\n"
     if group.personal:
         yield "On members' own held-out records, the mean over members, by how each fits the model to itself:\n"
         own = (

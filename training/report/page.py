@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from training.results import Diverged
 
+_NONE = "<td>–</td>"
 _GAP = 1.0  # points of accuracy that a difference takes to be more than a shade
 
 
@@ -178,14 +179,14 @@ def _runs(own: Sequence[Group]) -> Iterator[str]:
         notes = [f"Another task than the papers': {'; '.join(group.differs)}."] if group.differs else []
         if settings := said(group.settings):
             notes.append(f"{'All have' if len(group.cells) == 1 else 'Most have'} {settings}.")
-        if not group.same_seeds:
-            notes.append("The methods have unequal seeds or partitions, so their means are no ranking yet.")
+        notes += group.notes
         yield f"<section><h2>{escape(group.where)}</h2>"
         yield "".join(f'<p class="why">{escape(note)}</p>' for note in notes)
         yield _table(
             f"Accuracy by head on {group.where}",
             "Test accuracy in percent by head: mean over seeds ± standard deviation, and below it what the head gained over"
-            " the trained one of the same run. The best of each column is bold.",
+            " the trained one of the same run."
+            + (" The best of each column is bold." if group.ranked else ""),
             ["method", *heads, "CPU, a run", "sent a round", "seeds", "has instead"],
             "".join(_methods(group)),
             numbers=tuple(range(1, len(heads) + 4)),
@@ -214,7 +215,7 @@ def _runs(own: Sequence[Group]) -> Iterator[str]:
 
 
 def _methods(group: Group) -> Iterator[str]:
-    best = {head: cell.first.experiment for head, cell in group.best.items()} if len(group.cells) > 1 else {}
+    best = group.best
     for cell in group.cells:
         values = []
         for head in group.heads:
@@ -222,7 +223,7 @@ def _methods(group: Group) -> Iterator[str]:
                 values.append('<td class="number">–</td>')
                 continue
             accuracy, gain = accuracy_and_gain(cell, head)
-            mark = " best" if best.get(head) == cell.first.experiment else ""
+            mark = " best" if best.get(head) is cell else ""
             below = "" if gain is None else f"<small>{_spread(gain)}</small>"
             values.append(f'<td class="number{mark}">{accuracy}{below}</td>')
         instead = [
@@ -274,8 +275,7 @@ def _summary(own: Sequence[Group]) -> str:
     heads = [head for head in HEADS if any(head in group.gains for group in ranked)]
     rows = []
     for group in ranked:
-        first = group.best["none"]
-        head, last = group.best_of_all
+        first, last = group.best.get("none"), group.best_of_all
         gains = "".join(
             f'<td class="number">{_signed(sum(g) / len(g))}<small>{_signed(min(g))} … {_signed(max(g))}</small></td>'
             if g
@@ -283,16 +283,28 @@ def _summary(own: Sequence[Group]) -> str:
             for g in (group.gains.get(each, ()) for each in heads)
         )
         rows.append(
-            f'<tr><th scope="row">{escape(group.where)}<small>{_count(len(group.cells), "method")}</small></th>'
-            f"<td>{escape(first.first.method)}<small>{first.measured('none')}</small></td>"
-            f"<td>{escape(last.first.method)}, {HEADS.get(head, head)}<small>{last.measured(head)}</small></td>{gains}</tr>"
+            f'<tr><th scope="row">{escape(group.where)}<small>{_count(len(group.cells), "method")}, '
+            f"{len(group.ranked)} ranked</small></th>"
+            + (
+                f"<td>{escape(first.first.method)}<small>{first.measured('none')}</small></td>"
+                if first
+                else _NONE
+            )
+            + (
+                f"<td>{escape(last.cell.first.method)}, {HEADS.get(last.head, last.head)}"
+                f"<small>{last.cell.measured(last.head)}</small></td>"
+                if last
+                else _NONE
+            )
+            + f"{gains}</tr>"
         )
     return (
         "<section><h2>In short</h2>"
         + _table(
             "In short",
             "The method with the best trained head, the best of all, and each calibration's mean gain over the methods in"
-            " points, with the smallest and the largest below it.",
+            " points, with the smallest and the largest below it. Methods with other seeds or partitions than most count in"
+            " the gains alone; where there is no such majority, none is called the best.",
             ["data and deal", "best trained head", "best of all", *(HEADS[head] for head in heads)],
             "".join(rows),
             numbers=tuple(range(3, 3 + len(heads))),

@@ -27,6 +27,7 @@ class PaperRow:
         accuracy: in percent, by head: "none" is what training left, the others are calibrations.
         spread: what stands behind the table's ±, in points, by head.
         average_last: over how many of the last rounds the paper averages.
+        rounds: how many it has, where it averages over several.
         also: further experiments of ours that are held against it.
     """
 
@@ -40,6 +41,7 @@ class PaperRow:
     accuracy: Mapping[str, float]
     spread: Mapping[str, float]
     average_last: int = 1
+    rounds: int = 0
     also: tuple[str, ...] = ()
 
 

@@ -203,9 +203,12 @@ def _embeddings(found: Sequence[Cell]) -> Iterator[Picture]:
 
 
 def _name(cell: Cell, found: Sequence[Cell]) -> str:
-    # Two experiments may share a method's name; then the experiment's own tells them apart.
-    alike = sum(other.first.method == cell.first.method for other in found)
-    return cell.first.method if alike == 1 else cell.first.experiment
+    # Two experiments may share a method's name; then the experiment's own tells them apart, or else their order.
+    method, experiment = cell.first.method, cell.first.experiment
+    if sum(other.first.method == method for other in found) == 1:
+        return method
+    same = [other for other in found if other.first.experiment == experiment]
+    return experiment if len(same) == 1 else f"{experiment}, {same.index(cell) + 1}"
 
 
 def _array(accuracies: PerClass) -> npt.NDArray[np.float64]:

@@ -16,14 +16,20 @@ X = RNG.integers(256, size=(6, 32, 32), dtype=np.uint8)
 def test_an_array_pack_in_two_parts_stands_in_for_the_publishers_files(tmp_path: Path) -> None:
     y = np.array([1, 2, 3, 4], np.uint8)
     np.savez(tmp_path / "fashion_mnist.npz", x_train=X[:4], y_train=y, x_test=X[4:], y_test=y[:2])
-    train, test = load_dataset("fashion-mnist", tmp_path)
+    train, test = load_dataset("fashion-mnist", tmp_path, checksums={})
     assert np.array_equal(train.x[:, 0].numpy(), X[:4])
     assert test.y.tolist() == [1, 2]
+    (tmp_path / "fashion_mnist.npz").rename(tmp_path / "mnist.npz")
+    for name in ("mnist", "fashion-mnist"):
+        with pytest.raises(
+            DataError, match=r"is not in|mnist\.npz has SHA-256 .*, the pack of that name 06af5dfe"
+        ):
+            load_dataset(name, tmp_path)
     (tmp_path / "fashion-mnist").mkdir()
     with pytest.raises(
         DataError, match=r"train-images-idx3-ubyte\.gz is not in .*fashion-mnist: get it from"
     ):
-        load_dataset("fashion-mnist", tmp_path)
+        load_dataset("fashion-mnist", tmp_path, checksums={})
 
 
 def test_a_pack_marks_its_test_records_and_names_its_groups(tmp_path: Path) -> None:
@@ -36,7 +42,7 @@ def test_a_pack_marks_its_test_records_and_names_its_groups(tmp_path: Path) -> N
         domain_names=np.array(["a", "b", "c", "d"]),
         class_names=np.array(list("uvwxyz!")),
     )
-    train, test = load_dataset("pacs-32", tmp_path)
+    train, test = load_dataset("pacs-32", tmp_path, checksums={})
     assert train.groups is not None
     assert train.y.tolist() == [0, 2, 3, 4]
     assert train.groups.tolist() == [0, 1, 1, 2]
@@ -48,7 +54,7 @@ def test_a_pack_marks_its_test_records_and_names_its_groups(tmp_path: Path) -> N
 def test_spoken_digits_are_held_out_by_their_index(tmp_path: Path) -> None:
     arrays = {"x": X, "y": np.arange(6, dtype=np.uint8), "index": np.array([0, 4, 5, 49, 3, 9], np.uint8)}
     np.savez(tmp_path / "fsdd_logmel32.npz", speaker=np.array([0, 0, 1, 1, 2, 2], np.uint8), **arrays)  # type: ignore[arg-type]
-    train, test = load_dataset("spoken-digits", tmp_path)
+    train, test = load_dataset("spoken-digits", tmp_path, checksums={})
     assert train.groups is not None
     assert test.y.tolist() == [0, 1, 4]
     assert train.groups.tolist() == [1, 1, 2]
@@ -80,7 +86,7 @@ def test_a_jpeg_pack_shares_headers_among_its_records(tmp_path: Path) -> None:
         class_names=np.array(list("abcdefghij")),
         **parts,
     )
-    train, _ = load_dataset("cifar-10-jpeg", tmp_path)
+    train, _ = load_dataset("cifar-10-jpeg", tmp_path, checksums={})
     assert train.y.tolist() == [3, 1, 2]
     assert np.allclose(train.x.float().mean((2, 3)), [[10, 10, 50], [200, 200, 50], [90, 90, 50]], atol=3)
     assert train.class_names == tuple("abcdefghij")
@@ -93,17 +99,33 @@ def test_a_jpeg_pack_shares_headers_among_its_records(tmp_path: Path) -> None:
         ({"x": X.astype(np.float32), "y": np.arange(6)}, "float32 of 3 dimensions, not uint8"),
         ({"x": np.array([{}], dtype=object), "y": np.arange(1)}, "allow_pickle"),
         ({"x": X, "y": np.arange(6, dtype=np.uint8)}, "KeyError: 'index'"),
+        ({"x": X, "y": np.full(6, 0.7), "is_test": np.zeros(6)}, "labels are float64, not integers"),
+        ({"x": X, "y": np.arange(5), "is_test": np.zeros(6)}, r"labels have shape \(5,\), not \(6,\)"),
+        ({"x": X, "y": np.arange(6), "is_test": np.zeros(5)}, "IndexError"),
+        (
+            {"x": X, "y": np.arange(6), "domain": np.arange(5), "is_test": np.zeros(6)},
+            r"groups have shape \(5,\)",
+        ),
     ],
 )
 def test_another_npz_is_refused(tmp_path: Path, arrays: dict[str, Any], reason: str) -> None:
     np.savez(tmp_path / "pacs32.npz", **arrays)
     with pytest.raises(DataError, match=rf"pacs32\.npz is no pack: .*{reason}"):
-        load_dataset("pacs-32", tmp_path)
+        load_dataset("pacs-32", tmp_path, checksums={})
 
 
 def test_a_missing_pack_and_a_broken_one_are_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"pacs32\.npz is not in .*: docs/training\.md says"):
-        load_dataset("pacs-32", tmp_path)
-    (tmp_path / "pacs32.npz").write_bytes(b"PK\3\4 cut off")
-    with pytest.raises(DataError, match="is no pack"):
+        load_dataset("pacs-32", tmp_path, checksums={})
+    for content in (b"PK\3\4 cut off", b"", b"\x93NUMPY"):
+        (tmp_path / "pacs32.npz").write_bytes(content)
+        with pytest.raises(DataError, match="is no pack"):
+            load_dataset("pacs-32", tmp_path, checksums={})
+    with (tmp_path / "pacs32.npz").open("wb") as file:
+        np.save(file, X)
+    with pytest.raises(DataError, match="is no pack: TypeError"):
+        load_dataset("pacs-32", tmp_path, checksums={})
+    with pytest.raises(
+        DataError, match=r"has SHA-256 .*, the pack of that name d964a454.*data\.checked=false"
+    ):
         load_dataset("pacs-32", tmp_path)

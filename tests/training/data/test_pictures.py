@@ -51,15 +51,29 @@ def test_tinyimagenet_without_a_file_or_as_no_archive_is_named(tmp_path: Path) -
         load_dataset("tinyimagenet", tmp_path / "other", checksums={})
 
 
+CINIC10 = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+
+
 def test_cinic_10_leaves_its_validation_images_alone(tmp_path: Path) -> None:
     parts = {"train": RED, "valid": GREEN, "test": RED}
     for part, colour in parts.items():
-        for name in ("cat", "airplane"):
+        for name in CINIC10:
             tree(tmp_path / "cinic-10", {f"{part}/{name}/cifar10-{part}-1.png": picture(colour, 32)})
     train, test = load_dataset("cinic-10", tmp_path)
-    assert train.class_names == ("airplane", "cat")
-    assert train.x.shape == test.x.shape == (2, 3, 32, 32)
+    assert train.class_names == test.class_names == CINIC10
+    assert train.x.shape == test.x.shape == (10, 3, 32, 32)
     assert (train.x[:, 0] == 200).all()
+
+
+def test_cinic_10_with_a_class_missing_or_a_stray_folder_is_refused(tmp_path: Path) -> None:
+    for part in ("train", "test"):
+        for name in CINIC10:
+            tree(tmp_path / "cinic-10", {f"{part}/{name}/a.png": picture(RED, 32)})
+    (tmp_path / "cinic-10" / "test" / "bird").rename(tmp_path / "cinic-10" / "test" / "a-stray")
+    with pytest.raises(
+        DataError, match=r"test can't be read: its folders are not the 10 classes: a-stray, bird"
+    ):
+        load_dataset("cinic-10", tmp_path)
 
 
 def domains(names: tuple[str, ...], classes: tuple[str, ...], each: int) -> dict[str, bytes]:
@@ -150,7 +164,11 @@ def test_ham10000_holds_out_a_fifth_of_each_source_and_whole_lesions(tmp_path: P
 def test_ham10000_without_a_column_or_a_picture_is_named(tmp_path: Path) -> None:
     files = ham(4)
     tree(tmp_path / "ham10000", files)
-    (tmp_path / "ham10000" / "HAM10000_images_part_1" / "ISIC_0.jpg").unlink()
+    first = tmp_path / "ham10000" / "HAM10000_images_part_1" / "ISIC_0.jpg"
+    first.write_bytes(first.read_bytes()[:-40])
+    with pytest.raises(DataError, match=r"ham10000 can't be read: ISIC_0\.jpg: "):
+        load_dataset("ham10000", tmp_path)
+    first.unlink()
     with pytest.raises(DataError, match=r"ISIC_0\.jpg \(and 0 more\) is not in"):
         load_dataset("ham10000", tmp_path)
     (tmp_path / "ham10000" / "HAM10000_metadata").write_text("lesion_id,image_id,dx\na,b,c\n")

@@ -36,6 +36,16 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"calibrate": {"ffc": {"lam": 1}}}, "ffc has no option 'lam'; its options are ridge, bias"),
     ({"personal": {"methods": {"x": {}}}}, "personal.methods: there is no 'x'"),
     ({"personal": {"methods": {"sgd": {"lam": 1}}}}, "sgd has no option 'lam'; its options are epochs, lr"),
+    ({"calibrate": {"ccvr": {"transform": "tuckey"}}}, "ccvr's transform: Input should be 'tukey' or 'none'"),
+    ({"calibrate": {"ccvr": {"solver": "exct"}}}, "ccvr's solver: Input should be 'sgd' or 'exact'"),
+    ({"calibrate": {"ffc": {"ridge": "x"}}}, "ffc's ridge: Input should be a valid number"),
+    ({"calibrate": {"ffc": {"ridge": "0.1"}}}, "ffc's ridge: Input should be a valid number"),
+    ({"calibrate": {"ffc": {"ridge": -1}}}, "ffc's ridge: Input should be greater than or equal to 0"),
+    ({"calibrate": {"all-data": {"epochs": 1.5}}}, "all-data's epochs: Input should be a valid integer"),
+    ({"calibrate": {"rff": {"size": 0}}}, "rff's size: Input should be greater than or equal to 1"),
+    ({"calibrate": {"ffc": True}}, "calibrate.ffc: Input should be a valid dictionary"),
+    ({"calibrate": 1}, "calibrate: Input should be a valid dictionary"),
+    ({"personal": {"methods": {"sgd": {"epochs": 1.5}}}}, "sgd's epochs: Input should be a valid integer"),
 ]
 
 
@@ -85,7 +95,7 @@ def test_methods_are_composed_as_their_files_say() -> None:
     steps = load_experiment(
         "spherefed-fedavg-mobilenetv2", "multi-step", {"model": {"architecture": "moon_cnn"}}
     )
-    assert steps.recipe(data(), 0).schedule == MultiStep((50, 75), 0.1)
+    assert steps.recipe(data(), 0).schedule == MultiStep((25, 50, 75), 0.1)
     with_uv = load_experiment("ccvr-fedprox", "small", {"training": {"also": ["feduv"]}}).recipe(
         data(classes=10), 0
     )
@@ -98,6 +108,15 @@ def test_what_is_wrong_and_what_is_allowed(change: dict[str, Any], reason: str) 
         load_experiment("digits-fedavg", None, change)
     assert reason in str(caught.value)
     assert str(caught.value).startswith("digits-fedavg: ")
+
+
+def test_false_takes_a_method_away_that_is_extended() -> None:
+    kept = load_experiment("spherefed-personal", "lg-fedavg")
+    assert kept.personal is not None
+    assert kept.personal.methods == {"as-trained": {}}
+    without = load_experiment("ccvr-fedavg", None, {"calibrate": {"ccvr": False, "ffc": {"ridge": 1}}})
+    assert "ccvr" not in without.calibrate
+    assert without.calibrate["ffc"] == {"ridge": 1}
 
 
 def test_what_only_the_data_can_tell() -> None:

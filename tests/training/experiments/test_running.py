@@ -65,12 +65,25 @@ def test_fewer_records_are_the_same_for_every_seed() -> None:
     np.testing.assert_allclose(np.multiply(accuracies, 50) % 1, 0, atol=1e-9)
 
 
+def test_a_pack_of_one_s_own_is_read_where_the_run_says_so(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    own: dict[str, Any] = {"x": rng.integers(256, size=(40, 32, 32), dtype=np.uint8), "y": np.arange(40) % 10}
+    np.savez(tmp_path / "fsdd_logmel32.npz", index=np.arange(40) % 8, speaker=np.arange(40) % 2, **own)
+    choice: dict[str, Any] = {"name": "spoken-digits", "note": "mine"}
+    two = {"name": "iid", "members": 2}
+    with pytest.raises(DataError, match=r"has SHA-256 .*data\.checked=false"):
+        prepare(digits(data=choice, deal=two), 0, tmp_path)
+    unchecked = digits(data={**choice, "checked": False}, deal=two, calibrate={})
+    assert run(unchecked, 0, folder=tmp_path).result.data.note == "mine; checksums not looked at"
+
+
 def test_members_are_evaluated_on_what_they_kept_back() -> None:
     personal = {"keep_back": 0.3, "methods": {"ffc": {}, "sgd": {"epochs": 1}}}
     finished = run(digits(personal=personal, data={"pooled": True}, calibrate={}), 0)
     prepared, result = finished.prepared, finished.result
     assert prepared.kept_back is not None
-    assert len(prepared.data.train) == 1797
+    assert len(prepared.data.train) == result.data.available == 1797
+    assert result.data.train_records == prepared.partition.sizes.sum() == 1797 - result.data.test_records
     # the publisher's test records are among those trained on: what members kept back is the test
     kept_back = np.concatenate(prepared.kept_back.test.members)
     assert torch.equal(prepared.data.test.y, prepared.data.train.y[torch.from_numpy(kept_back)])

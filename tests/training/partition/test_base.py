@@ -29,6 +29,12 @@ def test_a_kept_partition_is_the_same_one(tmp_path: Path) -> None:
         ({"members": [[100]]}, "deals records that a data set of 100 doesn't have"),
         ({"members": [["a"]]}, "holds no partition: ValueError"),
         ({"members": 3}, "holds no partition: TypeError"),
+        ({"members": []}, "its members are no lists of records"),
+        ({"members": [[[0, 1], [2, 3]]]}, "its members are no lists of records"),
+        ({"members": [[10**30]]}, "holds no partition: OverflowError"),
+        ({"moved": -1}, "a repair can't have moved -1 of 100 records"),
+        ({"moved": 101}, "a repair can't have moved 101 of 100 records"),
+        ({"moved": "3"}, "a repair can't have moved '3'"),
         ({"format": "veilsum/partition/2"}, "its format is 'veilsum/partition/2'"),
     ],
 )

@@ -39,6 +39,15 @@ def test_runs_that_differ_in_the_seed_are_one_cell(make: Make) -> None:
     assert len(cells([make(), make(accuracy=0.1)])[0].runs) == 1
 
 
+def test_runs_at_other_settings_are_another_cell_and_what_is_null_is_as_absent(make: Make) -> None:
+    earlier = make(recipe={"lr": 0.01, "seed": 0})
+    later = make(seed=1, recipe={"lr": 0.01, "seed": 1, "calibrate_every": None})
+    changed = make(seed=2, recipe={"lr": 0.1, "seed": 2}, scale="with training.lr=0.1")
+    found = cells([changed, later, earlier])
+    assert [[run.seed for run in cell.runs] for cell in found] == [[0, 1], [2]]
+    assert [cell.first.experiment for cell in found] == ["ccvr-fedavg", "ccvr-fedavg"]
+
+
 def test_each_head_stands_beside_the_papers(make: Make) -> None:
     [cell] = cells([make()])
     trained, ccvr = cell.comparisons
@@ -72,11 +81,26 @@ def test_of_another_task_no_difference_is_stated_and_the_reasons_are(make: Make)
 
 
 def test_a_paper_that_averages_its_last_rounds_is_met_by_the_same_mean(make: Make) -> None:
-    [cell] = cells([make(experiment="fedetf-fedavg", accuracy=0.6)])
+    line = make().history[0]
+    rounds = [line.model_copy(update={"round": i + 1, "accuracy": i / 1000}) for i in range(1000)]
+    [cell] = cells([make(experiment="fedetf-fedavg", history=rounds)])
     assert cell.row is not None
-    assert cell.row.average_last == 50
-    assert cell.comparisons[0].ours.mean == pytest.approx(100 * (0 + 0.2 + 0.4 + 0.6) / 4)
-    assert cell.differs == ("mean of all 4 rounds, the paper's of its last 50",)
+    assert (cell.row.average_last, cell.row.rounds, cell.averaged) == (50, 1000, 50)
+    assert cell.comparisons[0].ours.mean == pytest.approx(100 * (0.95 + 0.999) / 2)
+    assert cell.differs == ()
+
+
+def test_fewer_rounds_are_averaged_over_the_papers_share_of_them(make: Make) -> None:
+    line = make().history[0]
+    rounds = [line.model_copy(update={"round": i + 1, "accuracy": i / 100}) for i in range(100)]
+    [cell] = cells([make(experiment="fedetf-etf-gmv", history=rounds)])
+    assert cell.comparisons[0].ours.mean == pytest.approx(
+        97
+    )  # of 95 … 99 %, all after the warm-up in round 90
+    assert cell.differs == ("mean of the last 5 of 100 rounds, the paper's of 50 of 1,000",)
+    [short] = cells([make(experiment="fedetf-etf-gmv", accuracy=0.6)])
+    assert short.averaged == 1
+    assert all(row.rounds > row.average_last for row in paper_rows().values() if row.average_last > 1)
 
 
 def test_a_run_without_a_row_has_nothing_to_compare(make: Make) -> None:
@@ -93,6 +117,9 @@ def test_the_papers_rows_are_those_that_their_tables_print() -> None:
     assert rows["spherefed-fedopt-senet18-ours"].accuracy["all-data"] == 62.64
     assert rows["feduv-stl10-feduv"].spread == {"none": 1.4}
     assert rows["fedetf-etf-gmv"].accuracy == {"none": 79.8}
+    assert [rows[f"fedetf-etf/scale-{scale}"].accuracy["none"] for scale in ("05", "15")] == [68.6, 71.0]
+    oracles = [rows[f"ccvr-{base}/alpha-05"].accuracy["all-data"] for base in ("fedavg", "fedavgm", "moon")]
+    assert oracles == [72.51, 73.3, 72.05]
     assert all(0 < value < 100 for row in rows.values() for value in row.accuracy.values())
     assert {row.paper for row in rows.values()} == {"SphereFed", "CCVR", "FedUV", "FedETF + GMV"}
     assert all(row.spread.keys() <= row.accuracy.keys() for row in rows.values())
@@ -105,7 +132,7 @@ def test_a_small_variant_without_a_row_of_its_own_is_its_experiments() -> None:
     assert exact is not None
     assert (small.id, exact.id) == ("ccvr-fedavg", "ccvr-fedavg/alpha-05")
     assert row_of("nothing", "nowhere", smaller=True) is None
-    assert row_of("fedetf-etf/scale-05", None) is None  # the paper's, but another task than any row's
+    assert row_of("ccvr-fedavg/jpeg", None) is None  # the paper's, but another task than any row's
 
 
 def test_an_experiment_beside_a_row_of_another_name() -> None:

@@ -4,6 +4,7 @@ from training.models import ExtractorConfig
 from training.recipe import fedavg, spherefed
 from training.report import cells
 from training.report.groups import cpu_s, groups, said
+from training.results import Calibration
 
 from .conftest import Make
 
@@ -66,6 +67,7 @@ def test_who_is_first_and_what_calibrations_gain_and_cost(make: Make) -> None:
     assert {head: cell.first.experiment for head, cell in group.best.items()} == dict.fromkeys(
         ("none", "ffc", "ccvr"), "own"
     )
+    assert group.best_of_all is not None
     head, cell = group.best_of_all
     assert (head, cell.first.experiment) == ("ffc", "own")
     assert group.gains["ccvr"] == pytest.approx((10, 4))
@@ -81,12 +83,40 @@ def test_unequal_partitions_are_told_apart(make: Make) -> None:
     moved = run.deal.model_copy(update={"digest": "f" * 64})
     [same] = groups(cells([run, make(experiment="own")]))
     [unequal] = groups(cells([run, make(experiment="own", method="own", deal=moved)]))
-    assert same.same_seeds
-    assert not unequal.same_seeds
+    assert same.ranked == same.cells
+    assert same.notes == ()
+    assert (unequal.ranked, unequal.best, unequal.best_of_all) == ((), {}, None)
+    assert unequal.notes == (
+        "The methods have unequal seeds or partitions, so their means are no ranking yet.",
+    )
     assert [(each.digest[:1], each.methods) for each in unequal.dealt] == [
         ("0", ("FedAvg",)),
         ("f", ("own",)),
     ]
+
+
+def test_who_lacks_a_seed_is_not_ranked_with_those_that_have_all(make: Make) -> None:
+    names = ("FedAvg", "BABU", "SCAFFOLD")
+    runs = [make(seed=seed, experiment=name, method=name) for seed in (0, 1) for name in names]
+    lucky = runs[2].model_copy(update={"accuracy": 0.9})  # its other seed diverged
+    [group] = groups(cells([*runs[:2], lucky, *runs[3:5]]))
+    assert [cell.first.method for cell in group.ranked] == ["FedAvg", "BABU"]
+    assert group.best["none"].first.method == "FedAvg"
+    assert group.notes == ("Not ranked, for they have other seeds or partitions: SCAFFOLD.",)
+
+
+def test_calibrations_that_were_not_fitted_alike_are_told(make: Make) -> None:
+    def fitted(seed: int, **options: float) -> Calibration:
+        return Calibration(kind="all-data", accuracy=0.6, options={"lr": 0.001, "ridge": seed, **options})
+
+    runs = [make(seed=seed, calibrations=(fitted(seed, epochs=10),)) for seed in (0, 1)]
+    [alike] = groups(cells(runs))
+    [unalike] = groups(cells([*runs, make(seed=2, calibrations=(fitted(2, epochs=50),))]))
+    [unsaid] = groups(cells([*runs, make(seed=2, calibrations=(fitted(2),))]))
+    assert alike.fitted_unalike == unsaid.fitted_unalike == {}
+    assert unalike.notes == (
+        "all data was not fitted alike, so that its numbers don't compare: epochs 10 in 2 runs, 50 in 1 run.",
+    )
 
 
 def test_a_reason_that_all_share_is_told_apart_from_one_method_s_own(make: Make) -> None:

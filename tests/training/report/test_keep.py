@@ -46,6 +46,20 @@ def test_another_run_s_file_is_not_replaced_and_its_own_is(make: Make, tmp_path:
         keep(tmp_path / "runs", tmp_path / "kept")
 
 
+def test_runs_at_other_settings_are_not_kept_as_seeds_of_one_experiment(make: Make, tmp_path: Path) -> None:
+    write_result(make(recipe={"lr": 0.01}), tmp_path / "runs" / "a" / "seed-0.json")
+    keep(tmp_path / "runs", tmp_path / "kept")
+    write_result(make(seed=1, recipe={"lr": 0.1}), tmp_path / "later" / "a" / "seed-1.json")
+    with pytest.raises(ResultError, match=r"seed-1\.json is ccvr-fedavg at other settings than seed-0\.json"):
+        keep(tmp_path / "later", tmp_path / "kept")
+    assert [file.name for file in (tmp_path / "kept" / "a").iterdir()] == ["seed-0.json"]
+    write_result(make(seed=1, recipe={"lr": 0.01, "new": None}), tmp_path / "later" / "a" / "seed-1.json")
+    assert keep(tmp_path / "later", tmp_path / "kept")[0] == 1
+    write_result(make(recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-0.json")
+    write_result(make(seed=1, recipe={"lr": 0.1}), tmp_path / "again" / "a" / "seed-1.json")
+    assert keep(tmp_path / "again", tmp_path / "kept")[0] == 2  # the whole folder anew
+
+
 def test_a_run_that_diverged_is_kept(make: Make, tmp_path: Path) -> None:
     run = make()
     shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})

@@ -106,13 +106,33 @@ def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> 
     sphere = make(experiment="own", method="SphereFed", accuracy=0.6, ccvr=0.66)
     found = cells([make(), sphere])
     text, html = markdown(found), page(found)
-    first = "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | SphereFed, 60.00 | SphereFed, FFC, 67.00 |"
+    first = "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | 2 | SphereFed, 60.00 | SphereFed, FFC, 67.00 |"
     assert f"{first} +6.00 (+5.00 … +7.00) | +5.00 (+4.00 … +6.00) |" in text
     assert "| SphereFed | **60.00** | **67.00** (+7.00) | **66.00** (+6.00) | 100 | 1 |" in text
     assert f"| CIFAR-10, 50,000 records, Dir(0.1) | 0 | `{0:064d}` | 0 | 2 |" in text
     assert "unequal" not in text
+    assert "other seeds" not in text
     assert '<td class="number best">67.00<small>+7.00</small></td>' in html
     assert html.count(f"{0:064d}") == 1
+
+
+def test_unequal_seeds_are_no_ranking_in_either_form(make: Make) -> None:
+    found = cells([make(), make(seed=1, experiment="own", method="SphereFed", accuracy=0.6)])
+    text, html = markdown(found), page(found)
+    checked(html)
+    assert "| CIFAR-10, 50,000 records, Dir(0.1) | 2 | 0 | – | – | +4.00 (+3.00 … +5.00) |" in text
+    assert "none is called the best" in text
+    assert "**" not in text
+    assert "2 methods, 0 ranked</small></th><td>–</td><td>–</td>" in html
+
+    assert 'number best"' not in html
+
+
+def test_cells_of_one_experiment_at_other_settings_are_told_apart(make: Make) -> None:
+    html = page(cells([make(), make(seed=1, scale="with training.lr=0.1", recipe={"lr": 0.1})]))
+    checked(html)
+    assert html.count('<th scope="row">FedAvg</th>') == 2
+    assert "with training.lr=0.1" in html
 
 
 def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
@@ -132,10 +152,15 @@ def test_members_own_records_are_shown_where_a_method_has_them(make: Make) -> No
         [
             make(personal={"ffc": (0.5, 0.7)}),
             make(seed=1, personal={"ffc": (0.7, 0.9)}),
-            make(experiment="own", method="SphereFed"),
+            make(experiment="own", method="SphereFed", personal={"sgd": (0.5, 0.5)}),
+            make(experiment="all", method="on all of their records"),
         ]
     )
     text, html = markdown(found), page(found)
     checked(html)
-    assert "| FedAvg | 70.00 ± 14.14 |\n| SphereFed | – |" in text
-    assert '<tr><th scope="row">FedAvg</th><td class="number">70.00 ± 14.14</td></tr>' in html
+    assert "Dir(0.1), a part of each kept back\n" in text
+    assert "| FedAvg | 70.00 ± 14.14 | – |\n| SphereFed | – | 50.00 |" in text
+    assert (
+        '<tr><th scope="row">FedAvg</th><td class="number">70.00 ± 14.14</td><td class="number">–</td></tr>'
+        in html
+    )
