@@ -17,7 +17,7 @@ from training.hardware import CPU, Hardware
 from training.local import Task
 from training.resume import RoundRecord, Snapshot
 from training.seeding import Stream, generator
-from training.workers import is_first, local_training
+from training.workers import from_first, is_first, local_training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +89,8 @@ def train(
         progress: called with each round's record as it is made.
         workers: how many processes train members; 1 trains them here.
         hardware: where members train.
-        snapshot: a file to keep the run in between rounds, and to go on from where it exists already.
+        snapshot: a file to keep the run in between rounds, and to go on from where it exists already; of a group's processes the first
+            one reads and writes it.
         snapshot_every: rounds from one snapshot to the next; the last round always leaves one.
 
     Raises:
@@ -99,13 +100,11 @@ def train(
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
-    model = recipe.build(data.train.classes).to(hardware.device)
+    model = recipe.build(data.train.classes)
     test = hardware.records(data.test)
     identity = _identity(recipe, data, partition) if snapshot is not None else {}
-    if snapshot is not None and snapshot.exists():
-        run = Snapshot.load(snapshot, identity)
-    else:
-        run = _start(recipe, model, len(partition))
+    run = from_first(lambda: _begun(recipe, model, len(partition), snapshot, identity))
+    model.to(hardware.device)  # the server's side, that of `run`, stays on the CPU, where updates come to
     with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
@@ -146,6 +145,14 @@ def train(
                 progress(record)
     model.load_state_dict(run.model, strict=False)
     return Trained(model.cpu().eval(), run.history, recipe, partition.digest, run.memory)
+
+
+def _begun(
+    recipe: Recipe, model: Classifier, members: int, snapshot: Path | None, identity: dict[str, Any]
+) -> Snapshot:
+    if snapshot is not None and snapshot.exists():
+        return Snapshot.load(snapshot, identity)
+    return _start(recipe, model, members)
 
 
 def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
