@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from training.algorithms import Round, State
     from training.data import Dataset
+    from training.heads import Classifier
     from training.partition import Partition
     from training.recipe import Recipe
 
@@ -58,12 +59,23 @@ class LocalTrainer:
         received = place.state(task.weights)
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
-            Site(model, own, received, place.state(broadcast), place.state(memory), counts, task.round)
+            Site(
+                model,
+                own,
+                received,
+                received,
+                place.state(broadcast),
+                place.state(memory),
+                counts,
+                task.round,
+            )
             for broadcast, memory in zip(task.broadcasts, task.memory, strict=True)
         ]
         model.load_state_dict(received, strict=False)  # a fixed head isn't sent: it stays as built
         for term, site in zip(recipe.algorithm.terms, sites, strict=True):
             term.begin(site)
+        origin = received | _changed(model, received)
+        sites = [replace(site, origin=origin) for site in sites]
         model.train()
         optimiser = torch.optim.SGD(
             self._trainable.values(),
@@ -125,6 +137,12 @@ class LocalTrainer:
             for term, site in terms:
                 loss = loss + term.penalty(batch, site)
         return loss
+
+
+def _changed(model: Classifier, received: State) -> State:
+    """Copies of the weights that are no longer those received."""
+    now = model.shared_weights().items()
+    return {name: tensor.clone() for name, tensor in now if not torch.equal(tensor, received[name])}
 
 
 def _home(state: State) -> State:

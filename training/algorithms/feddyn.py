@@ -22,7 +22,8 @@ class DynamicPenalty(Term):
     """½α‖θ − θ^t‖² − ⟨h_k, θ⟩ at a member (Acar et al. 2021, eq. 1 and Algorithm 1).
 
     h_k ← h_k − α(θ_k − θ^t) afterwards: at a stationary point of the local objective it is the gradient of the member's
-    own loss there, so that a point where all members agree is one where the federation's loss is stationary.
+    own loss there, so that a point where all members agree is one where the federation's loss is stationary. θ^t is where
+    the member started, with layers of its own where it keeps some.
 
     Attributes:
         alpha: α > 0, the same as the server's.
@@ -35,7 +36,7 @@ class DynamicPenalty(Term):
         del batch
         own = site.memory or zeros(site.model)
         return sum(
-            0.5 * self.alpha * (p - site.received[name]).square().sum() - (own[name] * p).sum()
+            0.5 * self.alpha * (p - site.origin[name]).square().sum() - (own[name] * p).sum()
             for name, p in trained(site.model).items()
         )
 
@@ -45,7 +46,7 @@ class DynamicPenalty(Term):
         own = site.memory or zeros(site.model)
         weights = trained(site.model)
         return {}, {
-            name: own[name] - self.alpha * (p.detach() - site.received[name]) for name, p in weights.items()
+            name: own[name] - self.alpha * (p.detach() - site.origin[name]) for name, p in weights.items()
         }
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 class Proximal(Term):
     """½μ‖θ − θ^t‖² over the trained weights (Li et al. 2020, eq. 2): with its ½ and its square.
 
+    Layers that the member keeps for itself are held to where they start.
+
     Attributes:
         mu: μ ≥ 0.
         over: all weights, or the head's alone, which is clsprox.
@@ -30,4 +32,4 @@ class Proximal(Term):
         del batch
         prefix = "" if self.over == "all" else "head."
         held = ((name, p) for name, p in trained(site.model).items() if name.startswith(prefix))
-        return 0.5 * self.mu * sum((p - site.received[name]).square().sum() for name, p in held)
+        return 0.5 * self.mu * sum((p - site.origin[name]).square().sum() for name, p in held)
