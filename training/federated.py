@@ -94,15 +94,15 @@ def train(
         snapshot_every: rounds from one snapshot to the next; the last round always leaves one.
 
     Raises:
-        ValueError: if a member holds no records, or `workers` < 1.
-        ResumeError: if the snapshot is another experiment's.
+        ValueError: if a member holds no records, `workers` < 1, or a recipe with a snapshot can't be described.
+        ResumeError: if the snapshot is another experiment's, or of other arithmetic.
         DivergedError: if a loss is no longer finite.
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
     model = recipe.build(data.train.classes)
     test = hardware.records(data.test)
-    identity = _identity(recipe, data, partition) if snapshot is not None else {}
+    identity = _identity(recipe, data, partition, hardware) if snapshot is not None else {}
     run = from_first(lambda: _begun(recipe, model, len(partition), snapshot, identity))
     model.to(hardware.device)  # the server's side, that of `run`, stays on the CPU, where updates come to
     with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
@@ -195,9 +195,10 @@ def _participants(recipe: Recipe, round_: Round) -> list[int]:
     return sorted(rng.choice(round_.members, size=count, replace=False).tolist())
 
 
-def _identity(recipe: Recipe, data: Split, partition: Partition) -> dict[str, Any]:
+def _identity(recipe: Recipe, data: Split, partition: Partition, hardware: Hardware) -> dict[str, Any]:
     return {
         **recipe.describe(),
+        **hardware.describe(),
         "partition": partition.digest,
         "training records": _digest(data.train),
         "test records": _digest(data.test),

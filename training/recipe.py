@@ -114,7 +114,11 @@ class Recipe:
         return replace(self, seed=seed)
 
     def describe(self) -> dict[str, Any]:
-        """The recipe as JSON-ready data, to be stored beside every result."""
+        """The recipe as JSON-ready data, to be stored beside every result.
+
+        Raises:
+            ValueError: if a choice is a function whose name does not say what it does: a lambda, a partial, a closure.
+        """
         described: dict[str, Any] = _plain(self)
         return described
 
@@ -142,4 +146,14 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value.__name__ if callable(value) else value
+    return _name(value) if callable(value) else value
+
+
+def _name(choice: Any) -> str:
+    name = getattr(choice, "__name__", "<lambda>")
+    if name == "<lambda>" or getattr(choice, "__closure__", None):
+        raise ValueError(
+            f"a recipe is told from others by its choices' names, and {choice!r} has none that says what it does: take a function "
+            "of a module, or a frozen dataclass that can be called"
+        )
+    return str(name)

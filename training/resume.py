@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -89,11 +89,9 @@ class Snapshot:
             "terms": len(self.broadcasts),
             "members": len(self.memory),
         }
-        tensors = {name: tensor.detach().clone().contiguous() for name, tensor in self._named().items()}
         beside = path.with_name(path.name + ".part")
-        with beside.open("wb") as file:
-            file.write(save(tensors, metadata={_KEY: json.dumps(header, sort_keys=True)}))
-            file.flush()
+        save_file(_apart(self._named()), beside, metadata={_KEY: json.dumps(header, sort_keys=True)})
+        with beside.open("rb+") as file:
             os.fsync(file.fileno())
         beside.replace(path)
 
@@ -147,3 +145,15 @@ class Snapshot:
             for i, state in enumerate(states):
                 named |= {f"memory|{k}|{i}|{n}": t for n, t in state.items()}
         return named
+
+
+def _apart(named: State) -> State:
+    """The tensors as they can be written, copied only where they share memory, which the format does not know, or have gaps."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in named.items():
+        whole = tensor.detach().contiguous()
+        place = whole.untyped_storage().data_ptr()
+        apart[name] = whole.clone() if place in seen else whole
+        seen.add(place)
+    return apart
