@@ -115,11 +115,7 @@ class LocalTrainer:
     def _choose(self, epoch: int) -> None:
         """Leave on what every term trains in this epoch. SGD passes over what has no gradient."""
         for name, p in self._trainable.items():
-            p.requires_grad_(all(term.trains(name, epoch) for term in self._recipe.algorithm.terms))
-        if not any(p.requires_grad for p in self._trainable.values()):
-            raise ValueError(
-                f"nothing is trained in local epoch {epoch + 1}: FedRep's head epochs need a head that is learned"
-            )
+            p.requires_grad_(self._recipe.trains(name, epoch))
 
     def _objective(self, x: Tensor, y: Tensor, sites: list[Site]) -> Tensor:
         model = self._model

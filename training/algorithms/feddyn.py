@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from training.algorithms.base import Term, trained, zeros
 from training.algorithms.fedavg import weighted_mean
+from training.ranges import positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,9 @@ class DynamicPenalty(Term):
     """
 
     alpha: float
+
+    def __post_init__(self) -> None:
+        positive(alpha=self.alpha)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """½α‖θ − θ^t‖² − ⟨h_k, θ⟩."""
@@ -61,6 +65,9 @@ class DynamicCorrection:
     """
 
     alpha: float
+
+    def __post_init__(self) -> None:
+        positive(alpha=self.alpha)
 
     def start(self, model: Classifier) -> State:
         """The server's h = 0."""

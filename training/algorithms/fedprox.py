@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from training.algorithms.base import Term, trained
+from training.ranges import not_negative
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +27,9 @@ class Proximal(Term):
 
     mu: float
     over: Literal["all", "head"] = "all"
+
+    def __post_init__(self) -> None:
+        not_negative(mu=self.mu)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """½μ‖θ − θ^t‖², whatever the batch."""

@@ -81,7 +81,7 @@ def test_both_parts_have_an_epoch_at_least(head_epochs: int) -> None:
 def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
     recipe = spherefed(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
     with pytest.raises(ValueError, match="need a head that is learned"):
-        train(recipe, DIGITS, PARTITION)
+        recipe.build(10)
 
 
 def test_scaffold_measures_a_head_of_ones_own_from_where_it_starts(
