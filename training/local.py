@@ -101,10 +101,7 @@ class LocalTrainer:
             term.finish(site, steps) for term, site in zip(recipe.algorithm.terms, sites, strict=True)
         ]
         return Update(
-            weights={
-                name: tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
-                for name, tensor in model.shared_weights().items()
-            },
+            weights=_home(model.shared_weights()),
             records=len(own),
             steps=steps,
             loss=float(total) / steps,
@@ -142,4 +139,8 @@ def _changed(model: Classifier, received: State) -> State:
 
 
 def _home(state: State) -> State:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    """Copies on the CPU, laid out as a snapshot would give them back: `contiguous` leaves strides that convolutions go by."""
+    return {
+        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,8 +90,9 @@ class Snapshot:
             "members": len(self.memory),
         }
         beside = path.with_name(path.name + ".part")
-        save_file(_apart(self._named()), beside, metadata={_KEY: json.dumps(header, sort_keys=True)})
-        with beside.open("rb+") as file:
+        with beside.open("wb") as file:  # not by save_file, whose own file would stay behind where it is killed
+            file.write(save(_apart(self._named()), metadata={_KEY: json.dumps(header, sort_keys=True)}))
+            file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
 

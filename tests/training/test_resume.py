@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +62,16 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
     # And once it is over, there is nothing left to train.
     assert outcome(train(recipe(name), DIGITS, PARTITION, snapshot=snapshot)) == outcome(whole)
     assert [path.name for path in tmp_path.iterdir()] == [snapshot.name]
+
+
+def test_so_does_one_that_convolves_by_what_a_member_kept(tmp_path: Path) -> None:
+    images = replace(
+        recipe("moon", rounds=3, augment=False, participation=1.0), model=ExtractorConfig("cnn", (1, 8, 8))
+    )
+    with pytest.raises(KilledError):
+        train(images, DIGITS, PARTITION, snapshot=tmp_path / "run", progress=kill_after(2))
+    resumed = train(images, DIGITS, PARTITION, snapshot=tmp_path / "run")
+    assert outcome(resumed) == outcome(train(images, DIGITS, PARTITION))
 
 
 def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -> None:
