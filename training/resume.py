@@ -90,7 +90,8 @@ class Snapshot:
             "members": len(self.memory),
         }
         beside = path.with_name(path.name + ".part")
-        with beside.open("wb") as file:  # not by save_file, whose own file would stay behind where it is killed
+        # Not by save_file, whose own temporary file would stay behind where it is killed.
+        with beside.open("wb") as file:
             file.write(save(_apart(self._named()), metadata={_KEY: json.dumps(header, sort_keys=True)}))
             file.flush()
             os.fsync(file.fileno())
