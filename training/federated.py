@@ -17,7 +17,7 @@ from training.hardware import CPU, Hardware
 from training.local import Task
 from training.resume import RoundRecord, Snapshot
 from training.seeding import Stream, generator
-from training.workers import is_first, local_training
+from training.workers import from_first, is_first, local_training
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,23 +89,22 @@ def train(
         progress: called with each round's record as it is made.
         workers: how many processes train members; 1 trains them here.
         hardware: where members train.
-        snapshot: a file to keep the run in between rounds, and to go on from where it exists already.
+        snapshot: a file to keep the run in between rounds, and to go on from where it exists already; of a group's processes the first
+            one reads and writes it.
         snapshot_every: rounds from one snapshot to the next; the last round always leaves one.
 
     Raises:
-        ValueError: if a member holds no records, or `workers` < 1.
-        ResumeError: if the snapshot is another experiment's.
+        ValueError: if a member holds no records, `workers` < 1, or a recipe with a snapshot can't be described.
+        ResumeError: if the snapshot is another experiment's, or of other arithmetic.
         DivergedError: if a loss is no longer finite.
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
-    model = recipe.build(data.train.classes).to(hardware.device)
+    model = recipe.build(data.train.classes)
     test = hardware.records(data.test)
-    identity = _identity(recipe, data, partition) if snapshot is not None else {}
-    if snapshot is not None and snapshot.exists():
-        run = Snapshot.load(snapshot, identity)
-    else:
-        run = _start(recipe, model, len(partition))
+    identity = _identity(recipe, data, partition, hardware) if snapshot is not None else {}
+    run = from_first(lambda: _begun(recipe, model, len(partition), snapshot, identity))
+    model.to(hardware.device)  # the server's side, that of `run`, stays on the CPU, where updates come to
     with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
@@ -148,6 +147,14 @@ def train(
     return Trained(model.cpu().eval(), run.history, recipe, partition.digest, run.memory)
 
 
+def _begun(
+    recipe: Recipe, model: Classifier, members: int, snapshot: Path | None, identity: dict[str, Any]
+) -> Snapshot:
+    if snapshot is not None and snapshot.exists():
+        return Snapshot.load(snapshot, identity)
+    return _start(recipe, model, members)
+
+
 def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
     nothing: tuple[State, ...] = tuple({} for _ in recipe.algorithm.terms)
     return Snapshot(
@@ -188,9 +195,10 @@ def _participants(recipe: Recipe, round_: Round) -> list[int]:
     return sorted(rng.choice(round_.members, size=count, replace=False).tolist())
 
 
-def _identity(recipe: Recipe, data: Split, partition: Partition) -> dict[str, Any]:
+def _identity(recipe: Recipe, data: Split, partition: Partition, hardware: Hardware) -> dict[str, Any]:
     return {
         **recipe.describe(),
+        **hardware.describe(),
         "partition": partition.digest,
         "training records": _digest(data.train),
         "test records": _digest(data.test),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -44,6 +44,10 @@ class Hardware:
                 f"device {name!r} can't be used here: {str(error).splitlines()[0]}; take cpu, or cuda where torch has it"
             ) from error
         return cls(name, bfloat16=not name.startswith("cpu"))
+
+    def describe(self) -> dict[str, Any]:
+        """What moves a run's numbers by more than another processor would, JSON-ready: nothing where all is as usual."""
+        return {"bfloat16": True} if self.bfloat16 else {}
 
     def model(self, model: nn.Module) -> nn.Module:
         """The model in its place."""

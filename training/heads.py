@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from training.ranges import not_negative, positive
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -91,6 +93,9 @@ class Orthonormal:
 
     scale: float = 1.0
 
+    def __post_init__(self) -> None:
+        positive(scale=self.scale)
+
     def __call__(self, dim: int, classes: int) -> FixedHead:
         """The head for features of length l; ValueError if l < C."""
         return FixedHead(self.scale * orthonormal_head(dim, classes).weight.detach())
@@ -107,6 +112,9 @@ class Simplex:
     """
 
     scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive(scale=self.scale)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
         """The head for features of length l.
@@ -128,12 +136,16 @@ class Tammes:
     Where l ≥ C − 1 the best there is is a simplex; below that no closed form is known.
 
     Attributes:
-        steps: of gradient descent, with momentum 0.9.
-        lr: its rate.
+        steps: ≥ 0, of gradient descent with momentum 0.9.
+        lr: η > 0, its rate.
     """
 
     steps: int = 1000
     lr: float = 0.1
+
+    def __post_init__(self) -> None:
+        not_negative(steps=self.steps)
+        positive(lr=self.lr)
 
     def __call__(self, dim: int, classes: int) -> FixedHead:
         """The head for features of length l."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from training.algorithms import Round, State
     from training.data import Dataset
+    from training.heads import Classifier
     from training.partition import Partition
     from training.recipe import Recipe
 
@@ -58,12 +59,23 @@ class LocalTrainer:
         received = place.state(task.weights)
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
-            Site(model, own, received, place.state(broadcast), place.state(memory), counts, task.round)
+            Site(
+                model,
+                own,
+                received,
+                received,
+                place.state(broadcast),
+                place.state(memory),
+                counts,
+                task.round,
+            )
             for broadcast, memory in zip(task.broadcasts, task.memory, strict=True)
         ]
         model.load_state_dict(received, strict=False)  # a fixed head isn't sent: it stays as built
         for term, site in zip(recipe.algorithm.terms, sites, strict=True):
             term.begin(site)
+        origin = received | _changed(model, received)
+        sites = [replace(site, origin=origin) for site in sites]
         model.train()
         optimiser = torch.optim.SGD(
             self._trainable.values(),
@@ -89,10 +101,7 @@ class LocalTrainer:
             term.finish(site, steps) for term, site in zip(recipe.algorithm.terms, sites, strict=True)
         ]
         return Update(
-            weights={
-                name: tensor.to("cpu", copy=True, memory_format=torch.contiguous_format)
-                for name, tensor in model.shared_weights().items()
-            },
+            weights=_home(model.shared_weights()),
             records=len(own),
             steps=steps,
             loss=float(total) / steps,
@@ -103,11 +112,7 @@ class LocalTrainer:
     def _choose(self, epoch: int) -> None:
         """Leave on what every term trains in this epoch. SGD passes over what has no gradient."""
         for name, p in self._trainable.items():
-            p.requires_grad_(all(term.trains(name, epoch) for term in self._recipe.algorithm.terms))
-        if not any(p.requires_grad for p in self._trainable.values()):
-            raise ValueError(
-                f"nothing is trained in local epoch {epoch + 1}: FedRep's head epochs need a head that is learned"
-            )
+            p.requires_grad_(self._recipe.trains(name, epoch))
 
     def _objective(self, x: Tensor, y: Tensor, sites: list[Site]) -> Tensor:
         model = self._model
@@ -127,5 +132,15 @@ class LocalTrainer:
         return loss
 
 
+def _changed(model: Classifier, received: State) -> State:
+    """Copies of the weights that are no longer those received."""
+    now = model.shared_weights().items()
+    return {name: tensor.clone() for name, tensor in now if not torch.equal(tensor, received[name])}
+
+
 def _home(state: State) -> State:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in state.items()}
+    """Copies on the CPU, laid out as a snapshot would give them back: `contiguous` leaves strides that convolutions go by."""
+    return {
+        name: tensor.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+        for name, tensor in state.items()
+    }

@@ -56,7 +56,7 @@ def keep_back(partition: Partition, labels: np.ndarray[Any, Any], share: float, 
         )
     kept, used = [], []
     for k, rows in enumerate(partition.members):
-        order = generator(seed, Stream.PERSONAL, k).permutation(rows)
+        order = generator(seed, Stream.KEPT_BACK, k).permutation(rows)
         cut = min(max(1, round(share * len(rows))), len(rows) - 1)
         kept.append(order[:cut])
         used.append(order[cut:])
@@ -153,7 +153,7 @@ def _tuned(
     classifier.train()
     if not any(p.requires_grad for p in classifier.extractor.parameters()):
         classifier.extractor.eval()  # what is kept fixed has its running means kept, too
-    with torch_seeded(recipe.seed, Stream.PERSONAL, member):
+    with torch_seeded(recipe.seed, Stream.TUNING, member):
         for _ in range(epochs):
             for indices in batches(len(own), recipe.batch_size):
                 loss = recipe.loss(classifier(own.x[indices]), own.y[indices])

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from torch import nn
 
 from training.algorithms import Algorithm, FedAvg, HeadFirst
+from training.algorithms.base import trained
 from training.heads import Classifier, LearnedHead, orthonormal_head
 from training.losses import Loss, cross_entropy, mean_squared_error
+from training.ranges import below_one, not_negative, positive
 from training.schedules import Cosine, Schedule
 from training.seeding import Stream, torch_seeded
 
@@ -65,13 +67,9 @@ class Recipe:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("rounds", "local_epochs", "batch_size", "lr"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"momentum must lie in [0, 1), not {self.momentum}")
-        if not self.weight_decay >= 0:
-            raise ValueError(f"weight_decay must not be negative, not {self.weight_decay}")
+        positive(rounds=self.rounds, local_epochs=self.local_epochs, batch_size=self.batch_size, lr=self.lr)
+        below_one(momentum=self.momentum)
+        not_negative(weight_decay=self.weight_decay)
         if not 0 < self.participation <= 1:
             raise ValueError(f"participation must lie in (0, 1], not {self.participation}")
         if self.calibrate_every is not None and self.calibrate_every < 1:
@@ -89,6 +87,10 @@ class Recipe:
         """The learning rate of round t = 0..R−1."""
         return self.lr * self.schedule.factor(round_, self.rounds)
 
+    def trains(self, name: str, epoch: int) -> bool:
+        """Whether the weights of this name are trained in a local epoch, from 0."""
+        return all(term.trains(name, epoch) for term in self.algorithm.terms)
+
     def calibrates_after(self, round_: int) -> bool:
         """Whether the head is calibrated at the end of round t = 0..R−1."""
         return self.calibrate_every is not None and (round_ + 1) % self.calibrate_every == 0
@@ -97,7 +99,8 @@ class Recipe:
         """The initial classifier: the same for everyone who has the recipe.
 
         Raises:
-            ValueError: if the head cannot be made, or is not one that FFC's solution can take the place of.
+            ValueError: if the head cannot be made, is not one that FFC's solution can take the place of, or is fixed where the
+                algorithm trains it alone.
         """
         with torch_seeded(self.seed, Stream.INITIALISATION):
             extractor = self.model.build()
@@ -107,6 +110,11 @@ class Recipe:
                 "calibrate_every puts FFC's solution in the place of a fixed head without a bias, on features of norm one: "
                 "take such a head and normalise, or calibrate once, after training"
             )
+        for epoch in range(self.local_epochs):
+            if not any(self.trains(name, epoch) for name in trained(classifier)):
+                raise ValueError(
+                    f"nothing is trained in local epoch {epoch + 1}: FedRep's head epochs need a head that is learned"
+                )
         return classifier
 
     def with_seed(self, seed: int) -> Recipe:
@@ -114,7 +122,11 @@ class Recipe:
         return replace(self, seed=seed)
 
     def describe(self) -> dict[str, Any]:
-        """The recipe as JSON-ready data, to be stored beside every result."""
+        """The recipe as JSON-ready data, to be stored beside every result.
+
+        Raises:
+            ValueError: if a choice is a function whose name does not say what it does: a lambda, a partial, a closure.
+        """
         described: dict[str, Any] = _plain(self)
         return described
 
@@ -142,4 +154,14 @@ def _plain(value: Any) -> Any:
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
-    return value.__name__ if callable(value) else value
+    return _name(value) if callable(value) else value
+
+
+def _name(choice: Any) -> str:
+    name = getattr(choice, "__name__", "<lambda>")
+    if name == "<lambda>" or getattr(choice, "__closure__", None):
+        raise ValueError(
+            f"a recipe is told from others by its choices' names, and {choice!r} has none that says what it does: take a function "
+            "of a module, or a frozen dataclass that can be called"
+        )
+    return str(name)

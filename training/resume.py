@@ -89,10 +89,10 @@ class Snapshot:
             "terms": len(self.broadcasts),
             "members": len(self.memory),
         }
-        tensors = {name: tensor.detach().clone().contiguous() for name, tensor in self._named().items()}
         beside = path.with_name(path.name + ".part")
+        # Not by save_file, whose own temporary file would stay behind where it is killed.
         with beside.open("wb") as file:
-            file.write(save(tensors, metadata={_KEY: json.dumps(header, sort_keys=True)}))
+            file.write(save(_apart(self._named()), metadata={_KEY: json.dumps(header, sort_keys=True)}))
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
@@ -147,3 +147,15 @@ class Snapshot:
             for i, state in enumerate(states):
                 named |= {f"memory|{k}|{i}|{n}": t for n, t in state.items()}
         return named
+
+
+def _apart(named: State) -> State:
+    """The tensors as they can be written, copied only where they share memory, which the format does not know, or have gaps."""
+    seen: set[int] = set()
+    apart = {}
+    for name, tensor in named.items():
+        whole = tensor.detach().contiguous()
+        place = whole.untyped_storage().data_ptr()
+        apart[name] = whole.clone() if place in seen else whole
+        seen.add(place)
+    return apart

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from math import cos, pi
 from typing import Protocol
 
+from training.ranges import not_negative, positive
+
 
 class Schedule(Protocol):
     """A factor for each round."""
@@ -44,6 +46,10 @@ class MultiStep:
 
     milestones: tuple[int, ...]
     gamma: float = 0.1
+
+    def __post_init__(self) -> None:
+        positive(gamma=self.gamma)
+        not_negative(milestones=min(self.milestones, default=0))
 
     def factor(self, round_: int, rounds: int) -> float:
         """γ to the number of milestones reached."""

@@ -25,7 +25,8 @@ class Stream(IntEnum):
     LOCAL_TRAINING = 2
     PARTITION = 3
     CALIBRATION = 4
-    PERSONAL = 5
+    KEPT_BACK = 5
+    TUNING = 6
 
 
 def generator(seed: int, stream: Stream, *key: int) -> np.random.Generator:

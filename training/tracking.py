@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -26,8 +27,8 @@ class Tracker(Protocol):
     def result(self, result: Result) -> None:
         """The run is."""
 
-    def close(self) -> None:
-        """Nothing more comes."""
+    def close(self, *, failed: bool) -> None:
+        """Nothing more comes: the run has ended, or an error has ended it."""
 
 
 def measures(record: RoundRecord) -> dict[str, float]:
@@ -68,8 +69,9 @@ class TensorBoard:
         self._writer.add_text("partition", result.deal.digest)
         self._writer.add_text("seed", str(result.seed))
 
-    def close(self) -> None:
+    def close(self, *, failed: bool) -> None:
         """Flush."""
+        del failed
         self._writer.close()
 
 
@@ -102,9 +104,9 @@ class MLflow:
         for name, fact in facts.items():
             self._client.log_param(self._run, name, fact)
 
-    def close(self) -> None:
+    def close(self, *, failed: bool) -> None:
         """Mark the run as over."""
-        self._client.set_terminated(self._run)
+        self._client.set_terminated(self._run, status="FAILED" if failed else "FINISHED")
 
 
 TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoard, "mlflow": MLflow}
@@ -112,7 +114,7 @@ TRACKERS: dict[str, Callable[[Path, str], Tracker]] = {"tensorboard": TensorBoar
 
 @contextmanager
 def trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tracker]]:
-    """Within the block, a tracker for each name.
+    """Within the block, a tracker for each name, which is closed with it and told whether an error ended it.
 
     Raises:
         TrackingError: there is none of a name, or its package isn't installed.
@@ -126,6 +128,10 @@ def trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tr
                 tracker = TRACKERS[name](folder, title)
             except ImportError as error:
                 raise TrackingError(f"{name} needs its extra: pip install 'veilsum[tracking]'") from error
-            stack.callback(tracker.close)
+            stack.push(partial(_close, tracker))
             made.append(tracker)
         yield made
+
+
+def _close(tracker: Tracker, kind: type[BaseException] | None, *_: object) -> None:
+    tracker.close(failed=kind is not None)

@@ -10,7 +10,7 @@ import multiprocessing
 import pickle
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar, cast
 
 import torch
 from torch import distributed
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from training.local import Task
     from training.partition import Partition
     from training.recipe import Recipe
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -73,6 +75,31 @@ def is_first() -> bool:
     return _processes() == 1 or distributed.get_rank() == 0
 
 
+def from_first(make: Callable[[], T]) -> T:
+    """What the group's first process makes, or the error that it ends in, in each of them."""
+    if _processes() == 1:
+        return make()
+    made: list[T | Exception | None] = [None]
+    if is_first():
+        try:
+            made = [make()]
+        except Exception as error:  # noqa: BLE001  the others wait for it
+            made = [error]
+    distributed.broadcast_object_list(made)
+    [result] = made
+    if isinstance(result, Exception):
+        raise result
+    return cast("T", result)
+
+
+def of_all(value: T) -> list[T]:
+    """The value that each process of the group has, by rank."""
+    gathered = [value] * _processes()
+    if len(gathered) > 1:
+        distributed.all_gather_object(gathered, value)
+    return gathered
+
+
 def _processes() -> int:
     grouped = distributed.is_available() and distributed.is_initialized()
     return distributed.get_world_size() if grouped else 1
@@ -82,8 +109,7 @@ def _shared(trainer: LocalTrainer, tasks: list[Task]) -> Iterator[Update]:
     """Each process of the group trains every n-th task; all of them get all updates."""
     processes = _processes()
     own = [trainer(task) for task in tasks[distributed.get_rank() :: processes]]
-    gathered: list[list[Update]] = [[] for _ in range(processes)]
-    distributed.all_gather_object(gathered, own)
+    gathered = of_all(own)
     # Not an all-reduce: its order of additions depends on the number of processes, and the last bits with it.
     return (gathered[i % processes][i // processes] for i in range(len(tasks)))
 

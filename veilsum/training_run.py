@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, Literal
@@ -31,6 +32,9 @@ from veilsum.training_service import through_service
 
 PREPROCESSING = "scikit-learn digits, 8x8, divided by 16"
 Way = Literal["plain", "service", "both"]
+_WAIT = timedelta(
+    days=7
+)  # a process waits for the others while they train: torch's 30 minutes are less than some rounds take
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Choices:
         seeds: one run each.
         data: the data folder; VEILSUM_DATA's where None.
         workers: processes that train members.
-        device: torch's name of one.
+        device: torch's name of one; of `cuda`, each of torchrun's processes takes another.
         snapshot_every: rounds between two snapshots.
         features: whether to write every member's features, as `veilsum join` reads them.
         through: which way the sums of the last step go.
@@ -86,13 +90,15 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         DivergedError: the only seed did.
     """
     try:
-        hardware = Hardware.named(choices.device)
+        hardware = Hardware.named(_device(choices.device))
     except ValueError as error:
         raise Misuse(f"--device: {error}") from error
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     with ExitStack() as stack:
         if "RANK" in os.environ:  # torchrun's
-            distributed.init_process_group("gloo")
+            if choices.workers > 1:
+                raise Misuse("--workers: torchrun started this group's processes already; leave it out")
+            distributed.init_process_group("gloo", timeout=_WAIT)
             stack.callback(distributed.destroy_process_group)
         results, left = [], {}
         for seed in choices.seeds:
@@ -108,6 +114,12 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
             f"{len(left)} of {len(choices.seeds)} seeds diverged, the others' results are in {output}; seed {seed}: {first}"
         )
     return _summary(choices.loaded, results, output)
+
+
+def _device(name: str) -> str:
+    """Each of torchrun's processes on a machine takes a GPU of its own where none is named by its number."""
+    rank = os.environ.get("LOCAL_RANK")
+    return f"cuda:{rank}" if name == "cuda" and rank is not None else name
 
 
 def _one(

@@ -74,8 +74,10 @@ EXTRACTOR = "extractor.layers.weight"
 
 def site_of(model: Classifier, x: Tensor, y: Tensor, **changes: Any) -> Site:
     """A member that holds these records and has just received the model."""
+    received = {name: tensor.clone() for name, tensor in model.shared_weights().items()}
     values: dict[str, Any] = {
-        "received": {name: tensor.clone() for name, tensor in model.shared_weights().items()},
+        "received": received,
+        "origin": changes.get("received", received),
         "broadcast": State(),
         "memory": State(),
         "label_counts": torch.bincount(y, minlength=model.head.out_features),

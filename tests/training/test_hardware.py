@@ -1,15 +1,23 @@
+from contextlib import nullcontext
+from functools import partial
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
+from tests.training.test_resume import KilledError, kill_after
+from training.algorithms import ALGORITHMS
 from training.data import load_digits_dataset
 from training.federated import train
 from training.hardware import Hardware
+from training.local import LocalTrainer
 from training.models import ExtractorConfig
 from training.partition import iid_partition
 from training.recipe import fedavg
 
 DIGITS = load_digits_dataset()
+MLP = ExtractorConfig("mlp", (1, 8, 8), {"hidden": 8, "dim": 10})
 PARTITION = iid_partition(DIGITS.train.y.numpy(), 2, np.random.default_rng(0))
 
 
@@ -31,3 +39,20 @@ def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:
     half = train(recipe, DIGITS, PARTITION, hardware=Hardware(bfloat16=True))
     assert half.history[-1].local_loss == pytest.approx(plain.history[-1].local_loss, rel=0.05)
     assert {tensor.dtype for tensor in half.classifier.state_dict().values()} == {torch.float32}
+
+
+@pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "fedrep"])
+def test_the_server_stays_on_the_cpu_where_updates_come_to(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The meta device, on which nothing can be computed with what lies elsewhere, stands for a GPU.
+    def trained_elsewhere(recipe: Any, data: Any, partition: Any, *_: Any) -> Any:
+        return nullcontext(partial(map, LocalTrainer(recipe, data, partition)))
+
+    monkeypatch.setattr("training.federated.local_training", trained_elsewhere)
+    monkeypatch.setattr("training.federated.evaluate", lambda *_: (0.5, 0.5))
+    monkeypatch.setattr(Hardware, "records", lambda _, data: data)
+    recipe = fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=3, local_epochs=1, batch_size=512)
+    with pytest.raises(KilledError):  # before the model, of which there is nothing, is brought home
+        train(recipe, DIGITS, PARTITION, hardware=Hardware("meta"), progress=kill_after(3))

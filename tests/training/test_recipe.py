@@ -1,4 +1,6 @@
 import json
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -75,3 +77,18 @@ def test_a_description_is_json_and_holds_every_choice() -> None:
     assert described["model"]["options"] == {"dim": 16}
     assert described["algorithm"]["terms"] == [{"kind": "Proximal", "mu": 0.1, "over": "all"}]
     assert described["seed"] == 7
+
+
+def scaled(scale: float) -> Callable[[int, int], FixedHead]:
+    return lambda dim, classes: FixedHead(scale * torch.eye(classes, dim))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [lambda dim, classes: LearnedHead(dim, classes), partial(LearnedHead, bias=False), scaled(2.0)],  # noqa: PLW0108
+)
+def test_a_function_without_a_name_of_its_own_describes_nothing(head: Any) -> None:
+    recipe = fedavg(MLP, head=head)
+    assert recipe.build(10).head.out_features == 10
+    with pytest.raises(ValueError, match="has none that says what it does: take a function of a module"):
+        recipe.describe()

@@ -1,19 +1,22 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
 from safetensors.torch import save_file
 
 from training.algorithms import ALGORITHMS
 from training.data import load_digits_dataset
 from training.federated import DivergedError, Trained, train
+from training.hardware import Hardware
 from training.models import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import Recipe, fedavg, spherefed
-from training.resume import ResumeError, RoundRecord
+from training.resume import ResumeError, RoundRecord, Snapshot
 
 DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 4, 0.5, np.random.default_rng(0), min_size=10)
@@ -61,6 +64,16 @@ def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [snapshot.name]
 
 
+def test_so_does_one_that_convolves_by_what_a_member_kept(tmp_path: Path) -> None:
+    images = replace(
+        recipe("moon", rounds=3, augment=False, participation=1.0), model=ExtractorConfig("cnn", (1, 8, 8))
+    )
+    with pytest.raises(KilledError):
+        train(images, DIGITS, PARTITION, snapshot=tmp_path / "run", progress=kill_after(2))
+    resumed = train(images, DIGITS, PARTITION, snapshot=tmp_path / "run")
+    assert outcome(resumed) == outcome(train(images, DIGITS, PARTITION))
+
+
 def test_so_does_one_whose_head_was_calibrated_before_the_kill(tmp_path: Path) -> None:
     choices = spherefed(MLP, rounds=4, local_epochs=1, calibrate_every=2)
     with pytest.raises(KilledError):
@@ -89,6 +102,27 @@ def test_another_experiment_is_not_gone_on_from(tmp_path: Path) -> None:
         train(recipe(rounds=1), DIGITS, other, snapshot=snapshot)
     with pytest.raises(ResumeError, match="test records is"):
         train(recipe(rounds=1), load_digits_dataset(1), PARTITION, snapshot=snapshot)
+
+
+def test_other_arithmetic_is_not_gone_on_with(tmp_path: Path) -> None:
+    snapshot = tmp_path / "run.safetensors"
+    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot)
+    with safe_open(snapshot, "pt") as file:  # what runs on the CPU were told by before there was a choice
+        stated = json.loads(file.metadata()["veilsum-run"])["experiment"]
+    assert stated.keys() == recipe().describe().keys() | {"partition", "training records", "test records"}
+    train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot, hardware=Hardware(channels_last=False))
+    with pytest.raises(ResumeError, match="bfloat16 is True here and None there"):
+        train(recipe(rounds=1), DIGITS, PARTITION, snapshot=snapshot, hardware=Hardware(bfloat16=True))
+
+
+def test_two_terms_may_keep_the_same_tensor(tmp_path: Path) -> None:
+    same = torch.arange(6.0).reshape(2, 3)
+    run = Snapshot({"w": same}, {}, ({},), (({"w": same.T},), ({"w": same},)), ())
+    run.save(tmp_path / "run", {})
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    back = Snapshot.load(tmp_path / "run", {})
+    assert torch.equal(back.weights["w"], same)
+    assert [torch.equal(member["w"], own) for (member,), own in zip(back.memory, (same.T, same), strict=True)]
 
 
 @pytest.mark.parametrize("metadata", [None, {"veilsum-run": "no JSON"}, {"veilsum-run": json.dumps({})}])

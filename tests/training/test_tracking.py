@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from training.experiments import load_experiment, run
+from training.federated import DivergedError
 from training.results import Result
 from training.resume import RoundRecord
 from training.tracking import TRACKERS, TrackingError, measures, outcomes, trackers
@@ -86,3 +87,7 @@ def test_mlflow_has_a_run_with_its_seed_and_partition(
     assert kept.data.metrics["accuracy"] == 0.75
     assert kept.data.params["partition"] == result.deal.digest
     assert (kept.data.params["seed"], kept.info.status) == ("5", "FINISHED")
+    with pytest.raises(DivergedError), trackers(["mlflow"], tmp_path, "digits seed 6"):
+        raise DivergedError(1, 0.1)
+    states = {run.info.run_name: run.info.status for run in client.search_runs([found.experiment_id])}
+    assert states == {"digits seed 5": "FINISHED", "digits seed 6": "FAILED"}

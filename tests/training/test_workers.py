@@ -10,8 +10,11 @@ from safetensors.torch import load_file
 from tests.training.test_federated import DIGITS, MLP, PARTITION
 from training.algorithms import ALGORITHMS
 from training.checkpoint import save_checkpoint
+from training.experiments import load_experiment, run
 from training.federated import train
 from training.recipe import Recipe, fedavg
+from training.resume import ResumeError, RoundRecord
+from training.workers import of_all
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,6 +23,21 @@ def recipe() -> Recipe:
     return fedavg(
         MLP, algorithm=ALGORITHMS["scaffold"](), rounds=2, local_epochs=1, participation=0.8, lr=0.05
     )
+
+
+def resumed_from_a_folder_of_ones_own(snapshot: Path) -> list[int]:
+    """The rounds that are left after one of two: the first process's file counts, also where others have none."""
+
+    def stop(record: RoundRecord) -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        train(recipe(), DIGITS, PARTITION, snapshot=snapshot, progress=stop)
+    with pytest.raises(ResumeError, match="is another experiment's"):
+        train(recipe().with_seed(1), DIGITS, PARTITION, snapshot=snapshot)
+    seen: list[int] = []
+    train(recipe(), DIGITS, PARTITION, snapshot=snapshot, progress=lambda record: seen.append(record.round))
+    return seen
 
 
 def one_of_a_group(folder: Path) -> None:
@@ -32,6 +50,12 @@ def one_of_a_group(folder: Path) -> None:
             train(recipe(), DIGITS, PARTITION, workers=2)
         trained = train(recipe(), DIGITS, PARTITION, snapshot=folder / "run.safetensors")
         rank = distributed.get_rank()
+        assert of_all(rank) == [0, 1]
+        rounds = resumed_from_a_folder_of_ones_own(folder / f"own-{rank}.safetensors")
+        assert rounds == [2]
+        quick = {"training": {"rounds": 1, "local_epochs": 1}, "model": {"architecture": "mlp"}}
+        cost = run(load_experiment("digits-fedavg", None, {**quick, "calibrate": {}}), 0).result.cost
+        assert len({*of_all(cost.cpu_s)}) == 1  # everybody's together
         save_checkpoint(trained.classifier, folder / f"{rank}.safetensors", preprocessing="")
         np.save(folder / f"{rank}.npy", [record.local_loss for record in trained.history])
     finally:
@@ -60,6 +84,7 @@ def test_torchrun_s_processes_all_have_the_bits_of_one(tmp_path: Path) -> None:
         losses = np.load(tmp_path / f"{rank}.npy")
         np.testing.assert_array_equal(losses, [record.local_loss for record in alone.history])
     assert (tmp_path / "run.safetensors").exists()
+    assert [path.name for path in tmp_path.glob("own-*")] == ["own-0.safetensors"]
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
 import json
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from torch import distributed
 
 from tests.veilsum.cli import Cli
 from training import DivergedError
@@ -108,3 +110,16 @@ def test_what_cannot_be_trained(cli: Cli) -> None:
     assert "all of these runs diverged" in cli("report", "other").error
     assert "all of these runs diverged" in cli("report", "other/seed-0/result.json").error
     assert json.loads(cli("train", "x", "--json").out)["error"].startswith("no experiment")
+
+
+def test_a_process_of_torchrun_s(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("LOCAL_RANK", "63")
+    assert "device 'cuda:63' can't be used" in cli("train", *SMALLER, "--device", "cuda").error
+    assert "torchrun started this group's processes" in cli("train", *SMALLER, "--workers", 2).error
+
+    def began(backend: str, timeout: timedelta) -> None:
+        raise InterruptedError(f"{backend} for {timeout.days} days")
+
+    monkeypatch.setattr(distributed, "init_process_group", began)
+    assert "gloo for 7 days" in cli("train", *SMALLER).error

@@ -92,6 +92,7 @@ class Site:
         model: the model in training; its tensors change with every step.
         records: the member's own.
         received: the global weights θ^t as they came, by name.
+        origin: the weights that the first step starts from: those received, but for layers that the member keeps for itself.
         broadcast: what this term's server half sent with them.
         memory: what this term kept at this member when it last took part; empty at first.
         label_counts: the member's records of each class, of shape (C,).
@@ -101,6 +102,7 @@ class Site:
     model: Classifier
     records: Dataset
     received: State
+    origin: State
     broadcast: State
     memory: State
     label_counts: Tensor

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional
 
 from training.algorithms.base import Term
+from training.ranges import not_negative, positive
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +31,10 @@ class ModelContrastive(Term):
 
     mu: float = 1.0
     temperature: float = 0.5
+
+    def __post_init__(self) -> None:
+        not_negative(mu=self.mu)
+        positive(temperature=self.temperature)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """The mean over the batch."""
@@ -58,6 +63,9 @@ class FeatureDiscrepancy(Term):
     """
 
     weight: float = 0.1
+
+    def __post_init__(self) -> None:
+        not_negative(weight=self.weight)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """λ·MMD² of the batch."""

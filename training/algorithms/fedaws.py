@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from training.algorithms.fedavg import FedAvg
+from training.ranges import not_negative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,13 +34,16 @@ class Spreading:
 
     Attributes:
         margin: ν ≥ 0, the distance beyond which two classes don't repel; √2 is that of orthogonal ones.
-        lr: of the step.
+        lr: η ≥ 0 of the step.
         inner: the aggregation before it.
     """
 
     margin: float = 2**0.5
     lr: float = 0.1
     inner: Aggregation = field(default_factory=FedAvg)
+
+    def __post_init__(self) -> None:
+        not_negative(margin=self.margin, lr=self.lr)
 
     def start(self, model: Classifier) -> State:
         """The inner aggregation's state.

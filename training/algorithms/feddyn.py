@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from training.algorithms.base import Term, trained, zeros
 from training.algorithms.fedavg import weighted_mean
+from training.ranges import positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,8 @@ class DynamicPenalty(Term):
     """½α‖θ − θ^t‖² − ⟨h_k, θ⟩ at a member (Acar et al. 2021, eq. 1 and Algorithm 1).
 
     h_k ← h_k − α(θ_k − θ^t) afterwards: at a stationary point of the local objective it is the gradient of the member's
-    own loss there, so that a point where all members agree is one where the federation's loss is stationary.
+    own loss there, so that a point where all members agree is one where the federation's loss is stationary. θ^t is where
+    the member started, with layers of its own where it keeps some.
 
     Attributes:
         alpha: α > 0, the same as the server's.
@@ -30,12 +32,15 @@ class DynamicPenalty(Term):
 
     alpha: float
 
+    def __post_init__(self) -> None:
+        positive(alpha=self.alpha)
+
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """½α‖θ − θ^t‖² − ⟨h_k, θ⟩."""
         del batch
         own = site.memory or zeros(site.model)
         return sum(
-            0.5 * self.alpha * (p - site.received[name]).square().sum() - (own[name] * p).sum()
+            0.5 * self.alpha * (p - site.origin[name]).square().sum() - (own[name] * p).sum()
             for name, p in trained(site.model).items()
         )
 
@@ -45,7 +50,7 @@ class DynamicPenalty(Term):
         own = site.memory or zeros(site.model)
         weights = trained(site.model)
         return {}, {
-            name: own[name] - self.alpha * (p.detach() - site.received[name]) for name, p in weights.items()
+            name: own[name] - self.alpha * (p.detach() - site.origin[name]) for name, p in weights.items()
         }
 
 
@@ -60,6 +65,9 @@ class DynamicCorrection:
     """
 
     alpha: float
+
+    def __post_init__(self) -> None:
+        positive(alpha=self.alpha)
 
     def start(self, model: Classifier) -> State:
         """The server's h = 0."""

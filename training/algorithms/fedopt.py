@@ -9,6 +9,7 @@ import torch
 
 from training.algorithms.base import trained
 from training.algorithms.fedavg import FedAvg
+from training.ranges import below_one, positive
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -43,6 +44,10 @@ class ServerOptimiser:
     beta2: float = 0.99
     tau: float = 1e-3
     inner: Aggregation = field(default_factory=FedAvg)
+
+    def __post_init__(self) -> None:
+        positive(lr=self.lr, tau=self.tau)
+        below_one(momentum=self.momentum, beta2=self.beta2)
 
     def start(self, model: Classifier) -> State:
         """M and v for each trained weight, and the inner aggregation's own state."""

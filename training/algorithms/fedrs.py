@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from training.algorithms.base import Term
+from training.ranges import fraction
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -26,6 +27,9 @@ class RestrictedSoftmax(Term):
     """
 
     alpha: float = 0.5
+
+    def __post_init__(self) -> None:
+        fraction(alpha=self.alpha)
 
     def logits(self, logits: Tensor, y: Tensor, site: Site) -> Tensor:
         """The logits, those of absent classes scaled."""

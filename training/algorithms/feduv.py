@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from torch.nn import functional
 
 from training.algorithms.base import Term
+from training.ranges import not_negative
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,10 +50,13 @@ class ClassVariance(Term):
     """λ·L_V on the logits.
 
     Attributes:
-        weight: λ; None for the paper's C/4.
+        weight: λ ≥ 0; None for the paper's C/4.
     """
 
     weight: float | None = None
+
+    def __post_init__(self) -> None:
+        not_negative(weight=self.weight or 0.0)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """λ·L_V of the batch."""
@@ -66,10 +70,13 @@ class Uniformity(Term):
     """μ·L_U on the features.
 
     Attributes:
-        weight: μ.
+        weight: μ ≥ 0.
     """
 
     weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        not_negative(weight=self.weight)
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """μ·L_U of the batch."""

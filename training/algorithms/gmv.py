@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from training.algorithms.base import Term
+from training.ranges import not_negative
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,9 @@ class GlobalMemory(Term):
 
     alpha: float = 1.0
     warmup: int = 0
+
+    def __post_init__(self) -> None:
+        not_negative(alpha=self.alpha, warmup=self.warmup)
 
     def start(self, model: Classifier) -> State:
         """μ = 0."""

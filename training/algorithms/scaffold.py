@@ -27,7 +27,7 @@ class ControlVariates(Term):
     server sets c ← c + 1/N · Σ Δc_k. The paper averages the weights uniformly (`FedAvg(uniform=True)`)
     and steps by plain SGD. With momentum ‖a‖₁ (`Round.gradient_mass`) takes the place of K: (θ^t − θ)/(η‖a‖₁)
     is the weighted mean of the gradients that were stepped along, where dividing by K would make c_k up to
-    1/(1 − ρ) times too long.
+    1/(1 − ρ) times too long. θ^t is where the member started, with layers of its own where it keeps some.
     """
 
     def start(self, model: Classifier) -> State:
@@ -46,8 +46,7 @@ class ControlVariates(Term):
         own = site.memory or zeros(site.model)
         way = site.round.gradient_mass(steps) * site.round.lr
         change = {
-            name: (site.received[name] - p.detach()) / way - site.broadcast[name]
-            for name, p in weights.items()
+            name: (site.origin[name] - p.detach()) / way - site.broadcast[name] for name, p in weights.items()
         }
         return change, {name: own[name] + change[name] for name in change}
 

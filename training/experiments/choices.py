@@ -107,6 +107,8 @@ def called(
         first = error.errors(include_url=False, include_input=False)[0]
         option = ".".join(map(str, first["loc"]))
         raise ConfigError(f"{where}: {name}'s {option}: {first['msg']}") from error
+    except ValueError as error:
+        raise ConfigError(f"{where}: {name}'s {error}") from error
 
 
 def check_options(make: Callable[..., Any], name: str, options: Mapping[str, Any], where: str) -> None:

@@ -171,7 +171,7 @@ class Experiment(_Table):
                 seed=seed,
                 **settings,
             )
-            recipe.build(data.classes)
+            algorithm.aggregation.start(recipe.build(data.classes))  # refuses heads that it can't do with
         except ConfigError:
             raise
         except ValueError as error:
@@ -189,6 +189,10 @@ class Experiment(_Table):
         chosen(HEADS, self.training.head, "training.head")
         chosen(SCHEDULES, self.training.schedule, "training.schedule")
         chosen(DEALS, self.deal, "deal")
+        if self.data.pooled and self.personal is None:
+            raise ConfigError(
+                "data.pooled: the test records are among those trained on; it needs [personal], where members keep some back"
+            )
         maker(LOSSES, self.training.loss, "training.loss")
         for also in self.training.also:
             chosen(ALGORITHMS, also, "training.also")

@@ -36,6 +36,7 @@ from training.results import (
 )
 from training.resume import RoundRecord
 from training.seeding import Stream, generator
+from training.workers import of_all
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,8 +167,8 @@ def run(
             wall_s=time.perf_counter()
             - wall
             + sum(line.seconds for line in trained.history[: -len(made) or None]),
-            cpu_s=_processor_s() - cpu if len(made) == len(trained.history) else None,
-            upload_bytes=trained.history[-1].upload_bytes,
+            cpu_s=sum(of_all(_processor_s() - cpu)) if len(made) == len(trained.history) else None,
+            upload_bytes=_upload_bytes(trained),
             parameters=sum(p.numel() for p in classifier.parameters() if p.requires_grad),
         ),
         environment=Environment.here(device=hardware.device),
@@ -208,6 +209,12 @@ def _data(experiment: Experiment, prepared: Prepared) -> Data:
 def _deal(experiment: Experiment, prepared: Prepared) -> Deal:
     deal = {"name": experiment.deal} if isinstance(experiment.deal, str) else dict(experiment.deal)
     return Deal.of(prepared.partition, deal.pop("name"), **deal)
+
+
+def _upload_bytes(trained: Trained) -> int:
+    """What a member sends in a round, without a calibration unless every round ends in one."""
+    plain = [line for line in trained.history if not trained.recipe.calibrates_after(line.round - 1)]
+    return (plain or trained.history)[-1].upload_bytes
 
 
 def _processor_s() -> float:

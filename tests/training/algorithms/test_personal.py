@@ -1,16 +1,29 @@
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms import ALGORITHMS, HeadFirst, Personal
+from training.algorithms import (
+    ALGORITHMS,
+    Algorithm,
+    Batch,
+    ControlVariates,
+    DynamicPenalty,
+    FedAvg,
+    HeadFirst,
+    Personal,
+    Proximal,
+)
 from training.data import load_digits_dataset
 from training.federated import train
 from training.models import ExtractorConfig
 from training.partition import dirichlet_partition
 from training.recipe import fedavg, spherefed
+from training.schedules import Constant
 
 DIGITS = load_digits_dataset()
 PARTITION = dirichlet_partition(DIGITS.train.y.numpy(), 3, 0.5, np.random.default_rng(0), min_size=10)
@@ -68,4 +81,46 @@ def test_both_parts_have_an_epoch_at_least(head_epochs: int) -> None:
 def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
     recipe = spherefed(MLP, algorithm=ALGORITHMS["fedrep"](head_epochs=1), rounds=1, local_epochs=2)
     with pytest.raises(ValueError, match="need a head that is learned"):
-        train(recipe, DIGITS, PARTITION)
+        recipe.build(10)
+
+
+def test_scaffold_measures_a_head_of_ones_own_from_where_it_starts(
+    quadratic: Callable[..., list[float]],
+) -> None:
+    # Targets 0 and 4, η = ½, one step; the second member counts three times. Round 1: 0 and 2; c_k = 0 and −4, c = −2.
+    # Round 2: 0 → 1, and 2 + (−2 + 4 − 2) stays; c_k = 0 and −2, the gradients there, c = −1. Round 3: 1 stays and 2 → 2.5.
+    for terms in ((ControlVariates(), Personal("head")), (Personal("head"), ControlVariates())):
+        algorithm = Algorithm(FedAvg(), terms)
+        run = quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=1, algorithm=algorithm)
+        assert run == [1.5, 1.75, 2.125]
+
+
+def test_terms_hold_layers_of_ones_own_to_where_they_start() -> None:
+    # Four weights of the head, each 1 or 0, that started 2 higher and were received 5 higher; μ = α = ½ and h_k = 0.
+    model = linear_model()
+    weights = {name: tensor.clone() for name, tensor in model.shared_weights().items()}
+    received, origin = (weights | {"head.weight": weights["head.weight"] + by} for by in (5.0, 2.0))
+    x, y = torch.eye(2), torch.tensor([0, 1])
+    site = site_of(model, x, y, received=received, origin=origin)
+    batch = Batch(x, y, x, x)
+    for term in (Proximal(0.5), Proximal(0.5, "head"), DynamicPenalty(0.5)):
+        assert torch.as_tensor(term.penalty(batch, site)).item() == 0.5 * 0.5 * 4 * 2**2
+    _, memory = DynamicPenalty(0.5).finish(site, 1)
+    assert torch.equal(memory["head.weight"], torch.full((2, 2), 0.5 * 2))
+    assert not memory[EXTRACTOR].any()
+
+
+def test_scaffolds_control_variate_is_the_gradient_where_the_members_own_extractor_stands() -> None:
+    algorithm = ALGORITHMS["lg-fedavg"]().plus(ControlVariates())
+    choices: dict[str, Any] = {"local_epochs": 1, "batch_size": 2000, "momentum": 0.0, "weight_decay": 0.0}
+    recipe = fedavg(MLP, algorithm=algorithm, schedule=Constant(), rounds=1, **choices)
+    before, after = (train(replace(recipe, rounds=rounds), DIGITS, PARTITION) for rounds in (1, 2))
+    for k, rows in enumerate(PARTITION.members):
+        model = before.classifier
+        model.load_state_dict(before.memory[k][0], strict=False)
+        own = DIGITS.train.subset(torch.from_numpy(rows))
+        names, weights = zip(*model.named_parameters(), strict=True)
+        slopes = torch.autograd.grad(recipe.loss(model(own.x), own.y), weights)
+        torch.testing.assert_close(
+            after.memory[k][1], dict(zip(names, slopes, strict=True)), atol=1e-5, rtol=1e-3
+        )

@@ -36,7 +36,8 @@ def test_a_scaffold_members_control_variate_follows_option_two() -> None:
     site = Site(
         model=Classifier(Extractor(torch.nn.Identity(), 1), head, normalise=False),
         records=Dataset(torch.ones(1, 1), torch.zeros(1, dtype=torch.int64), 1, "one"),
-        received={"head.weight": torch.tensor([[3.0]])},
+        received={"head.weight": torch.tensor([[5.0]])},
+        origin={"head.weight": torch.tensor([[3.0]])},
         broadcast={"head.weight": torch.tensor([[2.0]])},
         memory={"head.weight": torch.tensor([[0.5]])},
         label_counts=torch.tensor([1]),

@@ -24,6 +24,17 @@ WRONG: list[tuple[dict[str, Any], str]] = [
         {"training": {"algorithm": {"name": "fedprox", "mu": "x"}}},
         "fedprox's mu: Input should be a valid number",
     ),
+    ({"training": {"algorithm": {"name": "fedprox", "mu": -5}}}, "fedprox's mu must be finite and not"),
+    ({"training": {"also": [{"name": "moon", "temperature": 0}]}}, "training.also: moon's temperature must"),
+    ({"training": {"head": {"name": "tammes", "steps": -3}}}, "training.head: tammes's steps must be"),
+    (
+        {"training": {"schedule": {"name": "multi-step", "milestones": [3], "gamma": -1}}},
+        "multi-step's gamma",
+    ),
+    (
+        {"data": {"pooled": True}},
+        "data.pooled: the test records are among those trained on; it needs [personal]",
+    ),
     ({"training": {"algorithm": "fedrep"}}, "fedrep needs the option 'head_epochs'"),
     ({"training": {"also": ["fedrs", "x"]}}, "training.also: there is no 'x'"),
     ({"training": {"head": "x"}}, "training.head: there is no 'x'"),
@@ -130,6 +141,19 @@ def test_what_only_the_data_can_tell() -> None:
     )
     with pytest.raises(ConfigError, match="cnn has no option 'depth'"):
         odd.recipe(data(8, 1, 10), 0)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "reason"),
+    [
+        ("fedaws", "FedAwS spreads a head that is trained"),
+        ({"name": "fedrep", "head_epochs": 1}, "FedRep's head epochs need a head that is learned"),
+    ],
+)
+def test_what_trains_a_head_takes_no_fixed_one(algorithm: Any, reason: str) -> None:
+    changes = {"training": {"algorithm": algorithm, "head": "simplex", "local_epochs": 2}}
+    with pytest.raises(ConfigError, match=f"digits-fedavg: .*{reason}"):
+        load_experiment("digits-fedavg", None, changes).recipe(data(8, 1, 10), 0)
 
 
 def test_a_file_of_ones_own_extends_and_varies(tmp_path: Path) -> None:

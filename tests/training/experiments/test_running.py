@@ -55,6 +55,17 @@ def test_a_member_s_traffic_counts_what_terms_send_and_not_what_stays() -> None:
     assert sent(algorithm="gmv") > 1
 
 
+def test_traffic_is_that_of_a_round_without_a_calibration() -> None:
+    changes = {
+        "training": {"rounds": 2, "local_epochs": 1, "calibrate_every": 2},
+        "model": {"architecture": "mlp"},
+    }
+    finished = run(load_experiment("digits-spherefed", None, {**changes, "calibrate": {}}), 0)
+    cost, (plain, with_sums) = finished.result.cost, finished.trained.history
+    assert cost.parameters is not None
+    assert cost.upload_bytes == plain.upload_bytes == 4 * cost.parameters < with_sums.upload_bytes
+
+
 def test_fewer_records_are_the_same_for_every_seed() -> None:
     few = digits(data={"train_records": 200, "watched": 50}, deal={"name": "iid", "members": 3})
     one, other = prepare(few, 0), prepare(few, 1)
