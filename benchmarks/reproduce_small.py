@@ -102,7 +102,7 @@ COMMON: dict[str, Any] = {
     "training": {"rounds": 20, "local_epochs": 2, "lr": 0.01, "schedule": "constant", "augment": False},
     "calibrate": {"rff": {"size": 1024}},
 }
-FITTED = {"methods": {kind: {} for kind in ("as-trained", "ffc", "sgd", "fine-tuned")}}
+FITTED: dict[str, Any] = {"methods": {kind: {} for kind in ("as-trained", "ffc", "sgd", "fine-tuned")}}
 LISTED = METHODS | OTHERS | PERSONAL
 
 

@@ -274,7 +274,8 @@ class Compared:
         return both.held.result.calibrated.head, both.plain.head
 
     def _pair(self, title: str, both: Both, **more: float) -> Iterator[Row]:
-        yield from self._rows(title, both, *self._heads(both), **more)
+        head, plain = self._heads(both)
+        yield from self._rows(title, both, head, plain, **more)
 
     def _rows(self, title: str, both: Both, head: Head, plain: Head, **more: float) -> Iterator[Row]:
         yield Row(head=title, path="plain", accuracy=self._accuracy(plain))

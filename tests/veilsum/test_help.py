@@ -100,7 +100,7 @@ def test_limits_that_are_not_given_are_the_sdk_s() -> None:
         changed_records_min=0,
         publish_rare_classes=False,
         statistics=Policy.statistics | {"ccvr"},
-        aimed={"ccvr"},
+        aimed=frozenset({"ccvr"}),
     )
 
 
