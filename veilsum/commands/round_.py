@@ -406,7 +406,10 @@ def lost(
 @app.command()
 def exception(
     cohort: Annotated[str, typer.Argument(help="The cohort's id.")],
-    member: Annotated[list[str], typer.Option(help="A member of the group; repeat for all of them, as the refusal names them.")],
+    member: Annotated[
+        list[str],
+        typer.Option(help="A member of the group; repeat for all of them, as the refusal names them."),
+    ],
     reason: Annotated[str, typer.Option(help="What becomes readable, and why; every member sees it.")],
     folder: Annotated[Path, typer.Option(help="The admin's folder.")],
     output: Annotated[Path, typer.Option(help="Where the signed exception goes.")],
