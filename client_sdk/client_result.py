@@ -146,7 +146,7 @@ class ClientResult:
 
     def _expected(self) -> dict[str, object]:
         attempt, terms = self.evidence.attempt, self.evidence.opening.terms
-        opened = root_outcome(attempt.context, attempt.family, self.counted.root)
+        opened = root_outcome(attempt.context, attempt.family, attempt.manifest.floor, self.counted.root)
         return {
             "mode": "helpers",
             "federation": attempt.roster.federation.hex(),

@@ -61,12 +61,14 @@ class Grouped:
     Attributes:
         reading: one of `READING_NAMES`.
         rounds: their ids.
+        floor: the largest g of those rounds.
     """
 
     family: str
     reading: str
     members: tuple[str, ...]
     rounds: tuple[str, ...]
+    floor: int
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Account:
     """The ledger as this member sees it.
 
     Attributes:
-        floor: g, the fewest members of a group.
+        floor: g of the newest cohort, the fewest members of a group that the next round makes.
         rounds: oldest first; none without the coordinator's ledger.
         groups: in both readings.
         lineages: this member's own.
@@ -98,12 +100,15 @@ class Account:
             yield f"any round, before this member is shown how round {round_id} ended"
         for name in self.spent:
             yield f"lineage {name} in an exact round: it stood in a lost one, and not all that was opened is known"
-        for group in dict.fromkeys((g.family, g.members) for g in self.groups if g.family != Family.NOISY):
-            family, members = group
-            if len(members) < 2 * self.floor:
+        for group in dict.fromkeys(
+            (g.family, g.members, g.floor) for g in self.groups if g.family != Family.NOISY
+        ):
+            family, members, left = group
+            taken = max(left, self.floor)
+            if len(members) < taken + left:
                 part = "some but not all"
             else:
-                part = f"fewer than {self.floor}, or all but fewer than {self.floor},"
+                part = f"fewer than {taken}, or all but fewer than {left},"
             yield f"a sum in {family} rounds over {part} of {', '.join(members)}"
         yield f"a sum with new lineages of fewer than {self.floor} members"
 
@@ -180,7 +185,9 @@ def _grouped(opened: Sequence[Opened], family: Family) -> Iterator[Grouped]:
     inside = [each for each in opened if each.family == family]
     for name, reading in zip(READING_NAMES, READINGS, strict=True):
         for group in groups(inside, reading):
-            yield Grouped(family.value, name, group.members, tuple(map(round_name, group.rounds)))
+            yield Grouped(
+                family.value, name, group.members, tuple(map(round_name, group.rounds)), group.floor
+            )
 
 
 def _floor(store: Store) -> int:

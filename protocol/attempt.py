@@ -225,8 +225,8 @@ class Attempt(Chunked, Struct):
     def link(self, past: Past) -> Link:
         """The chain's link for this attempt, closed like this."""
         sequence, attempt = self.opening.place
-        family = self.opening.terms.family.value
-        return Link(self.manifest.cohort, sequence, attempt, family, self.context, past.closing)
+        family, floor = self.opening.terms.family.value, group_floor(self.manifest)
+        return Link(self.manifest.cohort, sequence, attempt, family, floor, self.context, past.closing)
 
     def check_context(self, context: bytes, sender: str) -> None:
         """Refuse a message that is bound to another round or attempt."""

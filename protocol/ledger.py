@@ -2,7 +2,7 @@
 
 Sufficient statistics are deterministic: who is in one sum and not in another is the difference of the two. Columns
 (members' lineages) that were always in the same rounds form a group, and the span of all sums is that of the groups'
-sums. A decryptor signs a set only if no group would be smaller than g.
+sums. A decryptor signs a set only if no group would be smaller than the largest g of the rounds that hold it.
 """
 
 from collections import defaultdict
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Self
 
 from protocol.causes import Cause
-from protocol.codec import Digest, Id, Many, Nested, Struct
+from protocol.codec import U32, Digest, Id, Many, Nested, Struct
 from protocol.errors import PeerFault
 from protocol.messages import Family, LedgerException, Link, Past, Survivor
 from protocol.messages.base import MAX_MEMBERS
@@ -25,11 +25,13 @@ class Opened(Struct):
     Attributes:
         context: of its attempt.
         family: which sums it can be combined with.
+        floor: g of its cohort.
         survivors: the set.
     """
 
     context: Digest
     family: Id
+    floor: U32
     survivors: Annotated[Survivors, Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
 
 
@@ -40,10 +42,12 @@ class Group:
     Attributes:
         members: whose columns they are, in order.
         rounds: contexts of those rounds, in order of the history.
+        floor: the largest g of those rounds, the fewest members that it may have.
     """
 
     members: tuple[str, ...]
     rounds: tuple[bytes, ...]
+    floor: int
 
 
 class LedgerFault(PeerFault):
@@ -51,18 +55,18 @@ class LedgerFault(PeerFault):
 
     said = "the columns of {members} members, g is {floor}, would stand alone in {rounds} rounds: {names}"
 
-    def __init__(self, group: Group, floor: int) -> None:
-        self.group, self.floor = group, floor
+    def __init__(self, group: Group) -> None:
+        self.group = group
         detail = self.said.format(
             members=len(group.members),
-            floor=floor,
+            floor=group.floor,
             rounds=len(group.rounds),
             names=", ".join(group.members),
         )
         super().__init__(Cause.LEDGER_REFUSED, detail, group.members)
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Group, int]]:
-        return type(self), (self.group, self.floor)
+    def __reduce__(self) -> tuple[type[Self], tuple[Group]]:
+        return type(self), (self.group,)
 
 
 class ForkFault(LedgerFault):
@@ -82,7 +86,7 @@ def opened_sets(links: Sequence[Link], history: Sequence[Past]) -> tuple[Opened,
             Cause.CHAIN_BROKEN, "the history shown does not follow from the opening's links", ["coordinator"]
         )
     return tuple(
-        Opened(past.context, link.family, opened.survivors)
+        Opened(past.context, link.family, link.floor, opened.survivors)
         for link, past in zip(links, history, strict=True)
         for opened in past.sets
     )
@@ -108,7 +112,9 @@ def _partition(
 
 
 def _group(opened: Sequence[Opened], numbers: tuple[int, ...], names: set[str]) -> Group:
-    return Group(tuple(sorted(names)), tuple(dict.fromkeys(opened[number].context for number in numbers)))
+    rounds = [opened[number] for number in numbers]
+    contexts = tuple(dict.fromkeys(each.context for each in rounds))
+    return Group(tuple(sorted(names)), contexts, max(each.floor for each in rounds))
 
 
 def linked(opened: Sequence[Opened], proposal: Opened) -> list[Opened]:
@@ -142,7 +148,7 @@ def by_version(survivor: Survivor) -> object:
 READINGS: tuple[Callable[[Survivor], object], ...] = (by_lineage, by_version)
 
 
-def check_forks(opened: Collection[Opened], proposal: Opened, colluders: int, floor: int) -> None:
+def check_forks(opened: Collection[Opened], proposal: Opened, colluders: int) -> None:
     """Refuse a sum that takes part of an older one, and too little to be the only one that does.
 
     Two sums that each take more than (|O| + a)/2 columns of an older one O share an honest one's, who refuses a history that
@@ -154,7 +160,6 @@ def check_forks(opened: Collection[Opened], proposal: Opened, colluders: int, fl
         opened: everything opened before.
         proposal: the sum to be signed.
         colluders: a.
-        floor: g.
 
     Raises:
         ForkFault: the first older sum of which it takes too little.
@@ -165,13 +170,13 @@ def check_forks(opened: Collection[Opened], proposal: Opened, colluders: int, fl
             continue
         taken = sum((each.member, each.lineage) in columns for each in older.survivors)
         if taken and 2 * taken <= len(older.survivors) + colluders:
-            raise ForkFault(Group(tuple(each.member for each in older.survivors), (older.context,)), floor)
+            names = tuple(each.member for each in older.survivors)
+            raise ForkFault(Group(names, (older.context,), older.floor))
 
 
 def check_ledger(
     opened: Collection[Opened],
     proposal: Opened,
-    floor: int,
     exceptions: Iterable[LedgerException] = (),
 ) -> None:
     """Refuse a proposed sum that would expose a group, or mix exact sums and counts with noisy ones.
@@ -179,45 +184,38 @@ def check_ledger(
     Args:
         opened: everything opened before.
         proposal: the sum to be signed.
-        floor: g, the fewest members of a group.
-        exceptions: the admin's, which name members whose groups may be smaller.
+        exceptions: the admin's, each of which names the members of one group that may be smaller.
 
     Raises:
         PeerFault: lineage-mixed where a lineage stands in noisy rounds and in others.
-        LedgerFault: the smallest group below the floor.
+        LedgerFault: the smallest group below its floor.
     """
     if twice := _mixed(opened, proposal):
         others = "exact or indicator" if proposal.family == Family.NOISY else "noisy"
         raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {others} rounds", twice)
-    if exposed := _exposed(opened, proposal, floor, exceptions):
-        raise LedgerFault(min(exposed, key=lambda group: (len(group.members), group.members)), floor)
+    if exposed := _exposed(opened, proposal, exceptions):
+        raise LedgerFault(min(exposed, key=lambda group: (len(group.members), group.members)))
 
 
 def alone(
     opened: Collection[Opened],
     proposal: Opened,
-    floor: int,
     exceptions: Iterable[LedgerException] = (),
 ) -> set[str]:
     """Members whose columns of this very sum `check_ledger` would refuse: who brings an old lineage, or comes anew.
 
     Without them the others' groups stay as they are: what is refused then, a sum without somebody would not mend.
     """
-    small = [
-        group for group in _exposed(opened, proposal, floor, exceptions) if proposal.context in group.rounds
-    ]
+    small = [group for group in _exposed(opened, proposal, exceptions) if proposal.context in group.rounds]
     return {*_mixed(opened, proposal), *(name for group in small for name in group.members)}
 
 
 def _exposed(
-    opened: Collection[Opened], proposal: Opened, floor: int, exceptions: Iterable[LedgerException]
+    opened: Collection[Opened], proposal: Opened, exceptions: Iterable[LedgerException]
 ) -> list[Group]:
-    excused = [set(exception.members) for exception in exceptions]
-    return [
-        group
-        for group in _small(opened, proposal, floor)
-        if not any(names.issuperset(group.members) for names in excused)
-    ]
+    # A part of those that one names would be another group: the admin judged the sum of them all.
+    excused = {exception.members for exception in exceptions}
+    return [group for group in _small(opened, proposal) if group.members not in excused]
 
 
 def _mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:
@@ -228,8 +226,8 @@ def _mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:
     return sorted({s.member for s in proposal.survivors if (s.member, s.lineage) in columns})
 
 
-def _small(opened: Collection[Opened], proposal: Opened, floor: int) -> list[Group]:
-    """The groups below the floor, in both readings; noise hides one member as well as many."""
+def _small(opened: Collection[Opened], proposal: Opened) -> list[Group]:
+    """The groups below their floors, in both readings; noise hides one member as well as many."""
     if proposal.family == Family.NOISY:
         return []
     family = linked([each for each in opened if each.family == proposal.family], proposal)
@@ -237,5 +235,5 @@ def _small(opened: Collection[Opened], proposal: Opened, floor: int) -> list[Gro
         group
         for reading in READINGS
         for group in groups([*family, proposal], reading)
-        if len(group.members) < floor
+        if len(group.members) < group.floor
     ]

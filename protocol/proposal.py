@@ -169,8 +169,8 @@ def _without_abusers(
     attempt: Attempt, staying: dict[str, Survivor], opened: Sequence[Opened]
 ) -> dict[str, Survivor]:
     """An older group is named, which this sum touches by an old lineage: without all who stand alone in it, if that mends it."""
-    floor, exceptions = group_floor(attempt.manifest), attempt.opening.exceptions
-    left = _without(staying, alone(opened, _proposal(attempt, tuple(staying.values())), floor, exceptions))
+    proposal = opened_by(attempt, tuple(staying.values()))
+    left = _without(staying, alone(opened, proposal, attempt.opening.exceptions))
     if not 0 < len(staying) - len(left) <= attempt.manifest.colluders:
         return staying  # there are none, or more than can be false
     try:
@@ -184,16 +184,17 @@ def _without(staying: dict[str, Survivor], dropped: Collection[str]) -> dict[str
     return {member: each for member, each in staying.items() if member not in dropped}
 
 
-def _proposal(attempt: Attempt, survivors: tuple[Survivor, ...]) -> Opened:
-    return Opened(attempt.context, attempt.opening.terms.family.value, survivors)
+def opened_by(attempt: Attempt, survivors: tuple[Survivor, ...]) -> Opened:
+    """What a sum of this attempt over these survivors opens."""
+    family, floor = attempt.opening.terms.family.value, group_floor(attempt.manifest)
+    return Opened(attempt.context, family, floor, survivors)
 
 
 def _check_ledger(attempt: Attempt, survivors: tuple[Survivor, ...], opened: Sequence[Opened]) -> None:
-    proposal = _proposal(attempt, survivors)
-    floor = group_floor(attempt.manifest)
-    check_ledger(opened, proposal, floor, attempt.opening.exceptions)
+    proposal = opened_by(attempt, survivors)
+    check_ledger(opened, proposal, attempt.opening.exceptions)
     if proposal.family != Family.NOISY:
-        check_forks(opened, proposal, attempt.manifest.colluders, floor)
+        check_forks(opened, proposal, attempt.manifest.colluders)
 
 
 def check_survivors(

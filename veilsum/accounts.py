@@ -68,6 +68,7 @@ def as_values(seen: Account) -> dict[str, Any]:
                 "size": len(group.members),
                 "members": list(group.members),
                 "rounds": list(group.rounds),
+                "floor": group.floor,
             }
             for group in seen.groups
         ],

@@ -8,7 +8,7 @@ from client_sdk.operator import Operator
 from protocol.attempt import Attempt, check_manifest
 from protocol.errors import Misuse
 from protocol.helpers.attempt import HelperAttempt
-from protocol.helpers.messages import HelperLost, set_outcome
+from protocol.helpers.messages import HelperLost
 from protocol.messages import Lost, Roster
 from veilsum.admin import load_admin
 
@@ -138,10 +138,7 @@ class HelperPapers:
         return {
             "mode": "helpers",
             "counts_as_opened": [len(each.survivors) for each in self.reports.sets],
-            "outcomes": [
-                set_outcome(self.reports.context, self.reports.family, each.survivors).hex()
-                for each in self.reports.sets
-            ],
+            "outcomes": [self.attempt.outcome(each.survivors).hex() for each in self.reports.sets],
             "ask": f"{', '.join(self.attempt.present)}: each runs `veilsum helper show FOLDER`; a set signed under another "
             "outcome than these is missing here, and its helper would take no further part",
         }
@@ -161,6 +158,11 @@ class HelperPapers:
                 "the coordinator alone says which sets were signed: ask each helper by `veilsum helper show`, compare the "
                 "outcomes, then pass --incomplete"
             )
+        attempt = self.attempt
         return HelperLost.make(
-            admin, context=self.reports.context, family=self.reports.family, sets=self.reports.sets
+            admin,
+            context=attempt.context,
+            family=attempt.family.value,
+            floor=attempt.manifest.floor,
+            sets=self.reports.sets,
         )

@@ -142,7 +142,10 @@ class Freezing(Delivering):
         said = f"{refusal.member} refused to sign"
         if not refusal.group:
             return PeerFault(_cause_named(refusal.cause), said, (refusal.member,))
-        exposed = LedgerFault(Group(refusal.group, refusal.rounds), group_floor(self.attempt.manifest))
+        attempt, own = self.attempt, group_floor(self.attempt.manifest)
+        floors = {link.context: link.floor for link in attempt.opening.links} | {attempt.context: own}
+        floor = max((floors[context] for context in refusal.rounds if context in floors), default=own)
+        exposed = LedgerFault(Group(refusal.group, refusal.rounds, floor))
         exposed.detail = f"{said}: {exposed.detail}"
         exposed.parties = (refusal.member,)  # those it names may be anybody's choice
         return exposed

@@ -18,8 +18,10 @@ from protocol.helpers.messages import (
     HelperOpening,
     HelperVote,
     root_outcome,
+    set_outcome,
 )
 from protocol.keys import canonical, check_order
+from protocol.ledger import Opened
 from protocol.merkle import verify
 from protocol.messages.opening import NO_INDICATOR, Family, Terms
 from protocol.messages.outcome import Survivor
@@ -113,6 +115,14 @@ class HelperAttempt(Chunked):
     def terms(self) -> Terms:
         """The opening's."""
         return self.opening.terms
+
+    def opens(self, survivors: tuple[Survivor, ...]) -> Opened:
+        """What a sum over these survivors opens."""
+        return Opened(self.context, self.family, self.manifest.floor, survivors)
+
+    def outcome(self, survivors: tuple[Survivor, ...]) -> bytes:
+        """What a helper signs for a sum over these survivors."""
+        return set_outcome(self.context, self.family, self.manifest.floor, survivors)
 
     @property
     def helper_keys(self) -> bytes:
@@ -229,10 +239,11 @@ class HelperAttempt(Chunked):
             )
 
     def check_certificate(self, certificate: HelperCertificate) -> None:
-        """Accept only three votes on the outcome that the certificate spells out, of this attempt and family."""
+        """Accept only three votes on the outcome that the certificate spells out, of this attempt, family and floor."""
         self.check_context(certificate.context, "coordinator")
-        if certificate.family != self.family:
-            raise PeerFault(Cause.CERTIFICATE_INVALID, f"a certificate of {certificate.family} sums")
+        if (certificate.family, certificate.floor) != (self.family, self.manifest.floor):
+            stated = f"a certificate of {certificate.family} sums of g = {certificate.floor}"
+            raise PeerFault(Cause.CERTIFICATE_INVALID, stated)
         check_votes(self.roster, self.context, certificate.outcome, certificate.votes)
         if not certificate.void:
             self.check_survivors(certificate.survivors)
@@ -250,5 +261,5 @@ class HelperAttempt(Chunked):
                 f"{own.member}'s upload does not stand in the set shown",
                 ["coordinator"],
             )
-        outcome = root_outcome(self.context, self.family, counted.root)
+        outcome = root_outcome(self.context, self.family, self.manifest.floor, counted.root)
         check_votes(self.roster, self.context, outcome, counted.votes)

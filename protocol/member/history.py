@@ -21,6 +21,7 @@ from protocol.messages import (
 from protocol.messages.base import MAX_MEMBERS
 from protocol.messages.opening import MAX_CLASSES, MAX_LINKS
 from protocol.opening_rules import check_places
+from protocol.proposal import opened_by
 
 
 class Counted(Struct):
@@ -86,10 +87,7 @@ class History(Struct):
         if isinstance(document, Lost):
             complete = attempt.check_lost(document)
             counted = attempt.past(document).sets
-            family = attempt.opening.terms.family.value
-            signed += tuple(
-                Opened(attempt.context, family, own.survivors) for own in entry.signed if own not in counted
-            )
+            signed += tuple(opened_by(attempt, own.survivors) for own in entry.signed if own not in counted)
             spent += () if complete else entry.lineages
         else:
             attempt.check_certificate(document)

@@ -131,6 +131,7 @@ class Link(Shared):
 
     Attributes:
         family: what its terms made it, see `Family`.
+        floor: g of its cohort, to which the ledger holds the groups that were in its sum.
         closing: `closing_hash` of how it ended.
     """
 
@@ -138,6 +139,7 @@ class Link(Shared):
     sequence: U64
     attempt: U8
     family: Id
+    floor: U32
     context: Digest
     closing: Digest
 
@@ -149,7 +151,7 @@ class Link(Shared):
 
 
 class LedgerException(Signed):
-    """The admin lets one sequence expose groups of these members' columns (protocol §8).
+    """The admin lets one sequence expose the group of exactly these members' columns (protocol §8).
 
     Attributes:
         reason: the admin's words: what becomes readable, and why.

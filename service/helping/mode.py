@@ -226,7 +226,11 @@ class HelpersMode(Mode):
             return None
         sets = (ClientSet(kept.proposed),) if kept.proposed else ()
         return HelperLost(
-            context=self._attempt.context, family=self._attempt.family.value, sets=sets, signature=UNSIGNED
+            context=self._attempt.context,
+            family=self._attempt.family.value,
+            floor=self._attempt.manifest.floor,
+            sets=sets,
+            signature=UNSIGNED,
         )
 
     def closing_of(self, phase: Phase) -> AnyClosing:

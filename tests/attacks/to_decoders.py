@@ -133,7 +133,7 @@ def ledger(entry: bytes) -> bytes:
 
 def linked(*, family: str = "exact", attempt: int = 0) -> bytes:
     """A Ledger with this one Link."""
-    return bytes((2, 23)) + OTHER + b"\1\0\0\0" + Link(OTHER, 0, attempt, family, OTHER, OTHER).encode_fields() + bytes(4)
+    return bytes((2, 23)) + OTHER + b"\1\0\0\0" + Link(OTHER, 0, attempt, family, 3, OTHER, OTHER).encode_fields() + bytes(4)
 
 
 def opening_with(exceptions: int) -> bytes:

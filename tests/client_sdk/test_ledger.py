@@ -10,7 +10,7 @@ import pytest
 
 from calibration import FFCStatistics
 from client_sdk.errors import LineageError, NoResult, PeerFault, StateError
-from client_sdk.ledger import Account, account
+from client_sdk.ledger import Account, Grouped, account
 from client_sdk.lineages import Lineages, changed_records
 from client_sdk.offer import record_hashes
 from client_sdk.policy import Policy
@@ -309,6 +309,7 @@ def test_the_account_of_a_federation(five: Federation) -> None:
         (third, "sum", "", (4,), ("other",)),
     ]
     assert shown.floor == 4
+    assert {g.floor for g in shown.groups} == {4}
     groups = {(g.reading, g.members, g.rounds) for g in shown.groups}
     assert groups == {
         (reading, members, (name,))
@@ -379,6 +380,21 @@ def test_large_groups_may_be_split_in_large_parts(tmp_path: Path) -> None:
         .startswith("a sum in exact rounds over fewer than 3, or all but fewer than 3, of member-0")
     )
     federation.close()
+
+
+@pytest.mark.parametrize(
+    ("floor", "part"),
+    [
+        (4, "fewer than 4, or all but fewer than 3,"),
+        (2, "fewer than 3, or all but fewer than 3,"),
+        (6, "some but not all"),
+    ],
+)
+def test_a_part_that_leaves_a_group_is_held_to_the_g_of_its_rounds(floor: int, part: str) -> None:
+    names = tuple("abcdefgh")
+    group = Grouped("exact", "by lineage", names, ("0" * 16,), 3)
+    refused = Account(floor, (), (group,), (), (), ()).refused_next()
+    assert refused[0] == f"a sum in exact rounds over {part} of {', '.join(names)}"
 
 
 def test_a_closing_that_closes_nothing_is_refused(five: Federation, monkeypatch: pytest.MonkeyPatch) -> None:

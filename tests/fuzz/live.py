@@ -121,8 +121,9 @@ class WatchedHelpers(HelperFederation):
         self.collect()
         if not isinstance(self.run_until(), HelpersEnded):
             context, family = self.attempt.context, self.attempt.opening.terms.family
+            floor = self.attempt.manifest.floor
             self.phase = self.phase.receive(
-                HelperLost.make(self.admin, context=context, family=family, sets=()), self.now_s
+                HelperLost.make(self.admin, context=context, family=family, floor=floor, sets=()), self.now_s
             )
         return self.finish()
 

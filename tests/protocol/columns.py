@@ -25,6 +25,6 @@ def survivors(columns: Iterable[Column], round_: int = 0) -> tuple[Survivor, ...
     )
 
 
-def sums(*rounds: Iterable[Column], family: str = Family.EXACT) -> list[Opened]:
-    """Rounds of one family, their contexts counted from 1."""
-    return [Opened(context(n), family, survivors(columns, n)) for n, columns in enumerate(rounds, 1)]
+def sums(*rounds: Iterable[Column], family: str = Family.EXACT, floor: int = 3) -> list[Opened]:
+    """Rounds of one family and one g, their contexts counted from 1."""
+    return [Opened(context(n), family, floor, survivors(columns, n)) for n, columns in enumerate(rounds, 1)]

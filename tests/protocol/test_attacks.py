@@ -331,7 +331,7 @@ def test_nor_by_a_coordinator_that_asks_all_the_same() -> None:
     outcome = federation.run_round()
     assert isinstance(outcome.phase, Voided)
     assert isinstance(outcome.fault, LedgerFault)
-    assert outcome.fault.group == Group((VICTIM,), (federation.links[0].context,))
+    assert outcome.fault.group == Group((VICTIM,), (federation.links[0].context,), 4)
 
 
 def test_nor_by_one_that_hides_the_first_sum_in_the_chain() -> None:

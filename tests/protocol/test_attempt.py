@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, group_floor
 from protocol.errors import PeerFault
 from protocol.messages import EMPTY_CHAIN, LedgerException, Link, Past, cards_tree
 from protocol.messages.opening import extend_chain
@@ -18,7 +18,9 @@ EXCEPTION = LedgerException(
     reason="a test",
     signature=bytes(64),
 )
-LINK = Link(cohort=bytes(32), sequence=0, attempt=0, family="exact", context=bytes(32), closing=bytes(32))
+LINK = Link(
+    cohort=bytes(32), sequence=0, attempt=0, family="exact", floor=3, context=bytes(32), closing=bytes(32)
+)
 
 
 @pytest.fixture(scope="module")
@@ -155,7 +157,8 @@ def test_the_coordinators_signature_does_not_stand_in_the_context(attempt: Attem
 def test_a_link_names_the_attempt_and_its_end(attempt: Attempt) -> None:
     past = Past(attempt.context, "cancelled", ())
     link = attempt.link(past)
-    assert link == Link(attempt.manifest.cohort, 0, 0, "exact", attempt.context, past.closing)
+    floor = group_floor(attempt.manifest)
+    assert link == Link(attempt.manifest.cohort, 0, 0, "exact", floor, attempt.context, past.closing)
     assert past.closing == h(b"closing", attempt.context, b"cancelled")
     following = replace(attempt, opening=replace(attempt.opening, links=(link,), sequence=1))
     assert extend_chain(EMPTY_CHAIN, (link,)) == h(b"link", bytes(32), link.encode_fields())

@@ -23,7 +23,7 @@ def opening(federation: Federation, **changes: Any) -> Opening:
 
 def link(federation: Federation, sequence: int, attempt: int, cohort: bytes | None = None) -> Link:
     here = federation.manifest.cohort if cohort is None else cohort
-    return Link(here, sequence, attempt, "exact", bytes([sequence, attempt]) * 16, bytes(32))
+    return Link(here, sequence, attempt, "exact", 3, bytes([sequence, attempt]) * 16, bytes(32))
 
 
 def test_an_honest_opening_passes(federation: Federation) -> None:

@@ -238,7 +238,7 @@ def settled(
     """Who is proposed after a round over these columns."""
     past = Past(b"\x01" * 32, "none", (SurvivorSet(tuple(opened)),))
     opening = phase.attempt.opening
-    link = Link(opening.cohort, 0, 0, family, past.context, past.closing)
+    link = Link(opening.cohort, 0, 0, family, 3, past.context, past.closing)
     opening = replace(opening, links=(link,), sequence=1, terms=replace(opening.terms, **terms))
     attempt = replace(phase.attempt, opening=opening)
     uploads = {m: upload for m, upload in phase.uploads.items() if m not in gone}
@@ -311,7 +311,7 @@ def test_survivors_are_checked_for_order_and_number_then_by_the_ledger() -> None
     assert refusal(attempt, (*survivors[:1], *survivors)) is Cause.SURVIVORS_INVALID
     assert refusal(attempt, survivors[:3]) is Cause.SURVIVORS_TOO_FEW
     assert refusal(attempt, survivors[:4]) is None
-    other = Opened(bytes(32), "exact", survivors)
+    other = Opened(bytes(32), "exact", 3, survivors)
     assert refusal(attempt, survivors[:5], other) is Cause.LEDGER_REFUSED
     assert refusal(attempt, survivors, other) is None
     assert refusal(attempt, survivors, replace(other, family="noisy")) is Cause.LINEAGE_MIXED

@@ -10,7 +10,7 @@ import pytest
 from protocol.causes import Cause
 from protocol.coordinator import Abandoned, Checking, Freezing, Recovered, Revealing, Voided, Voiding
 from protocol.errors import PeerFault
-from protocol.ledger import ForkFault, Opened, check_forks
+from protocol.ledger import ForkFault, Group, LedgerFault, Opened, check_forks
 from protocol.messages import (
     Entry,
     KeyCard,
@@ -66,7 +66,7 @@ def invented(federation: Federation, names: tuple[str, ...]) -> None:
     past = Past(
         context, "none", (SurvivorSet(tuple(Survivor(m, LINEAGE, bytes(8), bytes(32)) for m in names)),)
     )
-    federation.links = (*federation.links, Link(b"\x55" * 32, 0, 0, "exact", context, past.closing))
+    federation.links = (*federation.links, Link(b"\x55" * 32, 0, 0, "exact", 0, context, past.closing))
     federation.history = (*federation.history, past)
 
 
@@ -75,12 +75,12 @@ def test_a_smaller_roster_splits_no_older_sum(*, invents: bool) -> None:
     federation = Federation(26, lineage=LINEAGE)
     vectors, everyone = federation.vectors(4), federation.ids
     federation.run_round(vectors)
-    few = everyone[17:]
+    few = everyone[15:]
     shrunk(federation, few)
     if invents:
         # It splits the older group: of what is left, those who take part would be a majority. The difference of the three sums, one
         # shown to each half, would be the vector of who stays away.
-        invented(federation, (*everyone[:17], few[-1]))
+        invented(federation, (*everyone[:15], few[-1]))
         federation.drop = {25: After.CARD}
     outcome = federation.run_round({member: vectors[member] for member in few})
     assert isinstance(outcome.phase, Voided)
@@ -135,7 +135,7 @@ FIELDS = ("federation", "coordinator", "decryptors", "helpers", "extractors", "r
 
 def opened(names: str, number: int) -> Opened:
     context = bytes([number]) * 32
-    return Opened(context, "exact", tuple(Survivor(name, LINEAGE, bytes(8), context) for name in names))
+    return Opened(context, "exact", 6, tuple(Survivor(name, LINEAGE, bytes(8), context) for name in names))
 
 
 @pytest.mark.parametrize(
@@ -151,23 +151,23 @@ def opened(names: str, number: int) -> Opened:
 def test_a_sum_takes_a_majority_of_each_older_one_that_it_touches(proposal: str, split: str | None) -> None:
     history = [opened("abcdefghijkl", 1)]
     if split is None:
-        check_forks(history, opened(proposal, 2), 3, 6)
+        check_forks(history, opened(proposal, 2), 3)
     else:
         with pytest.raises(ForkFault, match=r"12 members stood in an older sum; .* no majority") as refused:
-            check_forks(history, opened(proposal, 2), 3, 6)
+            check_forks(history, opened(proposal, 2), 3)
         assert refused.value.group.members == tuple(split)
 
 
 def test_each_older_sum_counts_by_itself() -> None:
     history = [opened("abcdefghijkl", 1), opened("ghijklmnopqr", 2)]
-    check_forks(history, opened("abcdefghijklmnopqr", 3), 3, 6)
-    check_forks(history, opened("abcdefghijklmn", 3), 3, 6)
+    check_forks(history, opened("abcdefghijklmnopqr", 3), 3)
+    check_forks(history, opened("abcdefghijklmn", 3), 3)
     with pytest.raises(ForkFault) as refused:
-        check_forks(history, opened("abcdefghijk", 3), 3, 6)
+        check_forks(history, opened("abcdefghijk", 3), 3)
     assert refused.value.group.rounds == (bytes([2]) * 32,)
     # all of a group, but too little of a sum that it stood in: another half may be shown to others
     with pytest.raises(ForkFault) as refused:
-        check_forks(history, opened("abcdef", 3), 3, 6)
+        check_forks(history, opened("abcdef", 3), 3)
     assert refused.value.group.rounds == (bytes([1]) * 32,)
 
 
@@ -306,3 +306,44 @@ def test_a_decryptor_whose_attempt_has_run_out_still_reports() -> None:
     assert isinstance(report, Report)
     attempt.check_report(report)
     assert [len(each.survivors) for each in report.sets] == [6]
+
+
+def test_who_leaves_a_large_roster_hides_among_as_many_as_it_asked_for() -> None:
+    """Four colluders leave with one member: under the next roster's smaller g the two sums gave that member's vector."""
+    federation = Federation(16, lineage=LINEAGE)
+    vectors, everyone = federation.vectors(4), federation.ids
+    assert federation.run_round(vectors).total is not None
+    staying, leaving = everyone[:11], everyone[11:]
+    shrunk(federation, staying)
+    outcome = federation.run_round({member: vectors[member] for member in staying})
+    assert isinstance(outcome.phase, Voided)
+    assert isinstance(outcome.fault, LedgerFault)
+    assert outcome.fault.group == Group(leaving, (federation.links[0].context,), 7)
+    assert federation.links[0].floor == 7
+
+
+def test_no_member_takes_part_where_a_round_it_was_in_is_given_another_floor() -> None:
+    federation = Federation(16, lineage=LINEAGE)
+    vectors, everyone = federation.vectors(4), federation.ids
+    federation.run_round(vectors)
+    federation.links = tuple(replace(link, floor=5) for link in federation.links)
+    shrunk(federation, everyone[:11])
+    federation.begin({member: vectors[member] for member in federation.ids})
+    for member in federation.ids:
+        federation._tell(member, federation.phase.attempt.opening)
+    assert [fault.cause for _, fault in federation.faults] == [Cause.CHAIN_BROKEN] * 11
+
+
+@pytest.mark.parametrize("absent", [1, 3])
+def test_an_exception_for_several_excuses_no_part_of_them(absent: int) -> None:
+    """Four may leave together; the coordinator keeps the opening from fewer."""
+    federation = Federation(12, lineage=LINEAGE)
+    vectors, named = federation.vectors(4), federation.ids[:4]
+    federation.run_round(vectors)
+    exceptions = (federation.excepting(named),)
+    federation.drop = dict.fromkeys(range(absent), After.CARD)
+    outcome = federation.run_round(vectors, exceptions=exceptions)
+    assert isinstance(outcome.fault, LedgerFault)
+    assert outcome.fault.group.members == named[:absent]
+    federation.drop = dict.fromkeys(range(4), After.CARD)
+    assert federation.run_round(vectors, exceptions=(federation.excepting(named),)).total is not None

@@ -165,7 +165,8 @@ class Party(SimpleNamespace):
         self.context = H("ctx", suite, "pairwise", *who, *where, *what)
 
     def link(self, reason: str, sets: Any) -> Any:
-        return M.Link(self.cohort, *self.place, family(self.terms), self.context, closing(self.context, reason, sets))
+        kind, floor = family(self.terms), self.m.a + self.m.h_min
+        return M.Link(self.cohort, *self.place, kind, floor, self.context, closing(self.context, reason, sets))
 
     def check_names(self, survivors: Any) -> None:
         known = wire.ascend(survivors) and {each.member for each in survivors} <= {*self.m.members}
@@ -182,16 +183,15 @@ class Party(SimpleNamespace):
 
     def check_ledger(self, survivors: Any, history: Any, chosen: Any = ()) -> None:
         """§8; `chosen` are further sets, each with its context."""
-        mine, kinds = family(self.terms), {link.context: link.family for link in self.links}
+        mine, links = family(self.terms), {each.context: each for each in (*self.links, self.link("none", ()))}
         sets = dict.fromkeys([*((at, each.survivors) for at, _, every in history for each in every), *chosen])
         columns, linked, noisy = {each[:2] for each in survivors}, -1, mine == "noisy"
-        mixed = {v.member for at, held in sets for v in held if (kinds[at] == "noisy") != noisy and v[:2] in columns}
+        mixed = {v[0] for at, held in sets for v in held if (links[at].family == "noisy") != noisy and v[:2] in columns}
         demand(not mixed, "lineage-mixed", tuple(sorted(mixed)), ())
-        past, near = [(at, held, {each[:2] for each in held}) for at, held in sets if kinds[at] == mine], list[Any]()
+        past, near = [(at, held, {v[:2] for v in held}) for at, held in sets if links[at].family == mine], list[Any]()
         while linked < len(columns):
             near, linked = [each for each in past if each[2] & columns], len(columns)
             columns = columns.union(*(each[2] for each in near))
-        floor = self.m.a + self.m.h_min
         opened, small, last = [*near, (self.context, survivors, ())], list[Any](), len(near)
         for reading in () if noisy else (2, 3):
             rounds, groups = defaultdict[Any, Any](tuple), defaultdict[Any, set[str]](set)
@@ -199,12 +199,12 @@ class Party(SimpleNamespace):
                 rounds[each[:reading]] += (number,)
             for column, held in rounds.items():
                 groups[held].add(column[0])
-            small += [(len(names), sorted(names), held) for held, names in groups.items() if len(names) < floor]
-        spared = [{*each.members} for each in self.opening.exceptions]
-        small = [each for each in small if not any({*each[1]} <= names for names in spared)]
+            small += [(len(names), (*sorted(names),), held) for held, names in groups.items()]
+        spared = [each.members for each in self.opening.exceptions]
+        small = [v for v in small if v[0] < max(links[opened[i][0]].floor for i in v[2]) and v[1] not in spared]
         self.lonely = {name for _, names, held in small if last in held for name in names}
         for _, group, held in sorted(small, key=lambda each: each[:2])[:1]:
-            raise Refused("ledger-refused", tuple(group), tuple(dict.fromkeys(opened[i][0] for i in held)))
+            raise Refused("ledger-refused", group, tuple(dict.fromkeys(opened[i][0] for i in held)))
         own = {each[:2] for each in survivors}
         for at, held, whole in () if noisy else near:  # two sums that part at an older one share an honest member
             if 0 < 2 * len(own & whole) <= len(whole) + self.m.a:

@@ -347,6 +347,10 @@ def ledgers() -> Iterator[Case]:
         ("related through another round", ["a b c x y z", "x"], "a b c d e f", "exact", []),
         ("an exception for whom it names", [whole], "a b c d e", "exact", [["f"]]),
         ("an exception for somebody else", [whole], "a b c d e", "exact", [["a"]]),
+        ("an exception for more than the group", [whole], "a b c d e", "exact", [["e", "f"]]),
+        ("a group too small for its round of a larger g", ["4:a b c d e f g"], "a b c d", "exact", []),
+        ("a group small for the proposal, not for its round", ["2:a b c d e"], "a b c", "exact", []),
+        ("a group too small for one of its two rounds", ["4:a b c"], "a b c", "exact", []),
         ("a noisy lineage in an exact round", ["noisy:a b c d e f"], whole, "exact", []),
         ("an exact lineage in a noisy round", [whole], "a b c d e", "noisy", []),
         ("a noisy lineage in an indicator round", ["noisy:a b c d e f"], whole, "indicator", []),
@@ -358,16 +362,18 @@ def ledgers() -> Iterator[Case]:
     ):
         opened = []
         for number, text in enumerate(rounds):
-            kind, _, members = text.rpartition(":")
+            said, _, members = text.rpartition(":")
+            floor, kind = (int(said), "") if said.isdigit() else (3, said)
             opened.append(
                 {
                     "context": f"{number + 1:02x}" * 32,
                     "family": kind or "exact",
+                    "floor": floor,
                     "survivors": columns(members),
                 }
             )
-        made = {"context": "ff" * 32, "family": family, "survivors": columns(proposal)}
-        yield case(name, "ledger", opened=opened, proposal=made, floor=3, exceptions=exceptions)
+        made = {"context": "ff" * 32, "family": family, "floor": 3, "survivors": columns(proposal)}
+        yield case(name, "ledger", opened=opened, proposal=made, exceptions=exceptions)
 
 
 def exposures(ruled: list[Case]) -> Iterator[Case]:

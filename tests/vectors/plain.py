@@ -281,7 +281,7 @@ def cover(case: Case) -> Case:
 
 
 def ledger(case: Case) -> Case:
-    """Whether each group that is in any round has columns of at least g members, in both readings."""
+    """Whether each group that is in any round has columns of as many members as the largest g of its rounds, in both readings."""
     proposal, opened = case["proposal"], case["opened"]
     noisy = proposal["family"] == "noisy"
     if any(_columns(each) & _columns(proposal) for each in opened if (each["family"] == "noisy") != noisy):
@@ -290,8 +290,8 @@ def ledger(case: Case) -> Case:
     small = [
         group
         for reading in (("member", "lineage"), ("member", "lineage", "records"))
-        for group in _groups([*rounds, proposal], reading)
-        if len(group) < case["floor"] and not any(group <= {*named} for named in case["exceptions"])
+        for group, floor in _groups([*rounds, proposal], reading)
+        if len(group) < floor and sorted(group) not in case["exceptions"]
     ]
     if small and proposal["family"] != "noisy":
         raise Refused("ledger-refused")
@@ -311,8 +311,8 @@ def _related(rounds: list[Case], proposal: Case) -> list[Case]:
     return [each for each in rounds if _columns(each) & columns]
 
 
-def _groups(rounds: list[Case], reading: tuple[str, ...]) -> list[set[str]]:
-    """The members of the columns that stand in exactly the same rounds."""
+def _groups(rounds: list[Case], reading: tuple[str, ...]) -> list[tuple[set[str], int]]:
+    """The members of the columns that stand in exactly the same rounds, and the largest floor of those."""
     columns = {tuple(s[name] for name in reading) for each in rounds for s in each["survivors"]}
     groups: dict[tuple[bool, ...], set[str]] = {}
     for column in columns:
@@ -320,7 +320,10 @@ def _groups(rounds: list[Case], reading: tuple[str, ...]) -> list[set[str]]:
             any(tuple(s[name] for name in reading) == column for s in each["survivors"]) for each in rounds
         )
         groups.setdefault(where, set()).add(column[0])
-    return list(groups.values())
+    return [
+        (group, max(each["floor"] for each, there in zip(rounds, where, strict=True) if there))
+        for where, group in groups.items()
+    ]
 
 
 def signed(case: Case) -> Case:

@@ -246,7 +246,8 @@ def survivors_of(entries: list[Case]) -> tuple[Survivor, ...]:
 
 def ledger(case: Case) -> Case:
     def opened(each: Case) -> Opened:
-        return Opened(bytes.fromhex(each["context"]), each["family"], survivors_of(each["survivors"]))
+        (context,) = raw(each, "context")
+        return Opened(context, each["family"], each["floor"], survivors_of(each["survivors"]))
 
     exceptions = [
         LedgerException(
@@ -259,7 +260,7 @@ def ledger(case: Case) -> Case:
         )
         for members in case["exceptions"]
     ]
-    check_ledger([*map(opened, case["opened"])], opened(case["proposal"]), case["floor"], exceptions)
+    check_ledger([*map(opened, case["opened"])], opened(case["proposal"]), exceptions)
     return {"admitted": True}
 
 

@@ -406,7 +406,10 @@ def lost(
 @app.command()
 def exception(
     cohort: Annotated[str, typer.Argument(help="The cohort's id.")],
-    member: Annotated[list[str], typer.Option(help="A member whose records may become readable; repeat.")],
+    member: Annotated[
+        list[str],
+        typer.Option(help="A member of the group; repeat for all of them, as the refusal names them."),
+    ],
     reason: Annotated[str, typer.Option(help="What becomes readable, and why; every member sees it.")],
     folder: Annotated[Path, typer.Option(help="The admin's folder.")],
     output: Annotated[Path, typer.Option(help="Where the signed exception goes.")],
@@ -417,7 +420,7 @@ def exception(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """As the admin, sign that one round may expose a group of these members; who is named may still refuse it."""
+    """As the admin, sign that one round may expose the group of exactly these members; who is named may still refuse it."""
     with reported(as_json=json_):
         from protocol.messages import LedgerException  # noqa: PLC0415 - `--help` stays quick
         from veilsum.admin import load_admin  # noqa: PLC0415 - as above

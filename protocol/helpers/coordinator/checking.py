@@ -11,7 +11,7 @@ from protocol.helpers.coordinator.base import CoordinatorPhase, HelperSetting, a
 from protocol.helpers.coordinator.freezing import Freezing
 from protocol.helpers.coordinator.voiding import Voiding
 from protocol.helpers.messages import THRESHOLD, HelperDeliveries, HelperReceipt, HelperUpload, opened_in
-from protocol.ledger import Opened, alone
+from protocol.ledger import alone
 from protocol.messages.base import Message
 
 
@@ -90,8 +90,7 @@ class Checking(CoordinatorPhase):
         panel = max(panels, key=self._merit)
         disputed = self._disputed(panel)
         staying = tuple(upload.header.survivor for upload in self._survivors(panel))
-        proposal = Opened(self.attempt.context, self.attempt.family, staying)
-        disputed |= alone(opened_in(self.setting.history), proposal, manifest.floor)
+        disputed |= alone(opened_in(self.setting.history), self.attempt.opens(staying))
         survivors = tuple(upload for upload in self.uploads if upload.member not in disputed)
         if len(survivors) < manifest.survivors_min:
             few = f"{len(survivors)} clients without a complaint that the ledger allows, n_min is {manifest.survivors_min}"

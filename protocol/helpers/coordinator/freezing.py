@@ -19,7 +19,6 @@ from protocol.helpers.messages import (
     HelperRefusal,
     HelperUpload,
     HelperVote,
-    set_outcome,
 )
 from protocol.messages.base import Message
 from protocol.messages.outcome import NO_REASON, Survivor
@@ -51,7 +50,7 @@ class Freezing(CoordinatorPhase):
     ) -> "Freezing":
         """Propose the survivors."""
         survivors = tuple(upload.header.survivor for upload in uploads)
-        outcome = set_outcome(setting.attempt.context, setting.attempt.family, survivors)
+        outcome = setting.attempt.outcome(survivors)
         return cls(setting, now_s + setting.windows.freeze_s, survivors, outcome, panel)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
@@ -78,7 +77,8 @@ class Freezing(CoordinatorPhase):
         if len(votes) < THRESHOLD:
             return replace(self, votes=votes)
         signed = tuple(votes[name] for name in sorted(votes))
-        certificate = HelperCertificate(attempt.context, attempt.family, self.survivors, NO_REASON, signed)
+        family, floor = attempt.family, attempt.manifest.floor
+        certificate = HelperCertificate(attempt.context, family, floor, self.survivors, NO_REASON, signed)
         return Summing.begin(self.setting, now_s, certificate, self.panel)
 
     def _refusal(self, refusal: HelperRefusal, now_s: float) -> CoordinatorPhase:

@@ -69,7 +69,8 @@ class Voiding(CoordinatorPhase):
         if len(votes) < THRESHOLD:
             return replace(self, votes=votes)
         signed = tuple(votes[name] for name in sorted(votes))
-        certificate = HelperCertificate(attempt.context, attempt.family, (), reason, signed)
+        family, floor = attempt.family, attempt.manifest.floor
+        certificate = HelperCertificate(attempt.context, family, floor, (), reason, signed)
         return Voided(self.setting, None, certificate, self.fault)
 
     def _lost(self, lost: HelperLost, _now_s: float) -> CoordinatorPhase:

@@ -94,11 +94,12 @@ class Attempting(HelperPhase):
         """Close the attempt on the admin's word, in this order.
 
         1. it is for this attempt (wrong-context), and the admin's (bad-signature);
-        2. it tells the family of the terms, and the set that this helper signed, if it signed one (chain-broken).
+        2. it tells the family of the terms and g of the manifest, and the set that this helper signed, if it signed one (chain-broken).
         """
         self.attempt.check_context(lost.context, "admin")
         lost.verify(self.standing.roster.federation, "admin")
-        if lost.family != self.attempt.family or not self.is_told(lost):
+        told = (lost.family, lost.floor) == (self.attempt.family, self.attempt.manifest.floor)
+        if not told or not self.is_told(lost):
             raise PeerFault(
                 Cause.CHAIN_BROKEN, "the attempt is closed without the set that this helper signed", ["admin"]
             )

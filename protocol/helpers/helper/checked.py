@@ -15,10 +15,8 @@ from protocol.helpers.messages import (
     HelperFreeze,
     HelperReceipt,
     HelperRefusal,
-    set_outcome,
 )
 from protocol.identity import SigningKey
-from protocol.ledger import Opened as OpenedSet
 from protocol.ledger import check_ledger
 from protocol.messages.base import Message
 from protocol.messages.outcome import NO_REASON, Survivor
@@ -70,7 +68,7 @@ class Checked(Holding):
             # It signs nothing and says why; another proposal may still be signed.
             member, cause = self.standing.member, fault.cause.value
             return self, (HelperRefusal.make(key, context=attempt.context, member=member, cause=cause),)
-        return self.vote(set_outcome(attempt.context, attempt.family, freeze.survivors), NO_REASON, key)
+        return self.vote(attempt.outcome(freeze.survivors), NO_REASON, key)
 
     def check_proposal(self, survivors: tuple[Survivor, ...]) -> None:
         """Check the survivors proposed, in this order.
@@ -88,5 +86,4 @@ class Checked(Holding):
             complained = any(name in receipt.complaints for receipt in self.receipts for name in strangers)
             cause = Cause.BOX_REFUSED if complained else Cause.SURVIVORS_INVALID
             raise PeerFault(cause, "survivors whose seeds this helper does not hold", strangers)
-        proposal = OpenedSet(attempt.context, attempt.family, survivors)
-        check_ledger(self.standing.opened(), proposal, attempt.manifest.floor)
+        check_ledger(self.standing.opened(), attempt.opens(survivors))

@@ -8,7 +8,7 @@ from protocol.codec import Id, Nested
 from protocol.errors import PeerFault
 from protocol.helpers.helper.base import HelperPhaseKind, Step
 from protocol.helpers.helper.checked import Holding
-from protocol.helpers.messages import HelperFreeze, HelperLost, HelperVote, set_outcome
+from protocol.helpers.messages import HelperFreeze, HelperLost, HelperVote
 from protocol.identity import SigningKey
 from protocol.messages.base import Message
 from protocol.messages.outcome import NO_REASON
@@ -37,7 +37,7 @@ class Voted(Holding):
     def _freeze(self, freeze: HelperFreeze, key: SigningKey, _now_s: float) -> Step:
         self.attempt.check_context(freeze.context, "coordinator")
         self.attempt.check_survivors(freeze.survivors)
-        return self.vote(set_outcome(freeze.context, self.attempt.family, freeze.survivors), NO_REASON, key)
+        return self.vote(self.attempt.outcome(freeze.survivors), NO_REASON, key)
 
     def vote(self, outcome: bytes, reason: str, key: SigningKey) -> Step:  # noqa: ARG002 - nothing is signed again
         """Send the stored vote again, for the outcome it was given to."""
@@ -48,5 +48,5 @@ class Voted(Holding):
 
     def is_told(self, lost: HelperLost) -> bool:
         """A vote on a set must be told; one for VOID opened nothing."""
-        told = {set_outcome(lost.context, lost.family, opened.survivors) for opened in lost.sets}
+        told = {self.attempt.outcome(opened.survivors) for opened in lost.sets}
         return self.reason != NO_REASON or self.signed.outcome in told

@@ -24,17 +24,17 @@ def survivors_tree(survivors: tuple[Survivor, ...]) -> Tree:
     return Tree.of(survivor.encode_fields() for survivor in survivors)
 
 
-def root_outcome(context: bytes, family: str, root: bytes) -> Digest:
+def root_outcome(context: bytes, family: str, floor: int, root: bytes) -> Digest:
     """What a helper signs for a sum over the set under this root.
 
-    The context pins the family already; named here, it reaches helpers who have not seen the attempt's terms.
+    The context pins family and g already; named here, they reach helpers who have not seen the attempt's opening.
     """
-    return hash_fields(Tag.SURVIVORS, context, family.encode(), root)
+    return hash_fields(Tag.SURVIVORS, context, family.encode(), floor.to_bytes(4, "little"), root)
 
 
-def set_outcome(context: bytes, family: str, survivors: tuple[Survivor, ...]) -> Digest:
+def set_outcome(context: bytes, family: str, floor: int, survivors: tuple[Survivor, ...]) -> Digest:
     """`root_outcome` of the set's own root."""
-    return root_outcome(context, family, survivors_tree(survivors).root)
+    return root_outcome(context, family, floor, survivors_tree(survivors).root)
 
 
 class ClientSet(Struct):
@@ -53,19 +53,23 @@ class Ended(Struct):
 
     Attributes:
         family: which sums its sum can be combined with.
+        floor: g of its manifest.
         reason: "none" for a sum, "lost", or why it is VOID.
         sets: the certified set; what was signed in a lost attempt; none after VOID.
     """
 
     context: Digest
     family: Id
+    floor: U32
     reason: Id
     sets: Annotated[tuple[ClientSet, ...], Many(Nested(ClientSet), HELPERS)]
 
     @cached_property
     def closing(self) -> bytes:
-        """Binds context, reason and sets, and these their family."""
-        outcomes = [set_outcome(self.context, self.family, opened.survivors) for opened in self.sets]
+        """Binds context, reason and sets, and these their family and floor."""
+        outcomes = [
+            set_outcome(self.context, self.family, self.floor, opened.survivors) for opened in self.sets
+        ]
         return closing_hash(self.context, self.reason, outcomes)
 
     def extend(self, chain: bytes) -> bytes:
@@ -76,7 +80,9 @@ class Ended(Struct):
 def opened_in(history: Iterable[Ended]) -> tuple[Opened, ...]:
     """Every set that was opened, as the ledger reads it."""
     return tuple(
-        Opened(ended.context, ended.family, opened.survivors) for ended in history for opened in ended.sets
+        Opened(ended.context, ended.family, ended.floor, opened.survivors)
+        for ended in history
+        for opened in ended.sets
     )
 
 
@@ -132,6 +138,7 @@ class HelperCertificate(Message):
 
     Attributes:
         family: of the attempt's terms.
+        floor: g of its manifest.
         survivors: the certified set in order; empty means VOID.
         reason: why the attempt is VOID; "none" beside survivors.
         votes: in order of helper.
@@ -141,6 +148,7 @@ class HelperCertificate(Message):
 
     context: Digest
     family: Id
+    floor: U32
     survivors: Survivors
     reason: Id
     votes: Annotated[tuple[HelperVote, ...], Many(Nested(HelperVote), HELPERS, ascending=True)]
@@ -160,7 +168,7 @@ class HelperCertificate(Message):
         """The hash that every vote must carry."""
         if self.void:
             return void_hash(self.context, self.reason)
-        return root_outcome(self.context, self.family, self._tree.root)
+        return root_outcome(self.context, self.family, self.floor, self._tree.root)
 
     @cached_property
     def _tree(self) -> Tree:
@@ -190,7 +198,7 @@ class HelperCertificate(Message):
     def ended(self) -> Ended:
         """What the history keeps of it."""
         sets = () if self.void else (ClientSet(self.survivors),)
-        return Ended(self.context, self.family, self.reason, sets)
+        return Ended(self.context, self.family, self.floor, self.reason, sets)
 
 
 class HelperLost(Signed):
@@ -201,13 +209,14 @@ class HelperLost(Signed):
 
     context: Digest
     family: Id
+    floor: U32
     sets: Annotated[tuple[ClientSet, ...], Many(Nested(ClientSet), HELPERS)]
     signature: Signature
 
     @property
     def ended(self) -> Ended:
         """What the history keeps of it."""
-        return Ended(self.context, self.family, LOST_REASON, self.sets)
+        return Ended(self.context, self.family, self.floor, LOST_REASON, self.sets)
 
 
 class HelperSums(Signed):

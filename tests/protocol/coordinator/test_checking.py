@@ -352,7 +352,7 @@ def test_a_sum_that_would_expose_a_group_is_not_proposed() -> None:
     phase = federation.run_until(Voiding)
     assert isinstance(phase, Voiding)
     assert isinstance(phase.fault, LedgerFault)
-    assert phase.fault.group == Group(("member-6", "member-7"), (federation.links[0].context,))
+    assert phase.fault.group == Group(("member-6", "member-7"), (federation.links[0].context,), 5)
     assert phase.request == VoidRequest(phase.attempt.context, "ledger-refused")
 
 

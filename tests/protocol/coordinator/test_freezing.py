@@ -198,7 +198,7 @@ def test_a_refusal_for_the_ledger_says_what_would_be_exposed(federation: Federat
     phase = received(federation, *(refusal(federation, member, **told) for member in members))
     assert isinstance(phase, Voiding)
     assert isinstance(phase.fault, LedgerFault)
-    assert phase.fault.group == Group(("member-1", "member-2"), (b"\x01" * 32,))
+    assert phase.fault.group == Group(("member-1", "member-2"), (b"\x01" * 32,), 4)
     assert phase.fault.parties == ("member-3",)
     assert phase.fault.detail.startswith("member-3 refused to sign: the columns of 2 members, g is 4,")
     assert phase.request_for("member-0") == VoidRequest(phase.attempt.context, "ledger-refused")

@@ -229,7 +229,7 @@ def test_a_certificate_is_of_this_attempt_and_of_enough_clients(federation: Help
     attempt.check_certificate(certificate)
 
     def signed(survivors: tuple[Survivor, ...]) -> Any:
-        outcome = set_outcome(attempt.context, "exact", survivors)
+        outcome = set_outcome(attempt.context, "exact", 5, survivors)
         votes = tuple(
             HelperVote.make(federation.keys[helper], context=attempt.context, member=helper, outcome=outcome)
             for helper in federation.helpers
@@ -245,6 +245,7 @@ def test_a_certificate_is_of_this_attempt_and_of_enough_clients(federation: Help
     assert judged(signed((*certificate.survivors, stranger))) == Cause.SURVIVORS_INVALID
     assert judged(replace(certificate, survivors=certificate.survivors[:7])) == Cause.CERTIFICATE_INVALID
     assert judged(replace(certificate, family="noisy")) == Cause.CERTIFICATE_INVALID
+    assert judged(replace(certificate, floor=4)) == Cause.CERTIFICATE_INVALID
     assert judged(replace(certificate, context=bytes(32))) == Cause.WRONG_CONTEXT
 
 

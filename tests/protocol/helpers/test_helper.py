@@ -53,7 +53,7 @@ def cause(federation: HelperFederation, message: Message, helper: str = "helper-
 
 
 def lost(federation: HelperFederation, *sets: Any, **changes: Any) -> HelperLost:
-    values = {"context": federation.attempt.context, "family": "exact", "sets": sets, **changes}
+    values = {"context": federation.attempt.context, "family": "exact", "floor": 5, "sets": sets, **changes}
     key = values.pop("key", federation.admin)
     return HelperLost.make(key, **values)
 
@@ -243,7 +243,7 @@ def test_a_proposal_is_of_clients_whose_seeds_are_held(
     assert cause(federation, HelperFreeze(bytes(32), survivors)) == Cause.WRONG_CONTEXT
     [vote] = tell(federation, HelperFreeze(context, survivors))
     assert isinstance(vote, HelperVote)
-    assert vote.outcome == set_outcome(context, "exact", survivors)
+    assert vote.outcome == set_outcome(context, "exact", 5, survivors)
 
 
 def test_a_proposal_with_a_client_it_complained_about_is_refused(
@@ -288,7 +288,7 @@ def test_who_signed_void_still_sums_for_a_certified_set(
     context = federation.attempt.context
     tell(federation, HelperVoidRequest(context, "cancelled"))
     votes = [tell(federation, freezing.request_for(helper), helper)[0] for helper in federation.helpers[1:]]  # type: ignore[arg-type]
-    certificate = HelperCertificate(context, "exact", freezing.survivors, "none", tuple(votes))  # type: ignore[arg-type]
+    certificate = HelperCertificate(context, "exact", 5, freezing.survivors, "none", tuple(votes))  # type: ignore[arg-type]
     assert tell(federation, certificate) == ()
     assert isinstance(federation.phases["helper-0"], Summing)
 
@@ -337,7 +337,7 @@ def test_only_survivors_seeds_are_kept_for_the_sums(federation: HelperFederation
     context, fewer = federation.attempt.context, freezing.survivors[:7]
     held = {entry.member: bytes(entry.seeds) for entry in federation.phases["helper-0"].held}  # type: ignore[attr-defined]
     votes = [tell(federation, HelperFreeze(context, fewer), helper)[0] for helper in federation.helpers]
-    tell(federation, HelperCertificate(context, "exact", fewer, "none", tuple(votes)))  # type: ignore[arg-type]
+    tell(federation, HelperCertificate(context, "exact", 5, fewer, "none", tuple(votes)))  # type: ignore[arg-type]
     assert held["client-7"] not in federation.phases["helper-0"].to_bytes()
     assert held["client-6"] in federation.phases["helper-0"].to_bytes()
 
@@ -374,6 +374,7 @@ def test_the_admin_closes_an_attempt_only_with_the_set_that_was_signed(
     assert cause(federation, lost(federation, told, context=bytes(32))) == Cause.WRONG_CONTEXT
     assert cause(federation, lost(federation, told, key=federation.coordinator)) == Cause.BAD_SIGNATURE
     assert cause(federation, lost(federation, told, family="noisy")) == Cause.CHAIN_BROKEN
+    assert cause(federation, lost(federation, told, floor=4)) == Cause.CHAIN_BROKEN
     assert cause(federation, lost(federation)) == Cause.CHAIN_BROKEN
     assert cause(federation, lost(federation, ClientSet(survivors[:7]))) == Cause.CHAIN_BROKEN
     tell(federation, lost(federation, ClientSet(survivors[:7]), told))

@@ -61,8 +61,8 @@ WIRES: list[tuple[Message, str]] = [
         "0228" + "c7" * 32 + "03682d30" + "0178" + "00" * 64,
     ),
     (
-        HelperCertificate(CONTEXT, "exact", (ANN,), "none", ()),
-        "0229" + "c7" * 32 + "056578616374" + "01000000" + ANN_HEX + "046e6f6e65" + "00000000",
+        HelperCertificate(CONTEXT, "exact", 7, (ANN,), "none", ()),
+        "0229" + "c7" * 32 + "056578616374" + "07000000" + "01000000" + ANN_HEX + "046e6f6e65" + "00000000",
     ),
     (
         HelperSums(
@@ -78,8 +78,8 @@ WIRES: list[tuple[Message, str]] = [
         + "00" * 64,
     ),
     (
-        HelperLost(context=CONTEXT, family="exact", sets=(ClientSet((ANN,)),), signature=bytes(64)),
-        "022b" + "c7" * 32 + "056578616374" + "01000000" + "01000000" + ANN_HEX + "00" * 64,
+        HelperLost(context=CONTEXT, family="exact", floor=7, sets=(ClientSet((ANN,)),), signature=bytes(64)),
+        "022b" + "c7" * 32 + "056578616374" + "07000000" + "01000000" + "01000000" + ANN_HEX + "00" * 64,
     ),
 ]
 
@@ -126,9 +126,18 @@ def test_kinds_stand_apart_from_the_main_mode_s() -> None:
         ("0225" + "c7" * 32 + "ffffffff", Cause.OVERSIZED),
         ("0226" + "c7" * 32 + "046e6f6e65", Cause.MALFORMED),
         ("0226" + "c7" * 32 + "046c6f7374", Cause.MALFORMED),
-        ("0229" + "c7" * 32 + "056578616374" + "00000000" + "046e6f6e65" + "00000000", Cause.MALFORMED),
-        ("0229" + "c7" * 32 + "056578616374" + "00000000" + "046c6f7374" + "00000000", Cause.MALFORMED),
-        ("0229" + "c7" * 32 + "056578616374" + "01000000" + ANN_HEX + "0163" + "00000000", Cause.MALFORMED),
+        (
+            "0229" + "c7" * 32 + "056578616374" + "07000000" + "00000000" + "046e6f6e65" + "00000000",
+            Cause.MALFORMED,
+        ),
+        (
+            "0229" + "c7" * 32 + "056578616374" + "07000000" + "00000000" + "046c6f7374" + "00000000",
+            Cause.MALFORMED,
+        ),
+        (
+            "0229" + "c7" * 32 + "056578616374" + "07000000" + "01000000" + ANN_HEX + "0163" + "00000000",
+            Cause.MALFORMED,
+        ),
     ],
     ids=[
         "shorter than a header",
@@ -174,30 +183,33 @@ def test_no_more_is_read_than_a_roster_fills() -> None:
 def test_an_outcome_binds_the_set_by_its_root() -> None:
     leaf = _h("merkle-leaf", bytes.fromhex(ANN_HEX))
     root = _h("merkle-root", (1).to_bytes(8, "little"), leaf)
-    assert set_outcome(CONTEXT, "exact", (ANN,)) == _h("survivors", CONTEXT, b"exact", root)
+    assert set_outcome(CONTEXT, "exact", 7, (ANN,)) == _h(
+        "survivors", CONTEXT, b"exact", bytes((7, 0, 0, 0)), root
+    )
 
 
-def test_the_chain_binds_family_reason_and_sets() -> None:
-    outcome = set_outcome(CONTEXT, "exact", (ANN,))
-    ended = Ended(CONTEXT, "exact", "none", (ClientSet((ANN,)),))
+def test_the_chain_binds_family_floor_reason_and_sets() -> None:
+    outcome = set_outcome(CONTEXT, "exact", 7, (ANN,))
+    ended = Ended(CONTEXT, "exact", 7, "none", (ClientSet((ANN,)),))
     assert ended.closing == _h("closing", CONTEXT, b"none", outcome)
     assert ended.extend(bytes(32)) == _h("link", bytes(32), ended.closing)
     others = [
         replace(ended, family="noisy"),
+        replace(ended, floor=8),
         replace(ended, reason="lost"),
         replace(ended, sets=()),
         replace(ended, context=bytes(32)),
     ]
-    assert len({other.extend(bytes(32)) for other in [ended, *others]}) == 5
+    assert len({other.extend(bytes(32)) for other in [ended, *others]}) == 6
 
 
 def test_a_certificate_s_outcome_is_the_set_s_or_void_s() -> None:
-    of_set = HelperCertificate(CONTEXT, "exact", (ANN,), "none", ())
-    void = HelperCertificate(CONTEXT, "exact", (), "cancelled", ())
-    assert (of_set.void, of_set.outcome) == (False, set_outcome(CONTEXT, "exact", (ANN,)))
+    of_set = HelperCertificate(CONTEXT, "exact", 7, (ANN,), "none", ())
+    void = HelperCertificate(CONTEXT, "exact", 7, (), "cancelled", ())
+    assert (of_set.void, of_set.outcome) == (False, set_outcome(CONTEXT, "exact", 7, (ANN,)))
     assert (void.void, void.outcome) == (True, _h("void", CONTEXT, b"cancelled"))
     assert of_set.ended.sets == (ClientSet((ANN,)),)
-    assert void.ended == Ended(CONTEXT, "exact", "cancelled", ())
+    assert void.ended == Ended(CONTEXT, "exact", 7, "cancelled", ())
 
 
 def test_stored_phases_come_back_as_they_were() -> None:

@@ -96,7 +96,7 @@ def test_a_helper_that_has_voted_refuses_a_set_of_nobody(federation: HelperFeder
 def test_no_set_of_nobody_is_read(federation: HelperFederation) -> None:
     federation.begin(federation.terms(16))
     lost = HelperLost.make(
-        federation.admin, context=federation.attempt.context, family="exact", sets=(ClientSet(()),)
+        federation.admin, context=federation.attempt.context, family="exact", floor=5, sets=(ClientSet(()),)
     )
     with pytest.raises(PeerFault, match="has clients in it") as refused:
         HelperLost.from_bytes(lost.to_bytes())
@@ -118,3 +118,29 @@ def test_an_end_that_is_known_costs_an_enrolled_helper_nothing(federation: Helpe
         enrolled, standing=Standing.start("helper-0", federation.admin.public, federation.roster)
     )
     assert missed.receive(ended, key, federation.now_s)[0] == replace(standing, sums=())
+
+
+@pytest.mark.parametrize("missed", [False, True])
+def test_who_leaves_a_large_roster_hides_among_as_many_as_it_asked_for(*, missed: bool) -> None:
+    """Four colluders leave with one client: the next roster's g was smaller, and held for the older sum's groups too.
+
+    A helper that missed the older attempt has its g from the votes.
+    """
+    federation = HelperFederation(16, helper_drop={0: HelperStop.NOTHING} if missed else {})
+    assert federation.run(federation.terms(16)).total is not None
+    for client in federation.ids[11:]:
+        del federation.keys[client]
+    federation.helper_drop, federation.drop = {}, dict.fromkeys(range(11, 16), ClientStop.OPENING)
+    federation.roster = federation.sign_roster(2)
+    for helper, phase in federation.phases.items():
+        assert isinstance(phase, Standing)
+        federation.phases[helper] = phase.trust(federation.roster)
+    federation.newcomer = federation.newcomer.trust(federation.roster)
+    federation.states = {
+        client: client_of(federation.states[client]).trust(federation.roster)
+        for client in federation.ids[:11]
+    }
+    outcome = federation.run(federation.terms(16))
+    assert isinstance(outcome.phase, Voided)
+    assert federation.attempt.manifest.floor == 5
+    assert "helper-0: ledger-refused" in str(outcome.fault)

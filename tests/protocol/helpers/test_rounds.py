@@ -129,6 +129,7 @@ def test_an_attempt_without_a_certificate_is_closed_by_the_admin_and_its_sets_co
         federation.admin,
         context=federation.attempt.context,
         family="exact",
+        floor=federation.attempt.manifest.floor,
         sets=(ClientSet(proposed.survivors),),
     )
     federation.phase = proposed.receive(lost, federation.now_s)
@@ -269,7 +270,7 @@ def test_a_certificate_of_two_honest_votes_and_one_forged_opens_nothing(
         federation.coordinator, context=federation.attempt.context, member="helper-2", outcome=phase.outcome
     )
     certificate = HelperCertificate(
-        federation.attempt.context, "exact", phase.survivors, "none", (*votes.values(), forged)
+        federation.attempt.context, "exact", 5, phase.survivors, "none", (*votes.values(), forged)
     )
     assert federation._tell("helper-3", certificate) == ()
     assert federation.faults[-1][1].cause == Cause.BAD_SIGNATURE

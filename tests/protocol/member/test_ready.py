@@ -186,7 +186,7 @@ def test_every_step_is_the_next_attempt_or_the_next_round(
     federation: Federation, answer: Answer, places: list[tuple[int, int]], opened: tuple[int, int]
 ) -> None:
     cohort = federation.manifest.cohort
-    links = tuple(Link(cohort, s, i, "exact", bytes(32), bytes(32)) for s, i in places)
+    links = tuple(Link(cohort, s, i, "exact", 3, bytes(32), bytes(32)) for s, i in places)
     phase, _ = answer(
         federation, "member-0", opening(federation, links=links, sequence=opened[0], attempt=opened[1])
     )
@@ -201,7 +201,7 @@ def test_any_other_step_is_refused(
     federation: Federation, answer: Answer, places: list[tuple[int, int]]
 ) -> None:
     cohort = federation.manifest.cohort
-    links = tuple(Link(cohort, s, i, "exact", bytes(32), bytes(32)) for s, i in places)
+    links = tuple(Link(cohort, s, i, "exact", 3, bytes(32), bytes(32)) for s, i in places)
     with pytest.raises(PeerFault, match=r"^chain-broken: the history skips"):
         answer(federation, "member-0", opening(federation, links=links, sequence=places[-1][0] + 1))
 

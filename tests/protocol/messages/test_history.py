@@ -13,6 +13,7 @@ LEDGER = Ledger(
             sequence=1,
             attempt=2,
             family="noisy",
+            floor=7,
             context=CONTEXT,
             closing=b"\x0c" * 32,
         ),
@@ -30,6 +31,7 @@ WIRE = bytes.fromhex(
             "0100000000000000",  # sequence
             "02",  # attempt
             "05" + "6e6f697379",  # family: "noisy"
+            "07000000",  # floor
             "c7" * 32,  # context
             "0c" * 32,  # closing
             "01000000",  # history: one

@@ -29,6 +29,7 @@ LINK = Link(
     sequence=1,
     attempt=2,
     family="exact",
+    floor=7,
     context=b"\xc7" * 32,
     closing=b"\x0c" * 32,
 )
@@ -38,6 +39,7 @@ LINK_HEX = "".join(
         "0100000000000000",  # sequence
         "02",  # attempt
         "05" + "6578616374",  # family: "exact"
+        "07000000",  # floor
         "c7" * 32,  # context
         "0c" * 32,  # closing
     )
@@ -146,7 +148,7 @@ def test_known_hashes() -> None:
     assert TERMS.layout_hash == h(b"layout", b"{}")
     assert TERMS.layout_hash.hex() == "2726818c4666e90200f9ddf788650e1488390b3c00c823053e5ba12817239365"
     assert OPENING.digest == h(b"opening", WIRE[:-64])
-    assert OPENING.digest.hex() == "1c4321e6d945b49174117d0881916f151559cd21fb2b13a497e82ce9b2e6ff97"
+    assert OPENING.digest.hex() == "e574af67a43327c0eb991a60d30f817d17e99877c475c0b84fa1f36bf53c5879"
 
 
 def test_exceptions_are_named_by_all_their_bytes_in_order() -> None:

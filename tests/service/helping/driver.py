@@ -295,7 +295,11 @@ class HelperParty:
         """The admin signs over what the coordinator says may have been signed."""
         unsigned = HelperLost.from_bytes((await server.client.get(f"/v1/rounds/{round_id}/reports")).content)
         signed = HelperLost.make(
-            self.admin, context=unsigned.context, family=unsigned.family, sets=unsigned.sets
+            self.admin,
+            context=unsigned.context,
+            family=unsigned.family,
+            floor=unsigned.floor,
+            sets=unsigned.sets,
         )
         return await server.client.post(
             f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS

@@ -79,7 +79,9 @@ async def test_the_admin_closes_what_helpers_cannot(server: Server, party: Helpe
     assert refused.json()["cause"] == "conflict"
     assert "veilsum round lost" in refused.json()["detail"]
     attempt = server.coordinator.rounds[round_id].attempt
-    forged = HelperLost.make(party.keys["h-0"], context=attempt.context, family="exact", sets=())
+    forged = HelperLost.make(
+        party.keys["h-0"], context=attempt.context, family="exact", floor=attempt.manifest.floor, sets=()
+    )
     posted = await server.client.post(
         f"/v1/rounds/{round_id}/lost", content=forged.to_bytes(), headers=OCTETS
     )

@@ -227,7 +227,9 @@ async def test_answers_and_the_admins_word(server: Server, party: HelperParty) -
     assert cause(await server.client.get(f"/v1/rounds/{round_id}/reports")) == "wrong-phase"
     shown = await server.client.get(f"/v1/rounds/{round_id}/disclosure/c-00")
     assert cause(shown) == "wrong-phase", "there are no indicator rounds with helpers"
-    lost = HelperLost.make(party.admin, context=attempt.context, family="exact", sets=())
+    lost = HelperLost.make(
+        party.admin, context=attempt.context, family="exact", floor=attempt.manifest.floor, sets=()
+    )
     posted = await server.client.post(f"/v1/rounds/{round_id}/lost", content=lost.to_bytes(), headers=OCTETS)
     assert cause(posted) == "wrong-phase"
     assert cause(await server.client.get(f"{party.desk}/closings/0")) == "not-found"

@@ -124,7 +124,13 @@ async def test_the_admin_signs_no_set_of_nobody(server: Server, party: HelperPar
     party.down = ("h-2", "h-3", *party.ids)
     assert (await party.play(server, round_id))["state"] == "voiding"
     attempt = server.coordinator.rounds[round_id].attempt
-    empty = HelperLost.make(party.admin, context=attempt.context, family="exact", sets=(ClientSet(()),))
+    empty = HelperLost.make(
+        party.admin,
+        context=attempt.context,
+        family="exact",
+        floor=attempt.manifest.floor,
+        sets=(ClientSet(()),),
+    )
     posted = await server.client.post(f"/v1/rounds/{round_id}/lost", content=empty.to_bytes(), headers=OCTETS)
     assert cause(posted) == "malformed"
     assert (await party.lost(server, round_id)).json()["state"] == "abandoned"

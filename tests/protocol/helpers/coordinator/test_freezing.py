@@ -95,9 +95,9 @@ def test_the_admin_closes_what_can_have_no_certificate(
 ) -> None:
     told = (ClientSet(freezing.survivors),)
     context = federation.attempt.context
-    good = HelperLost.make(federation.admin, context=context, family="exact", sets=told)
-    false = HelperLost.make(federation.coordinator, context=context, family="exact", sets=told)
-    other = HelperLost.make(federation.admin, context=bytes(32), family="exact", sets=told)
+    good = HelperLost.make(federation.admin, context=context, family="exact", floor=5, sets=told)
+    false = HelperLost.make(federation.coordinator, context=context, family="exact", floor=5, sets=told)
+    other = HelperLost.make(federation.admin, context=bytes(32), family="exact", floor=5, sets=told)
     for phase in (freezing, freezing.cancel(0.0)):
         assert cause(phase.receive, false, 0.0) == Cause.BAD_SIGNATURE
         assert cause(phase.receive, other, 0.0) == Cause.WRONG_CONTEXT
