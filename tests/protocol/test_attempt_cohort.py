@@ -136,7 +136,7 @@ def test_losses_change_no_number_of_a_complete_graph(federation: Federation, los
 
 
 def test_a_nominated_committee_is_not_replaced_by_everyone() -> None:
-    federation = Federation(8, decryptors=(1, 2, 4))
+    federation = Federation(8, decryptors=(1, 2, 4), colluders=0)
     check_manifest(federation.roster, federation.manifest)
     with pytest.raises(PeerFault, match=r"^weak-parameters:"):
         check_manifest(federation.roster, changed(federation, decryptors=federation.ids, threshold=4))
