@@ -468,7 +468,7 @@ def records() -> Iterator[Case]:
         },
     }
     yield case("an exact round", "record", record=exact)
-    noise = {
+    noise: Case = {
         "mu": 1.0,
         "epsilon": 4.0,
         "delta": 1e-5,
