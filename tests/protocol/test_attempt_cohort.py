@@ -156,6 +156,15 @@ def test_a_nominated_committee_is_not_replaced_by_everyone() -> None:
         check_manifest(federation.roster, without)
 
 
+def test_a_manifest_that_states_colluders_beside_three_nominees_is_refused() -> None:
+    federation = Federation(8, decryptors=(1, 2, 4), colluders=0)
+    stated = changed(federation, colluders=2, decryptor_colluders=0, survivors_min=6, threshold=2)
+    with pytest.raises(
+        PeerFault, match=r"^cohort-too-small: of 3 nominated decryptors none may collude, .* 7 to"
+    ):
+        check_manifest(federation.roster, stated)
+
+
 def test_a_roster_key_decides_who_is_a_member(federation: Federation) -> None:
     members = (Entry("member-0", bytes(32)), *federation.roster.members[1:])
     roster = replace(federation.roster, members=members)
