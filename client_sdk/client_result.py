@@ -22,6 +22,7 @@ from protocol.messages import Roster
 from protocol.messages.outcome import NO_REASON, closing_hash
 from protocol.published import ResultRecord
 from protocol.record import verify_record
+from protocol.rest import round_name
 
 _ROSTER, _OPENING, _UPLOAD = "roster.bin", "helper-opening.bin", "helper-upload.bin"
 _COUNTED, _RECORD, _WEIGHTS = "counted.bin", "record.json", "weights.safetensors"
@@ -149,6 +150,7 @@ class ClientResult:
         opened = root_outcome(attempt.context, attempt.family, attempt.manifest.floor, self.counted.root)
         return {
             "mode": "helpers",
+            "round": round_name(attempt.context),
             "federation": attempt.roster.federation.hex(),
             "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),

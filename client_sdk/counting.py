@@ -53,7 +53,7 @@ def count(session: Session, round_id: str, phase: Closed) -> Flow[Closed]:
 
 
 def check_classes(attempt: Attempt, history: History) -> None:
-    """Refuse a round over other classes than its indicator round counted (indicator-mismatch)."""
+    """Refuse a round over other classes than its indicator round counted (indicator-mismatch; protocol §4.3, clause 9)."""
     context = attempt.opening.terms.indicator
     if context == NO_INDICATOR:
         return

@@ -28,6 +28,8 @@ class Policy:
         colluders_min: fewest colluding members that the cohort's parameters must withstand; None for a quarter of
             the roster, which is what a cohort has unless its operator asks for another number. Not of the cohort:
             the coordinator chooses whose cards it shows, and could show few beside those that collude.
+        decryptor_colluders_min: fewest colluding decryptors that they must withstand, 0 for any: where the admin nominates the
+            decryptors it is about a third of those, and may be far below `colluders_min`; one more reads any member.
         loss_max: most members in a thousand that a cohort may be sized to lose.
         accept_exceptions: whether a round may expose a group of the ledger that this member stands in, where the admin
             has signed that it may.
@@ -58,6 +60,7 @@ class Policy:
     survivors_min: int = 3
     honest_min: int = 3
     colluders_min: int | None = None
+    decryptor_colluders_min: int = 0
     loss_max: int = 250
     accept_exceptions: bool = False
     changed_records_min: int = 10
@@ -82,8 +85,13 @@ class Policy:
             _set(self, "extractors", frozenset(bytes_of(value, "extractors") for value in self.extractors))
         if min(self.members_min, self.survivors_min, self.honest_min) < 3:
             raise Misuse("members_min, survivors_min and honest_min are at least 3")
-        if min(self.colluders_min or 0, self.loss_max, self.changed_records_min) < 0:
-            raise Misuse("colluders_min, loss_max and changed_records_min are at least 0")
+        least = min(
+            self.colluders_min or 0, self.decryptor_colluders_min, self.loss_max, self.changed_records_min
+        )
+        if least < 0:
+            raise Misuse(
+                "colluders_min, decryptor_colluders_min, loss_max and changed_records_min are at least 0"
+            )
         if not (self.lifetime_max_s > 0 and self.records_max > 0 and self.card_lifetime_s > 0):
             raise Misuse("lifetime_max_s, records_max and card_lifetime_s are above 0")
         if not (self.sigma_min >= 0 and self.mu_budget > 0 and 0 < self.delta < 1) or (
@@ -107,7 +115,8 @@ class Policy:
     def check_manifest(self, roster: Roster, manifest: Manifest) -> None:
         """Refuse a cohort, whose manifest has passed `protocol.attempt.check_manifest`, in this order.
 
-        1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. h_min ≥ honest_min; 4. a ≥ colluders_min; 5. loss ≤ loss_max.
+        1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. h_min ≥ honest_min; 4. a ≥ colluders_min; 5. a_D ≥
+        decryptor_colluders_min; 6. loss ≤ loss_max.
 
         Raises:
             PeerFault: policy-refused, naming the field, what it demands and what it saw.
@@ -122,6 +131,7 @@ class Policy:
                 quarter if self.colluders_min is None else self.colluders_min,
                 manifest.colluders,
             ),
+            ("decryptor_colluders_min", self.decryptor_colluders_min, manifest.decryptor_colluders),
         ):
             if seen < wanted:
                 raise refused(field, f"at least {wanted}", seen)

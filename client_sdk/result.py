@@ -35,7 +35,7 @@ from protocol.messages import NO_INDICATOR, Certificate, Evictions
 from protocol.published import ResultRecord
 from protocol.record import verify_record
 from protocol.recount import class_floor, rare_classes
-from protocol.rest import HEAD
+from protocol.rest import HEAD, round_name
 from protocol.verdict import Verdict
 
 Floats = npt.NDArray[np.float64]
@@ -375,6 +375,8 @@ class Result:
     def _expected(self) -> dict[str, object]:
         attempt, terms = self.evidence.attempt, self.evidence.opening.terms
         return {
+            "mode": "members",
+            "round": round_name(attempt.context),
             "federation": attempt.roster.federation.hex(),
             "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),
@@ -384,6 +386,7 @@ class Result:
             "statistic": terms.statistic,
             "members": len(attempt.members),
             "withheld": terms.withheld,
+            "outvoted": (),
         }
 
     def _check_tensors(self) -> None:

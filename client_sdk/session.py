@@ -87,7 +87,7 @@ class Session:
             yield Pause(POLL_MIN_S)
 
     def check_current(self, roster: Roster) -> None:
-        """Refuse to begin anything under an older roster than one already seen (roster-rollback)."""
+        """Refuse to begin anything under an older roster than one already seen (roster-rollback; protocol §4.3, clause 8)."""
         seen = self.store.roster()
         if seen is not None and roster.version_number < seen.version_number:
             raise PeerFault(

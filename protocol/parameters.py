@@ -111,11 +111,17 @@ class Quorum:
         return self.decryptors - self.threshold
 
     def caution(self) -> str | None:
-        """What the operator should know about a very small cohort, or None."""
+        """What operator and members should know about a very small cohort, or one with few decryptors; or None."""
         if self.colluders == 0:
             return (
                 f"with {self.members} members no collusion is tolerated: one member who colludes with the "
                 "coordinator exposes the sum of the others"
+            )
+        if self.decryptor_colluders < min(self.colluders, self.decryptors):
+            return (
+                f"{self.colluders} members may collude, but of the {self.decryptors} decryptors only {self.decryptor_colluders}: "
+                "one more of these, with the coordinator, reads any member. Nominate more decryptors, or none; of a "
+                "committee that was drawn the draw keeps more away"
             )
         if self.members_may_miss == 0:
             return f"with {self.members} members nobody may miss: one lost member ends the attempt"

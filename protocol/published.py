@@ -74,7 +74,7 @@ class ResultRecord(Model):
     """What the coordinator signs about a finished round.
 
     The signature is Ed25519 over H("result", body), where the body is this object without
-    `signature` as JSON with sorted keys, no spaces, UTF-8, numbers as their shortest decimal form.
+    `signature` as JSON with sorted keys, no spaces, UTF-8, numbers in the form that protocol §4.8 spells out.
 
     Attributes:
         mode: who took the masks off.

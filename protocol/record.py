@@ -10,11 +10,17 @@ from protocol.tags import Tag, hash_fields
 Record = TypeVar("Record", ResultRecord, CombinedRecord)
 
 
-def record_digest(record: ResultRecord | CombinedRecord) -> bytes:
-    """H(result tag, body): the record without its signature as JSON with sorted keys and no spaces."""
+def record_body(record: ResultRecord | CombinedRecord) -> bytes:
+    """The record without its signature as JSON with sorted keys and no spaces; reals as Python writes them, which the page spells out."""
     body = record.model_dump(mode="json", exclude={"signature"})
-    text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return hash_fields(Tag.RESULT, text.encode())
+    return json.dumps(
+        body, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+    ).encode()
+
+
+def record_digest(record: ResultRecord | CombinedRecord) -> bytes:
+    """H(result tag, body), which the coordinator signs."""
+    return hash_fields(Tag.RESULT, record_body(record))
 
 
 def sign_record(record: Record, key: SigningKey) -> Record:

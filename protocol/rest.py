@@ -183,6 +183,8 @@ class QuorumView(View):
 
     members: int
     colluders: int
+    decryptors: int
+    decryptor_colluders: int
     survivors_min: int
     threshold: int
     members_may_miss: int

@@ -158,7 +158,11 @@ class Plan(Sizes):
             f"{self.window_dropped_max:,} may drop out"
         )
         all_hold = self.committee is Committee.EVERYONE
-        holders = "all" if all_hold else f"{q.decryptors:,} {self.committee.value}"
+        holders = (
+            "all"
+            if all_hold
+            else f"{q.decryptors:,} {self.committee.value}, of whom {q.decryptor_colluders:,} may collude,"
+        )
         cpu = _seconds(cost.decryptor_cpu_ns)
         if not all_hold:
             cpu = f"{_seconds(cost.member_cpu_ns)} ({cpu} if it holds shares)"
@@ -238,7 +242,7 @@ def size(
 
     Raises:
         Misuse: a number is outside its domain.
-        PeerFault: cohort-too-small, with the numbers.
+        PeerFault: cohort-too-small, with the numbers: too few members, or nominees where some may collude.
     """
     a = assumptions.colluders(members) if colluders is None else colluders
     dropped = assumptions.dropped(members)
@@ -268,7 +272,16 @@ def _committee(
         came = nominated if present is None else present
         if not 0 <= came <= min(nominated, members):
             raise Misuse(f"{came} of {nominated} nominees among {members} members")
-        return Committee.NOMINATED, came, min(came, colluding_nominees(nominated, a))
+        a_d = colluding_nominees(nominated, a)
+        # protocol §5: a single one of these that colludes would read any member, although the cohort promises a > 0
+        if a_d == 0 < a:
+            raise PeerFault(
+                Cause.COHORT_TOO_SMALL,
+                f"of {nominated} nominated decryptors none may collude, although a={a} members may: nominate 4 or more, "
+                f"{3 * a + 1} to withstand all {a}, or none, so that everybody decrypts",
+                ["admin"],
+            )
+        return Committee.NOMINATED, came, min(came, a_d)
     if present is not None:
         raise Misuse(f"{present} nominees came where none are nominated")
     drawn = None

@@ -51,6 +51,8 @@ def quorum_view(manifest: Manifest) -> QuorumView:
     return QuorumView(
         members=quorum.members,
         colluders=quorum.colluders,
+        decryptors=quorum.decryptors,
+        decryptor_colluders=quorum.decryptor_colluders,
         survivors_min=quorum.survivors_min,
         threshold=quorum.threshold,
         members_may_miss=quorum.members_may_miss,

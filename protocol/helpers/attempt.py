@@ -144,8 +144,8 @@ class HelperAttempt(Chunked):
         5. n is the roster's, a at least a quarter of it, h_min ≥ 3, n_min ≥ a + h_min (weak-parameters), and no more
            than n (cohort-too-small);
         6. the terms' end has not passed (terms-expired); the extractor is on the admin's list, n clients with as many
-           records as the cap allows stay within the headroom, and neither roster nor terms ask for an indicator
-           round, which this mode has not (terms-refused).
+           records as the cap allows stay within the headroom, no noise is named, under which the group rule would lapse,
+           and neither roster nor terms ask for an indicator round: this mode has neither (terms-refused).
         """
         roster, manifest, terms = self.roster, self.manifest, self.opening.terms
         if len(roster.helpers) != HELPERS:
@@ -176,10 +176,9 @@ class HelperAttempt(Chunked):
                 manifest.clients * manifest.cap <= terms.records_max,
                 f"{manifest.clients} clients of {manifest.cap} records, the terms allow for {terms.records_max}",
             ),
+            (not terms.noise, "no noise can be added in a round with helpers"),
             (
-                terms.indicator == NO_INDICATOR
-                and self.family != Family.INDICATOR
-                and not (roster.withhold and self.family == Family.EXACT),
+                terms.indicator == NO_INDICATOR and self.family != Family.INDICATOR and not roster.withhold,
                 "no indicator round can be held with helpers",
             ),
         ):

@@ -39,6 +39,7 @@ def test_keys_are_bytes_or_hexadecimal() -> None:
         ({"survivors_min": 0}, "at least 3"),
         ({"honest_min": 2}, "at least 3"),
         ({"colluders_min": -1}, "at least 0"),
+        ({"decryptor_colluders_min": -1}, "at least 0"),
         ({"loss_max": -1}, "at least 0"),
         ({"changed_records_min": -1}, "at least 0"),
         ({"lifetime_max_s": 0}, "above 0"),
@@ -59,6 +60,7 @@ def test_a_policy_that_means_nothing_is_misuse(settings: dict[str, Any], match: 
         ({"survivors_min": 4}, "survivors_min", "at least 4", "3"),
         ({"honest_min": 4}, "honest_min", "at least 4", "3"),
         ({"colluders_min": 1}, "colluders_min", "at least 1", "0"),
+        ({"decryptor_colluders_min": 1}, "decryptor_colluders_min", "at least 1", "0"),
         ({"loss_max": 99}, "loss_max", "at most 99 in a thousand", "100"),
     ],
 )

@@ -108,6 +108,9 @@ def test_another_admin_is_refused(done: tuple[Federation, Result]) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
+        ("mode", "helpers"),
+        ("round", "ab" * 8),
+        ("outvoted", ("member-0",)),
         ("federation", "ab" * 32),
         ("cohort", "ab" * 32),
         ("context", "ab" * 32),

@@ -295,7 +295,7 @@ def test_both_secrets_of_one_member_cannot_be_had_by_two_certificates() -> None:
 
 
 def test_shrunk_survivors_above_the_shamir_threshold_are_refused_by_every_decryptor() -> None:
-    federation = Federation(6, decryptors=(0, 1, 2))
+    federation = Federation(6, decryptors=(0, 1, 2), colluders=0)
 
     def tamper(sender: str, message: Message) -> Message:
         if isinstance(message, Freeze):

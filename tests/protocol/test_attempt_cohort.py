@@ -136,7 +136,7 @@ def test_losses_change_no_number_of_a_complete_graph(federation: Federation, los
 
 
 def test_a_nominated_committee_is_not_replaced_by_everyone() -> None:
-    federation = Federation(8, decryptors=(1, 2, 4))
+    federation = Federation(8, decryptors=(1, 2, 4), colluders=0)
     check_manifest(federation.roster, federation.manifest)
     with pytest.raises(PeerFault, match=r"^weak-parameters:"):
         check_manifest(federation.roster, changed(federation, decryptors=federation.ids, threshold=4))
@@ -154,6 +154,15 @@ def test_a_nominated_committee_is_not_replaced_by_everyone() -> None:
     )
     with pytest.raises(PeerFault, match=r"^cohort-too-small: .* L=0"):
         check_manifest(federation.roster, without)
+
+
+def test_a_manifest_that_states_colluders_beside_three_nominees_is_refused() -> None:
+    federation = Federation(8, decryptors=(1, 2, 4), colluders=0)
+    stated = changed(federation, colluders=2, decryptor_colluders=0, survivors_min=6, threshold=2)
+    with pytest.raises(
+        PeerFault, match=r"^cohort-too-small: of 3 nominated decryptors none may collude, .* 7 to"
+    ):
+        check_manifest(federation.roster, stated)
 
 
 def test_a_roster_key_decides_who_is_a_member(federation: Federation) -> None:

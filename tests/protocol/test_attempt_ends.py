@@ -129,7 +129,7 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
 
     With a threshold alone an active coordinator drove the honest cohort to 4 while every client believed in 34.
     """
-    federation = Federation(6, decryptors=(0, 1, 2))
+    federation = Federation(6, decryptors=(0, 1, 2), colluders=0)
     attempt = Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(8)))
     t, n_min = attempt.quorum.threshold, attempt.quorum.survivors_min
     assert t < n_min

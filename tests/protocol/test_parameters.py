@@ -126,6 +126,12 @@ def test_very_small_cohorts_come_with_a_caution() -> None:
     assert Quorum.derive(5, 5).caution() is None
 
 
+def test_few_decryptors_come_with_a_caution() -> None:
+    few = Quorum.derive(12, 4, colluders=3, decryptor_colluders=1).caution() or ""
+    assert few.startswith("3 members may collude, but of the 4 decryptors only 1: one more of these")
+    assert Quorum.derive(12, 10, colluders=3, decryptor_colluders=3).caution() is None
+
+
 @pytest.mark.parametrize(
     ("members", "nominated", "quorum"),
     [

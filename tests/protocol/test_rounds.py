@@ -246,7 +246,7 @@ def test_every_member_can_verify_that_it_was_counted() -> None:
 
 @pytest.mark.parametrize("nominated", [(0, 1), (1, 3, 4), (0, 2, 4, 5, 6)])
 def test_nominated_decryptors_open_for_everyone(nominated: tuple[int, ...]) -> None:
-    federation = Federation(7, decryptors=nominated, colluders=1 if len(nominated) > 2 else 0)
+    federation = Federation(7, decryptors=nominated, colluders=1 if len(nominated) > 3 else 0)
     outcome = federation.run_round()
     assert_sum(federation, outcome)
     assert outcome.survivors == federation.ids

@@ -56,6 +56,17 @@ def test_nominees_that_stay_away_take_no_colluder_with_them() -> None:
     assert sizes.decryptors(ids(100), nominees, BEACON) == ids(100)[:25]
 
 
+@pytest.mark.parametrize("nominated", [1, 2, 3])
+def test_nominees_of_whom_none_may_collude_do_only_where_no_member_may(nominated: int) -> None:
+    with pytest.raises(
+        PeerFault, match=rf"^cohort-too-small: of {nominated} nominated .* nominate 4 or more, 10 "
+    ):
+        size(12, nominated, USUAL)
+    assert size(12, 4, USUAL).quorum.decryptor_colluders == 1
+    if nominated > 1:
+        assert size(12, nominated, USUAL, colluders=0).quorum.decryptor_colluders == 0
+
+
 @pytest.mark.parametrize(("came", "threshold"), [(10, 11), (1, 2), (0, 1)])
 def test_nominees_too_few_for_their_threshold_are_refused(came: int, threshold: int) -> None:
     with pytest.raises(
@@ -167,7 +178,7 @@ def test_h_min_reaches_the_quorum() -> None:
     delta=st.integers(0, 250),
     sigma=st.integers(1, 60),
     more=st.integers(0, 40),
-    nominated=st.none() | st.integers(2, 50),
+    nominated=st.none() | st.integers(4, 50),
 )
 def test_what_every_size_promises(
     n: int, gamma: int, delta: int, sigma: int, more: int, nominated: int | None
@@ -290,7 +301,7 @@ def test_a_plan_says_what_it_is_in_a_sentence() -> None:
     )
     assert choose(1_000, None, USUAL, 947_940, 48).sentence == (
         "Among 1,000 members, of whom 250 may collude, each shares a mask with 222 others, and of any 111 in a row 32 may "
-        "drop out; 197 drawn hold shares, 153 of them open the sum of 626 members or more; a member computes for about "
+        "drop out; 197 drawn, of whom 108 may collude, hold shares, 153 of them open the sum of 626 members or more; a member computes for about "
         "0.23 s (0.46 s if it holds shares) and sends 8.0 MB, the coordinator stores 8.0 GB and computes for 19 s with 100 lost."
     )
 

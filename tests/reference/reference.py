@@ -49,7 +49,7 @@ def sizes(roster: Any, m: Any) -> tuple[Any, ...]:  # a manifest's fields from `
     w, _, d_max = next(drawn(1, n << 80, n << 20), (n, 0, 0))
     k, d_max = (2 * w, d_max) if 2 * w < n - 1 and (n > 1000 or 6 * w <= n - 1) else (n - 1, 0)
     n_min, t = max(m.a + m.h_min, (len(roster.members) + m.a) // 2 + 1), (len(decryptors) + a_d) // 2 + 1
-    demand(n >= max(3, n_min) and len(decryptors) >= max(2, t), "cohort-too-small")
+    demand(n >= max(3, n_min) and len(decryptors) >= max(2, t) and a_d >= min(m.a, 1), "cohort-too-small")
     return m.a, a_d, m.h_min, n_min, t, k, d_max, m.loss, tuple(sorted(decryptors))
 
 

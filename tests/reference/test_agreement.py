@@ -57,7 +57,7 @@ def rounds(seed: int) -> Lockstep:
     """A federation after `EACH` attempts with what may go wrong in them."""
     rng = random.Random(seed)
     n = min(rng.randint(3, 12) for _ in range(3))
-    nominees = sorted(rng.sample(range(n), rng.randint(2, n))) if rng.random() < 0.3 else ()
+    nominees = sorted(rng.sample(range(n), rng.randint(min(n, 4), n))) if rng.random() < 0.3 else ()
     lineage = rng.randbytes(8) if rng.random() < 0.4 else None
     federation = Lockstep(n, seed=seed, decryptors=nominees, lineage=lineage, cap=rng.randint(500, 10_000))
     for number in range(EACH):

@@ -99,6 +99,20 @@ def test_the_pages_table_of_sizes() -> None:
         assert (found[1], found[4], found[5], found[6], len(found[8])) == stated
 
 
+@pytest.mark.parametrize(("nominated", "a"), [(2, 1), (3, 3), (3, 0), (4, 3)])
+def test_few_nominees_do_only_where_no_member_may_collude(nominated: int, a: int) -> None:
+    members = tuple(f"m{number:05}" for number in range(12))
+    roster = M.Roster(1, b"", b"", members, members[:nominated], (), (), (), 0, b"")
+    m = M.Manifest(bytes(32), b"", 0, members, bytes(32), a, 0, 3, 0, 0, 0, 0, 100, (), ())
+    if nominated > 3 or a == 0:
+        assert reference.sizes(roster, m)[1] == min(a, 1)
+        return
+    with pytest.raises(Refused, match=r"cohort-too-small"):
+        reference.sizes(roster, m)
+    with pytest.raises(PeerFault, match=r"^cohort-too-small: of "):
+        cohort(12, a, 100, range(nominated), seed=0)
+
+
 def dropped(
     context: bytes, conflicts: set[frozenset[str]], complaints: set[tuple[str, str]], colluders: int
 ) -> set[str]:

@@ -29,6 +29,8 @@ async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> N
     assert view["quorum"] == {
         "members": 6,
         "colluders": 1,
+        "decryptors": 6,
+        "decryptor_colluders": 1,
         "survivors_min": 4,
         "threshold": 4,
         "members_may_miss": 2,
@@ -114,6 +116,16 @@ async def test_a_cohort_that_cannot_form_is_refused_before_cards_go_out(
     )
     assert (refused.status_code, refused.json()["cause"]) == (422, "cohort-too-small")
     assert (await server.client.get(f"/v1/federations/{party.federation}")).json()["cohorts"] == []
+
+
+async def test_nominees_of_whom_none_may_collude_open_no_cohort(server: Server) -> None:
+    ids = tuple(f"m-{index}" for index in range(6))
+    party = Party(ids, decryptors=ids[:3])
+    await party.found(server)
+    cohorts = f"/v1/federations/{party.federation}/cohorts"
+    refused = await server.client.post(cohorts, json={"records_cap": 10})
+    assert (refused.status_code, refused.json()["cause"]) == (422, "cohort-too-small")
+    assert "nominate 4 or more, 4 to withstand all 1, or none" in refused.json()["detail"]
 
 
 async def test_a_cohort_whose_cards_have_expired_opens_no_round(

@@ -272,6 +272,9 @@ def sizes() -> Iterator[Case]:
         (10_000, 10_000, 50, 2500, 100),
         (7, 7, 4, 1, 100),
         (50, 50, 1, 12, 100),
+        (12, 12, 3, 3, 100),
+        (12, 12, 3, 0, 100),
+        (12, 12, 4, 3, 100),
     ]
     table += [(1000, 1000, 0, 50, 50), (1000, 1000, 0, 100, 100), (1000, 1000, 0, 0, 0), (201, 201, 0, 0, 0)]
     table += [(300, 300, 0, 75, 374), (8, 10, 0, 2, 100), (900, 1200, 0, 300, 100), (6, 8, 4, 2, 100)]
@@ -424,3 +427,66 @@ def messages(recorded: Recorded) -> Iterator[Case]:
                 yield case(f"{name}, what is due", "due", **attempt.opened, staying=attempt.staying)
             if attempt.evictions:
                 yield case(f"{name}, its evictions", "eviction", **shared, evictions=attempt.evictions)
+
+
+def records() -> Iterator[Case]:
+    exact: Case = {
+        "format": "veilsum-result/3",
+        "mode": "members",
+        "round": seed("context")[:16],
+        **{name: seed(name) for name in ("federation", "cohort", "context", "closing", "terms", "extractor")},
+        "statistic": "ffc",
+        "members": 5,
+        "survivors": [{"member": "ann", "digest": seed("digest")}],
+        "disputes": [{"cause": "box-refused", "parties": ["bob", "eve"]}],
+        "dropped": ["bob"],
+        "evicted": [],
+        "withheld": [2],
+        "rare": {"indicator": seed("indicator"), "margin": 1, "floor": 5, "holders": [5, 5, 4]},
+        "outvoted": [],
+        "records": 100,
+        "noise": "none",
+        **{name: seed(name) for name in ("weights_sha256", "sums_sha256", "transcript")},
+        "documents": [],
+        "weights_error_bound": 2.0**-44,
+        "solution": {
+            "chosen_by": "gcv",
+            "ridge": 4.0,
+            "grid": [0.00001, 0.0001, 0.1, 1.0, 4.0, 1e15, 1e16, 4.5e16, 1e22, 1e300],
+            "errors": [
+                1 / 3,
+                0.1 + 0.2,
+                None,
+                123456.789,
+                2.0**53,
+                674309344592470.75,
+                5e-324,
+                1.7976931348623157e308,
+                2.5e-7,
+                0.0,
+                -0.0,
+            ],
+            "dof": 12.0,
+            "condition": 1e23,
+            "residual": 1e-9,
+            "rank": 3,
+            "empty_classes": [2],
+        },
+    }
+    yield case("an exact round", "record", record=exact)
+    noise: Case = {
+        "mu": 1.0,
+        "epsilon": 4.0,
+        "delta": 1e-5,
+        "published_epsilon": 5.0,
+        "sigma": 2.0**-31,
+        "weight": 1.0,
+    }
+    noise |= {
+        "neighbours": "add-remove",
+        "nonnegative": False,
+        "shares": 3,
+        "rests_on": None,
+        "member_records": None,
+    }
+    yield case("a noisy round", "record", record={**exact, "withheld": [], "rare": None, "noise": noise})

@@ -48,6 +48,7 @@ def documents() -> dict[str, Json]:
             "cases": contexts + solved(cases.context_preimages(contexts)),
         },
         "messages": {"clauses": "§4.4–4.7", "cases": messages},
+        "records": {"clauses": "§4.8", "cases": solved(cases.records())},
         "transcripts": {"clauses": "§11", "cases": solved(transcripts.cases())},
     }
     files |= {f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()}

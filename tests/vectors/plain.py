@@ -5,6 +5,7 @@ Each takes a case's inputs as JSON has them and returns its outputs; `Refused` c
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from fractions import Fraction
 from itertools import combinations
 from typing import Any
@@ -335,6 +336,40 @@ def signed(case: Case) -> Case:
     }
 
 
+def real(number: float) -> str:
+    """A real number's form in a record (§4.8)."""
+    exact, found = Decimal(number), set[Decimal]()
+    for count in range(1, 18):
+        near = (Context(count, rounding).plus(exact) for rounding in (ROUND_FLOOR, ROUND_CEILING))
+        if found := {each for each in near if float(each) == number}:
+            break
+    least = min(found, key=lambda each: (abs(each - exact), each.as_tuple().digits[-1] % 2))
+    sign, digits, e = "-" * least.is_signed(), "".join(map(str, least.as_tuple().digits)), least.adjusted()
+    digits = digits.rstrip("0") or "0"
+    if -4 <= e < 16:
+        digits = "0" * -e + digits.ljust(e + 2, "0")
+        return f"{sign}{digits[: max(e, 0) + 1]}.{digits[max(e, 0) + 1 :]}"
+    return f"{sign}{digits[0]}{'.' * (len(digits) > 1)}{digits[1:]}e{'-+'[e > 0]}{abs(e):02}"
+
+
+def body(value: Any) -> str:
+    """JSON with keys in order, no spaces, and reals in their one form."""
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f'"{key}":{body(value[key])}' for key in sorted(value)) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(body, value)) + "]"
+    if isinstance(value, float):
+        return real(value)
+    if isinstance(value, str):
+        return f'"{value}"'
+    return "null" if value is None else str(value).lower()
+
+
+def record(case: Case) -> Case:
+    text = body(case["record"])
+    return {"body": text, "digest": h("result", text.encode()).hex()}
+
+
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "pair-key": pair_key,
     "ratchet": ratchet,
@@ -355,4 +390,5 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "ring": ring,
     "ledger": ledger,
     "signed": signed,
+    "record": record,
 }

@@ -1,5 +1,6 @@
 """The vectors' functions as `protocol` computes them: a case's inputs as JSON has them, to its outputs."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,6 +43,8 @@ from protocol.messages import (
 )
 from protocol.messages.evictions import Evictions
 from protocol.packing import PackingError, add_packed, pack, unpack
+from protocol.published import ResultRecord
+from protocol.record import record_body, record_digest
 from protocol.ring import Ring
 from protocol.sealing import commitment_tree
 from protocol.shamir import ShareError, recover_secrets, share_secrets
@@ -360,6 +363,11 @@ def eviction(case: Case) -> Case:
     return {"evicted": list(evictions.evicted)}
 
 
+def record(case: Case) -> Case:
+    read = ResultRecord.model_validate_json(json.dumps(case["record"]))
+    return {"body": record_body(read).decode(), "digest": record_digest(read).hex()}
+
+
 FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "pair-key": pair_key,
     "ratchet": ratchet,
@@ -390,5 +398,6 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "certificate": certificate,
     "due": due,
     "eviction": eviction,
+    "record": record,
     "transcript": transcripts.replayed,
 }

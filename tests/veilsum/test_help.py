@@ -87,7 +87,7 @@ def test_limits_that_are_not_given_are_the_sdk_s() -> None:
     hints = get_type_hints(MemberLimits, include_extras=True)
     shown = {name: hint.__metadata__[0].show_default for name, hint in hints.items()}
     numbers = {name: float(text) for name, text in shown.items() if str(text).isdigit()}
-    assert len(numbers) == 4
+    assert len(numbers) == 5
     assert numbers == {name: getattr(Policy, name) for name in numbers}
     key = "ab" * 32
     assert MemberLimits().policy(key) == Policy(admin_key=key)

@@ -100,6 +100,7 @@ def _show(view: Any, *, as_json: bool) -> None:
             "survivors_needed": view.quorum.survivors_min,
             "members_may_miss": view.quorum.members_may_miss,
             "colluders_withstood": view.quorum.colluders,
+            "colluding_decryptors_withstood": f"{view.quorum.decryptor_colluders} of {view.quorum.decryptors}",
         }
         if view.quorum.caution:
             values["caution"] = view.quorum.caution

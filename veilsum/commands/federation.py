@@ -41,7 +41,12 @@ def roster(
     extractor: Annotated[
         list[str] | None, typer.Option(help="Digest of an approved feature extractor; repeat.")
     ] = None,
-    decryptor: Annotated[list[str] | None, typer.Option(help="Id of a nominated decryptor; repeat.")] = None,
+    decryptor: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Id of a nominated decryptor; repeat, four times at least: fewer than a third of them may collude."
+        ),
+    ] = None,
     helper: Annotated[
         list[str] | None,
         typer.Option(

@@ -99,6 +99,15 @@ class MemberLimits(ClientLimits):
             rich_help_panel=_LIMITS,
         ),
     ] = None
+    decryptor_colluders_min: Annotated[
+        int | None,
+        typer.Option(
+            help="Refuse a cohort that withstands fewer colluding decryptors, where the admin nominates few.",
+            min=0,
+            show_default="0",
+            rich_help_panel=_LIMITS,
+        ),
+    ] = None
     accept_exceptions: Annotated[
         bool,
         typer.Option(

@@ -58,7 +58,7 @@ def test_decryptors_are_asked_what_they_signed_until_they_say(federation: Federa
 
 
 def test_who_holds_no_shares_is_not_asked() -> None:
-    federation = Federation(5, decryptors=(1, 2, 3))
+    federation = Federation(5, decryptors=(1, 2, 3), colluders=0)
     federation.begin(terms=federation.terms(8))
     phase = federation.phase.cancel(0.0).expire(0.0)
     assert phase.request_for("member-0") is None

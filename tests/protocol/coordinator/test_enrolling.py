@@ -73,7 +73,7 @@ def test_too_few_cards_for_the_colluders_assumed_make_no_cohort(
 
 
 def test_a_nominated_committee_of_which_too_few_came_makes_no_cohort() -> None:
-    federation = Federation(6, decryptors=(0, 1, 2))
+    federation = Federation(6, decryptors=(0, 1, 2), colluders=0)
     for present in ((3, 4, 5), (0, 3, 4, 5)):
         enrolling = Enrolling(federation.roster, 0, cap=1, colluders=0)
         for index in present:

@@ -164,6 +164,7 @@ def test_three_helpers_are_enough_and_two_are_not(opened: HelperFederation, reop
         ({"extractor": bytes(32)}, Cause.TERMS_REFUSED),
         ({"indicator": b"\x01" * 32}, Cause.TERMS_REFUSED),
         ({"statistic": "indicator"}, Cause.TERMS_REFUSED),
+        ({"noise": b"x"}, Cause.TERMS_REFUSED),
     ],
 )
 def test_terms_are_the_roster_s_and_of_this_mode(
@@ -173,14 +174,12 @@ def test_terms_are_the_roster_s_and_of_this_mode(
     assert refusal(attempt.check, opened.now_s).cause == cause
 
 
-def test_where_rare_classes_must_be_withheld_only_noisy_sums_are_taken() -> None:
+def test_where_rare_classes_must_be_withheld_no_sum_is_taken() -> None:
     federation = HelperFederation(8)
     federation.roster = federation.sign_roster(1, withhold=1)
     for helper in federation.helpers:
         federation.phases[helper] = replace(federation.phases[helper], roster=federation.roster)  # type: ignore[call-arg]  # Standing
     assert refusal(federation.begin, federation.terms(100)).cause == Cause.TERMS_REFUSED
-    federation.begin(federation.terms(100, noise=b"gaussian"))
-    assert federation.attempt.family == "noisy"
 
 
 def test_each_helper_is_dealt_all_seeds_but_one(opened: HelperFederation) -> None:

@@ -51,7 +51,7 @@ def test_void_is_signed_in_every_phase_before_a_vote(stage: type, answer: Answer
 
 
 def test_a_member_who_is_no_decryptor_signs_nothing(answer: Answer) -> None:
-    federation = Federation(5, decryptors=(1, 2, 3))
+    federation = Federation(5, decryptors=(1, 2, 3), colluders=0)
     federation.begin(terms=federation.terms(8))
     federation.run_until(Checking)
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):

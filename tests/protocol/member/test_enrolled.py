@@ -289,6 +289,6 @@ def test_in_a_large_cohort_whoever_needs_all_cards_is_shown_them_without_paths(
             shown.append(message)
         return message
 
-    federation = Federation(7, decryptors=(0, 1, 2), tamper=note)
+    federation = Federation(7, decryptors=(0, 1, 2), colluders=0, tamper=note)
     assert isinstance(federation.phases["member-6"], Ready)
     assert shown == [federation.cards] * 7

@@ -348,7 +348,7 @@ def test_a_member_whose_attempt_has_run_out_still_reports(answer: Answer) -> Non
 
 
 def test_who_left_no_such_attempt_open_reports_nothing(answer: Answer) -> None:
-    federation = lapsed(Revealing, Federation(5, decryptors=(1, 2, 3)))
+    federation = lapsed(Revealing, Federation(5, decryptors=(1, 2, 3), colluders=0))
     context = federation.phase.attempt.context
     with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for .*\[coordinator\]$"):
         answer(federation, "member-1", ReportRequest(bytes(32)))

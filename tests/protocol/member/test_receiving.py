@@ -84,7 +84,7 @@ def test_deliveries_of_another_context_are_refused(
 
 
 def test_a_member_that_is_no_decryptor_opens_nothing(answer: Answer) -> None:
-    federation = Federation(5, decryptors=(1, 2, 3))
+    federation = Federation(5, decryptors=(1, 2, 3), colluders=0)
     federation.begin(terms=federation.terms(8))
     federation.run_until(Checking)
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):

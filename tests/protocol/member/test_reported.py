@@ -93,7 +93,7 @@ def test_not_even_what_was_signed_before_is_signed_again(answer: Answer) -> None
 
 
 def test_who_holds_no_shares_reports_nothing(answer: Answer) -> None:
-    federation = at(Freezing, Federation(5, decryptors=(1, 2, 3)))
+    federation = at(Freezing, Federation(5, decryptors=(1, 2, 3), colluders=0))
     with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
         report(federation, answer)
     with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
