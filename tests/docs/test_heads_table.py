@@ -11,7 +11,7 @@ from benchmarks.heads_table.claims import claims_of, leads_of
 from benchmarks.heads_table.features import load_features
 from benchmarks.heads_table.federation import Coordinator, Federation
 from benchmarks.heads_table.files import RESULTS, ResultFile, read_results
-from benchmarks.heads_table.heads import EPSILONS, TEMPERED, Compared, Row
+from benchmarks.heads_table.heads import DRAWS, EPSILONS, TEMPERED, Compared, Row
 from benchmarks.heads_table.page import page_of
 
 PAGE = Path(__file__).parents[2] / "docs/heads-table.md"
@@ -33,7 +33,8 @@ def test_result_files_name_their_features_and_every_round() -> None:
         assert [row.head for row in secure if row.epsilon is None] == plain
         noisy = [(row.head, row.epsilon) for row in secure if row.epsilon is not None]
         heads = list(dict.fromkeys(head for head, _ in noisy))
-        assert noisy == [(head, epsilon) for epsilon in EPSILONS for head in heads]
+        assert list(dict.fromkeys(noisy)) == [(head, epsilon) for epsilon in EPSILONS for head in heads]
+        assert [noisy.count(("FFC", epsilon)) for epsilon in EPSILONS] == [DRAWS] * len(EPSILONS)
         assert set(heads) <= set(plain)
 
 
