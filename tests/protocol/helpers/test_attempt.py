@@ -182,6 +182,13 @@ def test_where_rare_classes_must_be_withheld_no_sum_is_taken() -> None:
     assert refusal(federation.begin, federation.terms(100)).cause == Cause.TERMS_REFUSED
 
 
+def test_cards_that_were_sent_for_terms_that_none_may_take_serve_the_next() -> None:
+    federation = HelperFederation(8)
+    terms = federation.terms(100)
+    assert refusal(federation.begin, replace(terms, noise=b"x")).cause == Cause.TERMS_REFUSED
+    assert isinstance(federation.run(terms).phase, Recovered)
+
+
 def test_each_helper_is_dealt_all_seeds_but_one(opened: HelperFederation) -> None:
     dealt = [opened.attempt.seeds_of(helper) for helper in opened.helpers]
     assert dealt == [(1, 2, 3), (0, 2, 3), (0, 1, 3), (0, 1, 2)]
