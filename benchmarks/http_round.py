@@ -144,8 +144,8 @@ async def unmasked(
     def sent(member: str, numbers: FFCStatistics) -> Flow[None]:
         signer = Signer(member, Identity.load(folder / member).key, THIS_MACHINE)
         caller = Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer)
-        V = numbers.V.ravel() if plan.whole else numbers.V[np.triu_indices(plan.dim)]
-        flat = np.concatenate([V, numbers.U.ravel(), numbers.counts]).astype(ELEMENT)
+        blocks = {"V": numbers.V, "U": numbers.U, "n": numbers.counts.astype(np.float64)}
+        flat = request.layout.flatten(blocks).astype(ELEMENT)
         flows = [chunk(caller, member, index, flat) for index in range(request.chunks)]
         yield from together(flows, LANES)
         where, view = SUM.format(federation=admin.hex()), None

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from calibration import CalibrationError, FFCStatistics, solve_ffc
+from calibration.layout import DenseBlock, Layout, SymmetricBlock
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import Model, View
@@ -44,14 +45,15 @@ class UnmaskedRequest(Model):
     whole: bool = False
 
     @property
-    def products(self) -> int:
-        """Elements of V."""
-        return self.dim**2 if self.whole else self.dim * (self.dim + 1) // 2
+    def layout(self) -> Layout:
+        """V, U (l, C) and the counts (C,), one after the other."""
+        V = DenseBlock("V", (self.dim, self.dim)) if self.whole else SymmetricBlock("V", self.dim)
+        return Layout((V, DenseBlock("U", (self.dim, self.classes)), DenseBlock("n", (self.classes,))))
 
     @property
     def elements(self) -> int:
-        """V, U (l, C) and the counts (C,), one after the other."""
-        return self.products + self.dim * self.classes + self.classes
+        """Of all three."""
+        return self.layout.elements
 
     @property
     def chunks(self) -> int:
@@ -151,15 +153,9 @@ def folder_of(federation: str) -> str:
 
 def statistics_of(total: npt.NDArray[np.float64], request: UnmaskedRequest) -> FFCStatistics:
     """V, U and the counts, in one array after the other."""
-    products, U, counts = np.split(total, np.cumsum([request.products, request.dim * request.classes]))
-    shape = request.dim, request.classes
-    if request.whole:
-        V = products.reshape(request.dim, -1)
-    else:
-        V = np.zeros((request.dim, request.dim))
-        V[np.triu_indices(request.dim)] = products
-        V += np.triu(V, 1).T
-    return FFCStatistics.from_blocks(V, U.reshape(shape), np.rint(counts).astype(np.int64), bias=False)
+    blocks = request.layout.unflatten(total)
+    counts = np.rint(blocks["n"]).astype(np.int64)
+    return FFCStatistics.from_blocks(blocks["V"], blocks["U"], counts, bias=False)
 
 
 Sums = dict[str, Unmasked]

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from training.partition import Partition
 
 _RING_BITS = 48
-# What options may be, for whoever checks them before training (`experiments.choices.check_values`).
+# What options may be, for whoever checks them before training (`experiments.choices.check_later`).
 _Count = Annotated[int, Field(ge=1)]
 _Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 _Ridge = Annotated[float, Field(ge=0, allow_inf_nan=False)]

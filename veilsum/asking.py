@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from calibration.questions import QUESTIONS
+from client_sdk.policy import Policy
 from protocol.errors import Misuse
 from protocol.rest import NoiseView, Parameter
 
@@ -40,7 +41,7 @@ def listed() -> dict[str, Any]:
             "lattices": list(each.lattices),
             "noise": "possible" if each.takes_noise else "not possible",
             "without_noise": f"only of members who say --statistic {name}"
-            if each.aimed or name == "ccvr"
+            if each.aimed or name not in Policy.statistics
             else "of all members",
         }
         for name, each in QUESTIONS.items()

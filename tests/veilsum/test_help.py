@@ -11,6 +11,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from client_sdk import Policy
+from client_sdk.policy import AIMED
 from tests.veilsum.cli import COMMAND, Cli
 from veilsum.commands.options import MemberLimits
 
@@ -91,6 +92,7 @@ def test_limits_that_are_not_given_are_the_sdk_s() -> None:
     assert numbers == {name: getattr(Policy, name) for name in numbers}
     key = "ab" * 32
     assert MemberLimits().policy(key) == Policy(admin_key=key)
+    assert ", ".join(sorted(AIMED)) in hints["statistic"].__metadata__[0].help
     strict = MemberLimits(
         extractor=["cd" * 32], changed_records_min=0, refuse_rare_classes=True, statistic=["ccvr"]
     )

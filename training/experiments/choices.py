@@ -130,14 +130,16 @@ def check_options(make: Callable[..., Any], name: str, options: Mapping[str, Any
             raise ConfigError(f"{where}: {name} needs the option {option!r}")
 
 
-def check_values(make: Callable[..., Any], name: str, options: Mapping[str, Any], where: str) -> None:
-    """Refuse values that are not of their option's type, as they stand: no text for a number.
-
-    For what is called later, when training is done; `called` sees to its own.
+def check_later(
+    registry: Mapping[str, Callable[..., Any]], name: str, options: Mapping[str, Any], where: str
+) -> None:
+    """Refuse what cannot be called later, when training is done: `called` sees to its own.
 
     Raises:
-        ConfigError: the first of them, and what it has to be.
+        ConfigError: as `called`; values are of their option's type as they stand, with no text for a number.
     """
+    make = maker(registry, name, where)
+    check_options(make, name, options, where)
     takes = {each.name: each for each in signature(make).parameters.values() if each.name in options}
     written = {option: parameter.annotation for option, parameter in takes.items()}
     # Of these options alone: what else a maker takes may be imported for type checkers only.

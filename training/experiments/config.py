@@ -18,15 +18,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from training.algorithms import ALGORITHMS
 from training.calibrating import CALIBRATIONS
 from training.data import Dataset
-from training.experiments.choices import (
-    HEADS,
-    SCHEDULES,
-    Choice,
-    check_options,
-    check_values,
-    chosen,
-    maker,
-)
+from training.experiments.choices import HEADS, SCHEDULES, Choice, check_later, chosen, maker
 from training.experiments.dealing import DEALS
 from training.experiments.errors import ConfigError
 from training.losses import LOSSES
@@ -197,13 +189,9 @@ class Experiment(_Table):
         for also in self.training.also:
             chosen(ALGORITHMS, also, "training.also")
         for kind, options in self.calibrate.items():
-            check_options(fit := maker(CALIBRATIONS, kind, "calibrate"), kind, options, "calibrate")
-            check_values(fit, kind, options, "calibrate")
+            check_later(CALIBRATIONS, kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():
-            check_options(
-                own := maker(METHODS, method, "personal.methods"), method, options, "personal.methods"
-            )
-            check_values(own, method, options, "personal.methods")
+            check_later(METHODS, method, options, "personal.methods")
 
 
 def shipped() -> dict[str, tuple[str, ...]]:
