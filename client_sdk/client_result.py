@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from calibration.head_file import Calibrated
 from client_sdk.asked import terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
-from client_sdk.files import make_folder, write_durably
+from client_sdk.files import make_folder, write_together
 from client_sdk.policy import check_admin
 from client_sdk.result import calibrated_in, check_head
 from protocol.helpers.attempt import HelperAttempt
@@ -50,9 +50,8 @@ class ClientEvidence:
     def save(self, folder: Path) -> None:
         """Write roster, opening and upload."""
         make_folder(folder)
-        write_durably(folder / _ROSTER, self.roster.to_bytes())
-        write_durably(folder / _OPENING, self.opening.to_bytes())
-        write_durably(folder / _UPLOAD, self.upload.to_bytes())  # last: it stands for the whole
+        parts = {_ROSTER: self.roster, _OPENING: self.opening, _UPLOAD: self.upload}
+        write_together(folder, {name: part.to_bytes() for name, part in parts.items()})
 
     @staticmethod
     def saved_in(folder: Path) -> bool:
@@ -169,9 +168,12 @@ class ClientResult:
         """Write the result beside its evidence, for `load`; every file has mode 0600, none holds a secret."""
         home = Path(folder)
         self.evidence.save(home)
-        write_durably(home / _WEIGHTS, self.weights_file)
-        write_durably(home / _RECORD, self.record.model_dump_json(indent=2).encode())
-        write_durably(home / _COUNTED, self.counted.to_bytes())  # last: stands for all
+        files = {
+            _WEIGHTS: self.weights_file,
+            _RECORD: self.record.model_dump_json(indent=2).encode(),
+            _COUNTED: self.counted.to_bytes(),
+        }
+        write_together(home, files)
 
     @staticmethod
     def saved_in(folder: Path) -> bool:

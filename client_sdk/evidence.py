@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 
 from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import make_folder, remove_durably, write_durably
+from client_sdk.files import make_folder, write_together
 from client_sdk.policy import check_admin
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
@@ -92,18 +92,14 @@ class Evidence:
     def save(self, folder: Path) -> None:
         """Write roster.bin, manifest.bin, opening.bin, certificate.bin, header.bin if it uploaded, and member.json."""
         make_folder(folder)
-        for name in _PARTS:
-            write_durably(folder / f"{name}.bin", getattr(self, name).to_bytes())
-        if self.header is not None:
-            write_durably(folder / _HEADER, self.header.encode_fields())
-        else:
-            remove_durably(folder / _HEADER)  # an earlier round's
         own = [
             {"lineage": s.lineage.hex(), "records": s.records.hex(), "digest": s.digest.hex()}
             for s in self.own
         ]
         content = json.dumps({"member": self.member, "uploads": own}, indent=2)
-        write_durably(folder / "member.json", f"{content}\n".encode())  # last: it stands for the whole
+        parts = {f"{name}.bin": getattr(self, name).to_bytes() for name in _PARTS}
+        header = None if self.header is None else self.header.encode_fields()
+        write_together(folder, {**parts, _HEADER: header, "member.json": f"{content}\n".encode()})
 
     @staticmethod
     def saved_in(folder: Path) -> bool:

@@ -2,6 +2,8 @@
 
 import hashlib
 import os
+import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from client_sdk.errors import StateError
@@ -40,10 +42,48 @@ def write_durably(path: Path, data: bytes | memoryview) -> None:
     Raises:
         OSError: the disk is full, or refuses.
     """
-    fresh = path.with_name(f".{path.name}.new")
-    write_synced(fresh, data)
-    fresh.replace(path)
-    sync_folder(path.parent)
+    _replace(path.parent, {path.name: data})
+
+
+def write_together(folder: Path, files: Mapping[str, bytes | None]) -> None:
+    """Replace files of mode 0600 in a folder, and remove those of None; the last one is there only once all others are.
+
+    What is there with these bytes already stays as it is: every file got its name after its bytes were on the disk.
+
+    Raises:
+        OSError: the disk is full, or refuses.
+    """
+    changed = {name: data for name, data in files.items() if data is None or not _holds(folder / name, data)}
+    last = list(files)[-1]
+    _replace(folder, {name: data for name, data in changed.items() if name != last})
+    if last in changed:
+        _replace(folder, {last: changed[last]})
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    return (found.st_mode, found.st_size) == (
+        stat.S_IFREG | FILE_MODE,
+        len(data),
+    ) and path.read_bytes() == data
+
+
+def _replace(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:
+    """One sync of the folder, whatever the number of files."""
+    fresh = {}
+    for name, data in files.items():
+        path = folder / name
+        if data is None:
+            path.unlink(missing_ok=True)
+        else:
+            fresh[path] = path.with_name(f".{name}.new")
+            write_synced(fresh[path], data)
+    for path, written in fresh.items():
+        written.replace(path)
+    sync_folder(folder)
 
 
 def write_synced(path: Path, data: bytes | memoryview) -> None:

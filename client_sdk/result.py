@@ -23,7 +23,7 @@ from calibration.questions import REFUSED, Question
 from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_noise, terms_question
 from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
 from client_sdk.evidence import Evidence
-from client_sdk.files import remove_durably, write_durably
+from client_sdk.files import write_together
 from client_sdk.personal import personalise
 from client_sdk.replaying import replayed
 from client_sdk.supply import Records
@@ -327,13 +327,9 @@ class Result:
             _MATERIAL: self.material,
             _EVICTIONS: None if self.evictions is None else self.evictions.to_bytes(),
             TRANSCRIPT: self.transcript_file,
+            _RECORD: self.record.model_dump_json(indent=2).encode(),
         }
-        for name, content in files.items():
-            if content is None:
-                remove_durably(home / name)
-            else:
-                write_durably(home / name, content)
-        write_durably(home / _RECORD, self.record.model_dump_json(indent=2).encode())  # last: stands for all
+        write_together(home, files)
 
     @staticmethod
     def saved_in(folder: Path) -> bool:

@@ -12,7 +12,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 import httpx
 
@@ -130,7 +132,10 @@ class BlockingDriver:
 
 
 class AsyncDriver:
-    """Runs flows on the event loop; heavy arithmetic in threads. Arguments as `BlockingDriver`'s."""
+    """Sends on the event loop; a flow's own steps, which compute and write to disks, run in threads, one at a time.
+
+    Arguments as `BlockingDriver`'s.
+    """
 
     def __init__(
         self,
@@ -149,16 +154,15 @@ class AsyncDriver:
     async def run(self, flow: Flow[T]) -> T:
         """Carry a flow out and return its result."""
         try:
-            effect = next(flow)
-            while True:
+            step = await _in_thread(partial(_step, flow.send, None))
+            while not isinstance(step, _End):
                 try:
-                    outcome = await self._perform(effect)
+                    outcome = await self._perform(step)
                 except Exception as error:  # noqa: BLE001 - whatever it is, it is the flow's to handle
-                    effect = flow.throw(error)
+                    step = await _in_thread(partial(_step, flow.throw, error))
                 else:
-                    effect = flow.send(outcome)
-        except StopIteration as end:
-            result: T = end.value
+                    step = await _in_thread(partial(_step, flow.send, outcome))
+            result: T = step.result
             return result
         finally:
             flow.close()
@@ -205,6 +209,21 @@ class AsyncDriver:
                 task.cancel()
             await asyncio.gather(*lanes, return_exceptions=True)
         return [results[index] for index in range(len(effect.flows))]
+
+
+@dataclass(frozen=True)
+class _End(Generic[T]):
+    """What a flow returned."""
+
+    result: T
+
+
+def _step(resume: Callable[[Any], Effect], value: object) -> Effect | _End[Any]:
+    """A flow's next effect, or its end: no future may raise StopIteration."""
+    try:
+        return resume(value)
+    except StopIteration as end:
+        return _End(end.value)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

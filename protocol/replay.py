@@ -301,6 +301,9 @@ class _Replay:
 
     def _vote(self, index: int, vote: Vote) -> None:
         self._signed_by_decryptor(vote)
+        self._cast(index, vote)
+
+    def _cast(self, index: int, vote: Vote) -> None:
         known = self.votes.setdefault(vote.member, vote)
         if known.outcome != vote.outcome:
             self._find(index, (vote.member,), Cause.ALREADY_VOTED, "it signed two outcomes")
@@ -331,7 +334,7 @@ class _Replay:
         self.certificate = certificate
         unnoted = [vote.member for vote in certificate.votes if vote.member not in self.votes]
         for vote in certificate.votes:
-            self._vote(index, vote)
+            self._cast(index, vote)
         wanted = _Stage.VOIDING if certificate.void else _Stage.FREEZING
         if asked is not wanted or (certificate.void and certificate.reason != self.reason):
             raise PeerFault(Cause.CERTIFICATE_INVALID, "the certificate is for what nobody was asked to sign")

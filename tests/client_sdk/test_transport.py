@@ -285,6 +285,27 @@ def test_tls_is_verified_unless_told_otherwise(tmp_path: Path) -> None:
             _tls(True, cert)
 
 
+async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:
+    def flow() -> Flow[str]:
+        time.sleep(0.1)
+        yield Pause(0.0)
+        time.sleep(0.1)
+        return "done"
+
+    async def ticks() -> int:
+        count = 0
+        while not running.done():
+            await asyncio.sleep(0.005)
+            count += 1
+        return count
+
+    driver = AsyncDriver(URL)
+    running = asyncio.create_task(driver.run(flow()))
+    assert await ticks() >= 5  # one at most, where steps block the loop
+    assert await running == "done"
+    await driver.close()
+
+
 async def test_a_cancelled_flow_waits_for_its_thread() -> None:
     finished: list[int] = []
 
