@@ -139,6 +139,7 @@ class Attendance:
             NoResult: lapsed; or lost, once this member has said what it signed.
         """
         after: int | None = None
+        answered: Message | None = None
         while not view.ended:
             self._report(view)
             if self._lapsed() and view.state != "lost":
@@ -151,11 +152,14 @@ class Attendance:
             )
             if after == before and not lost:
                 yield from self.session.unhurried(asked_s)
-            if message is not None:
-                yield from self._answer(message, view)
-            view = yield from self.session.round(self.round_id)
-            if lost and message is None and view.state == "lost":
-                raise NoResult(self.round_id, "lost", fault_in(view))
+            if message is None or message == answered:
+                # A certificate is shown to whoever asks, also who has answered it.
+                view = yield from self.session.round(self.round_id)
+                if lost and message is None and view.state == "lost":
+                    raise NoResult(self.round_id, "lost", fault_in(view))
+            again = message == answered and self.session.member not in view.waiting_for
+            if message is not None and not (view.ended or again):
+                view, answered = (yield from self._answer(message, view)), message
         return view
 
     def close(self, view: RoundView) -> Flow[None]:
@@ -273,10 +277,10 @@ class Attendance:
             if following is not self.phase:
                 self._hold(following)
 
-    def _answer(self, message: Message, view: RoundView) -> Flow[None]:
+    def _answer(self, message: Message, view: RoundView) -> Flow[RoundView]:
         if isinstance(message, Opening):
             yield from self._opening(message, view)
-            return
+            return (yield from self.session.round(self.round_id))
         if not self.taking_part and self.phase_round == self.round_id:
             if not self._left_open(message):
                 raise NoResult(self.round_id, "lapsed", PeerFault(Cause.TERMS_EXPIRED))
@@ -284,15 +288,13 @@ class Attendance:
             # It comes late: its upload would not count any more, but it can still help to end the attempt.
             opening = yield from self.session.coordinator.opening(self.round_id)
             yield from self._open(opening, view, None)
-        for reply in self._receive(message):
-            try:
-                yield from self.session.coordinator.answer(self.round_id, reply)
-            except PeerFault as fault:
-                if fault.cause is not Cause.WRONG_PHASE:
-                    raise  # otherwise the phase ended while the answer was on its way
+        replies = self._receive(message)
+        for reply in replies:
             if isinstance(reply, Refusal):
                 detail = f"refused to sign, {reply.cause}"
                 self.session.report(Progress(Step.ANSWERING, phase=view.state, detail=detail))
+            view = yield from self.session.answer(self.round_id, reply)
+        return view if replies else (yield from self.session.round(self.round_id))
 
     def _left_open(self, message: Message) -> bool:
         """Whether this asks for a report on an attempt that lapsed for this member: it can still say what it signed."""

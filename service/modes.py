@@ -411,7 +411,12 @@ class MembersMode(Mode):
         return closing if phase is None else _paired(phase).request_for(member)
 
     def asks_anew(self, before: Phase, after: Phase) -> bool:
-        """Another phase, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign."""
+        """Another phase, one more dealer that is to be left out, or a decryptor that has its boxes now and may sign.
+
+        Not that the seeds are rebuilt: whoever reveals was shown the certificate, and hears of the round's end.
+        """
+        if isinstance(before, Revealing) and isinstance(after, Recovered):
+            return False
         return super().asks_anew(before, after) or _asked_for(before) != _asked_for(after)
 
     def reports(self, phase: Phase) -> Message | None:

@@ -307,9 +307,10 @@ async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:
 
 
 async def test_a_cancelled_flow_waits_for_its_thread() -> None:
-    finished: list[int] = []
+    begun, finished = threading.Event(), list[int]()
 
     def work() -> None:
+        begun.set()
         time.sleep(0.05)
         finished.append(1)
 
@@ -318,7 +319,8 @@ async def test_a_cancelled_flow_waits_for_its_thread() -> None:
 
     driver = AsyncDriver(URL)
     task = asyncio.create_task(driver.run(flow()))
-    await asyncio.sleep(0.01)
+    while not begun.is_set():
+        await asyncio.sleep(0.001)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
