@@ -20,6 +20,7 @@ from protocol.identity import SigningKey
 from protocol.messages import Ledger, Opening
 from protocol.rest import CohortRequest, WindowsModel, round_name
 from protocol.transcript import Transcript
+from service import audit
 from service.asked import MATERIALS, material_named
 from service.cohorts import Cohort
 from service.federations import Federations
@@ -28,6 +29,7 @@ from service.journal import KEEP_S
 from service.modes import AnyAttempt, MembersMode
 from service.problems import not_found
 from service.rounds import Round
+from service.schedules import begin
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import cohorts, rounds
@@ -144,8 +146,12 @@ class Catalogue:
         now_s: float,
         before: int,
         material: bytes | None = None,
+        schedule: str | None = None,
     ) -> bool:
-        """Store a round, with its material, after the `before` that its federation had, all of which have ended; False where there are more."""
+        """Store a round, with its material, after the `before` that its federation had, all of which have ended; False where there are more.
+
+        An entry of a schedule is begun with it, or there is none of the two (NotDueError).
+        """
         federation = attempt.roster.federation.hex()
         row = {
             "id": round_name(attempt.context),
@@ -158,6 +164,8 @@ class Catalogue:
             "opened_s": now_s,
         }
         async with self._database.transaction(KEEP_S if material is not None else 0.0) as connection:
+            if schedule is not None:
+                await audit.begin(self._database, connection)
             if material is not None:
                 await self._database.alone(connection, MATERIALS)
                 digest = hashlib.sha256(material).hexdigest()
@@ -169,6 +177,8 @@ class Catalogue:
             if (await connection.execute(count)).scalar_one() != before + 1:
                 await connection.rollback()
                 return False
+            if schedule is not None:
+                await begin(self._database, connection, schedule, now_s, round_id=round_name(attempt.context))
             await self._database.announce(connection, federation)
         return True
 

@@ -124,10 +124,16 @@ class Coordinator:
 
     # Rounds
 
-    async def open_round(self, cohort_id: str, request: RoundRequest) -> Round:
+    async def open_round(self, cohort_id: str, request: RoundRequest, schedule: str | None = None) -> Round:
         """Open the next attempt of a cohort: a voided round's next one, else a new round.
 
+        Args:
+            cohort_id: its id.
+            request: what is asked for.
+            schedule: the entry that is begun by this.
+
         Raises:
+            NotDueError: that entry has begun already, or was taken back.
             PeerFault: wrong-phase where the cohort is not formed; conflict while another round of the federation runs, or
                 one that was lost waits for the admin; card-expired, where no member would take part; terms-refused by
                 the preflight; exception-refused or bad-signature for an exception that members would refuse.
@@ -158,7 +164,9 @@ class Coordinator:
                 )
                 attempt = Attempt(cohort.roster, manifest, opening)
                 place = sequence, number
-                if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):
+                if await self.catalogue.add(
+                    attempt, place, request.windows, now_s, before, material, schedule
+                ):
                     return await self.catalogue.round(round_name(attempt.context))
 
     async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:

@@ -1,19 +1,22 @@
 """Rounds to be opened at a time: each is begun once, by whichever process comes first, and never a second time.
 
-An entry is taken before its round is opened. A process that dies between the two leaves it begun without a round, which its view
-says: a round too few is looked for, a round too many would have been summed.
+An entry is marked as begun, and logged, in the transaction that stores its round, or the reason why there is none: a process that
+dies before has opened nothing, and another one does.
 """
 
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from protocol.errors import PeerFault
 from protocol.rest import Problem, RoundRequest
 from protocol.scheduling import ScheduleRequest, ScheduleView
+from service import audit
 from service.keeper import Chore, Keeper
 from service.problems import not_found, problem_of, wrong_phase
 from service.storage.database import Database
@@ -21,6 +24,37 @@ from service.storage.tables import schedules
 
 if TYPE_CHECKING:
     from service.coordinator import Coordinator
+
+
+class NotDueError(Exception):
+    """The entry was taken back, or another process was first."""
+
+
+async def begin(
+    database: Database,
+    connection: AsyncConnection,
+    name: str,
+    now_s: float,
+    *,
+    round_id: str | None = None,
+    fault: PeerFault | None = None,
+) -> None:
+    """Mark an entry as begun, with what came of it, in a transaction that `audit.begin` began; NotDueError where it is over."""
+    values = {
+        "begun_s": now_s,
+        "round": round_id,
+        "fault": None if fault is None else problem_of(fault).model_dump_json(),
+    }
+    taken = await connection.execute(
+        update(schedules).where(schedules.c.id == name, schedules.c.begun_s.is_(None)).values(values)
+    )
+    if not taken.rowcount:
+        raise NotDueError(name)
+    on = f"schedule={name}" if round_id is None else f"schedule={name} round_id={round_id}"
+    outcome = audit.DONE if fault is None else fault.cause
+    await audit.write(
+        database, connection, [audit.Deed(now_s, audit.COORDINATOR, "scheduled round", on, outcome)]
+    )
 
 
 class Schedules:
@@ -88,25 +122,23 @@ class Schedules:
             yield Chore(f"schedule/{name}", at_s, partial(self._open, name))
 
     async def _open(self, name: str) -> None:
-        this = schedules.c.id == name
-        async with self._database.transaction() as connection:
-            taken = await connection.execute(
-                update(schedules)
-                .where(this, schedules.c.begun_s.is_(None))
-                .values(begun_s=self._coordinator.now())
-            )
-            row = (await connection.execute(select(schedules).where(this))).one_or_none()
-        self._due.pop(name, None)
-        if row is None or not taken.rowcount:
-            return  # taken back, or another process was first
-        outcome: dict[str, str]
+        query = select(schedules).where(schedules.c.id == name, schedules.c.begun_s.is_(None))
+        async with self._database.reading() as connection:
+            row = (await connection.execute(query)).one_or_none()
+        if row is not None:
+            with suppress(NotDueError):
+                await self._begin(row)
+        self._due.pop(name, None)  # last: whatever else fails is tried again
+
+    async def _begin(self, row: Row[tuple[object, ...]]) -> None:
         try:
-            request = RoundRequest.model_validate_json(row.request)
-            outcome = {"round": (await self._coordinator.open_round(row.cohort, request)).id}
+            await self._coordinator.open_round(
+                row.cohort, RoundRequest.model_validate_json(row.request), row.id
+            )
         except PeerFault as fault:
-            outcome = {"fault": problem_of(fault).model_dump_json()}
-        async with self._database.transaction() as connection:
-            await connection.execute(update(schedules).where(this).values(**outcome))
+            async with self._database.transaction() as connection:
+                await audit.begin(self._database, connection)
+                await begin(self._database, connection, row.id, self._coordinator.now(), fault=fault)
 
 
 def _view(row: Row[tuple[object, ...]]) -> ScheduleView:

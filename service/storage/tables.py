@@ -149,7 +149,7 @@ links = Table(
     PrimaryKeyConstraint("federation", "position"),
 )
 
-# Rounds to be opened at a time. `begun_s` is set, once, before the round is opened.
+# Rounds to be opened at a time. `begun_s` is set, once, in the transaction that stores the round or the fault.
 schedules = Table(
     "schedules",
     metadata,

@@ -5,6 +5,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from service import catalogue
 from tests.service.driver import Party
 from tests.service.serving import Clock, Server, running
 
@@ -73,6 +76,44 @@ async def test_two_processes_open_it_once(server: Server, formed: Party) -> None
     schedules = server.coordinator.schedules
     await asyncio.gather(schedules._open(name), schedules._open(name))
     assert len((await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()["rounds"]) == 1
+
+
+async def test_who_dies_or_fails_before_the_round_is_stored_has_begun_nothing(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def failing(*_: object, **__: object) -> None:
+        raise OSError("the disk is gone")
+
+    name = await schedule(server, formed, server.clock() + 3600)
+    with monkeypatch.context() as broken:
+        broken.setattr(catalogue, "begin", failing)  # the transaction's last step but the commit
+        with pytest.raises(OSError, match="gone"):
+            await server.coordinator.schedules._open(name)
+    [entry] = await entries(server, formed)
+    assert (entry["begun_s"], entry["round"], entry["fault"]) == (None, None, None)
+    assert [chore.key for chore in server.coordinator.schedules.chores()] == [f"schedule/{name}"]
+    cohort = (await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()
+    assert cohort["rounds"] == []
+    server.clock.ahead_s += 3600
+    entry = await settled(server, formed)
+    assert (await server.client.get(f"/v1/rounds/{entry['round']}")).status_code == 200
+    await server.coordinator.schedules._open(name)
+    assert len((await server.client.get(f"/v1/cohorts/{formed.cohort}")).json()["rounds"]) == 1
+
+
+async def test_what_a_schedule_does_is_in_the_audit_log(server: Server, formed: Party) -> None:
+    name = await schedule(server, formed, 1.0)
+    entry = await settled(server, formed)
+    second = await schedule(server, formed, 2.0)
+    await settled(server, formed, 1)
+    listed = (await server.client.get("/v1/audit", params={"limit": 1000})).json()["entries"]
+    logged = [
+        (each["who"], each["on"], each["outcome"]) for each in listed if each["action"] == "scheduled round"
+    ]
+    assert logged == [
+        ("coordinator", f"schedule={name} round_id={entry['round']}", "done"),
+        ("coordinator", f"schedule={second}", "conflict"),
+    ]
 
 
 async def test_what_cannot_be_opened_says_why_and_is_not_tried_again(server: Server, formed: Party) -> None:
