@@ -227,7 +227,7 @@ def _mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:
 
 
 def _small(opened: Collection[Opened], proposal: Opened) -> list[Group]:
-    """The groups below their floors, in both readings; noise hides one member as well as many."""
+    """The groups below their floors, in both readings. Noisy rounds have no such rule: what they tell is bounded by their μ alone."""
     if proposal.family == Family.NOISY:
         return []
     family = linked([each for each in opened if each.family == proposal.family], proposal)

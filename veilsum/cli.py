@@ -1,5 +1,7 @@
 """The one command. Subcommands import what they need when they run, so that `--help` answers at once."""
 
+from typing import Annotated
+
 import typer
 
 from veilsum.commands import (
@@ -36,8 +38,32 @@ app = typer.Typer(
 )
 
 
+def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's form
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415 - as in every command
+
+        from protocol.tags import PROTOCOL_VERSION  # noqa: PLC0415
+
+        typer.echo(f"veilsum {version('veilsum')}, protocol version {PROTOCOL_VERSION}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool,
+    typer.Option(
+        "--version",
+        help="Print the versions of veilsum and of its protocol.",
+        callback=_print_version,
+        is_eager=True,
+    ),
+]
+
+
 @app.callback()
-def _common(client_cert: ClientCert = None, client_key: ClientKey = None) -> None:
+def _common(
+    client_cert: ClientCert = None, client_key: ClientKey = None, *, version: Version = False
+) -> None:
+    del version  # printed
     CLIENT.set((client_cert, client_key))
 
 

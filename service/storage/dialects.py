@@ -255,6 +255,9 @@ def _named(process: ColumnElement[str]) -> ColumnElement[int]:
     return func.hashtextextended("veilsum process " + process, 0)
 
 
+_PARAMETERS = frozenset({"host", "passfile", "port", "ssl", "sslmode"})
+
+
 def postgres_url(url: str) -> Any:
     """For SQLAlchemy, with asyncpg as the driver; Misuse where it is no PostgreSQL's."""
     try:
@@ -263,4 +266,11 @@ def postgres_url(url: str) -> Any:
         parsed = None
     if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
         raise Misuse("VEILSUM_DATABASE_URL is to be postgresql://user:password@host:port/database")
-    return parsed.set(drivername="postgresql+asyncpg")
+    query = dict(parsed.query)
+    if unknown := sorted(query.keys() - _PARAMETERS):
+        raise Misuse(
+            f"VEILSUM_DATABASE_URL has {', '.join(unknown)} after its ?; known are {', '.join(sorted(_PARAMETERS))}"
+        )
+    if "sslmode" in query:  # libpq's name for what asyncpg calls ssl; the words are the same
+        query = {"ssl": query.pop("sslmode"), **query}
+    return parsed.set(drivername="postgresql+asyncpg", query=query)

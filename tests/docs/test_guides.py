@@ -59,6 +59,7 @@ def test_the_operator_s(consortium: Callable[..., Consortium], coordinator: Cli)
     assert made["token"] in {each["token"] for each in guide.json("token list")["tokens"]}
     assert guide.json("token revoke")["revoked"] is not None
 
+    guide.passed("export VEILSUM_DATA_DIR")  # the folder of the fixture
     current = guide.json("db current")
     assert current["revision"] is None
     assert guide.json("db upgrade")["revision"] == current["newest"]
@@ -101,8 +102,7 @@ def test_the_admin_s_and_the_member_s(
         keys[name] = coordinator.json("identity", "new", name, "--member", name)["public_key"]
     admin.meaning = {f"{name}=KEY": f"{name}={shown}" for name, shown in keys.items()}
     admin.meaning |= {"DIGEST": EXTRACTOR, "URL": coordinator.url, "TOKEN": TOKEN}
-    third = ("--member", f"hospital-c={keys['hospital-c']}", "--publish-rare-classes")
-    admin.veilsum("federation roster", *third)
+    admin.veilsum("federation roster", "--publish-rare-classes")
     admin.veilsum("federation sign")
     admin.done()
 

@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -153,3 +154,8 @@ def test_no_command_is_help() -> None:
     )
     assert run.returncode == 2
     assert "Usage: " in run.stdout + run.stderr
+
+
+def test_the_version_is_told(cli: Cli) -> None:
+    said = cli("--version")
+    assert (said.code, said.out.strip()) == (0, f"veilsum {version('veilsum')}, protocol version 2")

@@ -27,7 +27,7 @@ def pilot(
         bool,
         typer.Option(
             "--withhold",
-            help="Keep classes that few members hold out of the sum, as consortia do; of three members, few hold any.",
+            help="Keep classes that few members hold out of the sum, as consortia do; of three members, those that fewer than all three hold.",
         ),
     ] = False,
     url: Url = DEFAULT_URL,

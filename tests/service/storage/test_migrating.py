@@ -9,7 +9,7 @@ from protocol.errors import Misuse
 from service.settings import Settings
 from service.storage import migrating
 from service.storage.database import Database
-from service.storage.dialects import Postgres
+from service.storage.dialects import Postgres, postgres_url
 from service.storage.stores import database_of
 from service.storage.tables import audit_head, metadata, rosters
 from tests.service import serving
@@ -93,3 +93,10 @@ async def test_unknown_tables_are_refused(database: Database) -> None:
 def test_other_databases_are_refused(url: str) -> None:
     with pytest.raises(Misuse, match="postgresql://"):
         Postgres(url)
+
+
+def test_a_url_may_say_how_to_connect() -> None:
+    assert dict(postgres_url("postgresql://v@db/veilsum?sslmode=verify-full").query) == {"ssl": "verify-full"}
+    assert dict(postgres_url("postgresql://v@db/veilsum?ssl=require").query) == {"ssl": "require"}
+    with pytest.raises(Misuse, match=r"target_session_attrs after its \?; known are host, passfile"):
+        postgres_url("postgresql://v@db/veilsum?target_session_attrs=any")
