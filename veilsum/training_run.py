@@ -51,6 +51,7 @@ class Choices:
         device: torch's name of one; of `cuda`, each of torchrun's processes takes another.
         snapshot_every: rounds between two snapshots.
         features: whether to write every member's features, as `veilsum join` reads them.
+        analyse: whether results hold what reports draw of models and heads.
         through: which way the sums of the last step go.
         track: `tensorboard`, `mlflow`.
     """
@@ -64,6 +65,7 @@ class Choices:
     device: str = "cpu"
     snapshot_every: int = 1
     features: bool = False
+    analyse: bool = False
     through: Way = "plain"
     track: tuple[str, ...] = ()
     loaded: Experiment = field(init=False)
@@ -139,6 +141,7 @@ def _one(
                 workers=choices.workers,
                 hardware=hardware,
                 progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
+                analyses=choices.analyse,
             )
         except DivergedError as error:
             if is_first():

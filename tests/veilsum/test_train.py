@@ -79,6 +79,21 @@ def test_the_last_step_through_the_service(cli: Cli) -> None:
     )
 
 
+def test_a_run_is_analysed_also_after_it_ended(cli: Cli) -> None:
+    wanted = ("train", "digits-spherefed", *SMALLER)
+    path = Path("runs/train/seed-0/result.json")
+    assert cli(*wanted).code == 0
+    plain = read_result(path)
+    assert cli(*wanted, "--analyse").code == 0
+    looked_at = read_result(path)
+    assert (plain.sweeps, plain.analyses.cka) == ((), {})
+    assert looked_at.history == plain.history
+    assert cli("report", "runs/train", "--output", "page.html").code == 0
+    drawn = Path("page.html").read_text("utf-8")
+    for shown in ("Centred kernel alignment", "Accuracy of FFC over λ", "t-SNE of test features"):
+        assert f'alt="{shown}' in drawn
+
+
 def test_the_experiments_that_there_are(cli: Cli) -> None:
     listed = {row["experiment"]: row for row in cli.json("train", "--list")["experiments"]}
     assert listed["digits-fedavg"]["method"] == "FedAvg"

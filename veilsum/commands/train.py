@@ -46,6 +46,13 @@ def train(
     features: Annotated[
         bool, typer.Option("--features", help="Write every member's features, for `veilsum join`.")
     ] = False,
+    analyse: Annotated[
+        bool,
+        typer.Option(
+            "--analyse",
+            help="Keep what the report's pictures of models and heads show; trains every member once more.",
+        ),
+    ] = False,
     track: Annotated[
         list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
     ] = None,
@@ -88,6 +95,7 @@ def train(
                 device=device,
                 snapshot_every=snapshot_every,
                 features=features,
+                analyse=analyse,
                 through=through.value,
                 track=tuple(track or ()),
             )
