@@ -43,7 +43,7 @@ class Choices:
 
     Attributes:
         experiment: a shipped experiment's name, or a file's.
-        variant: one of its variants.
+        variants: of its variants, each laid over those before it.
         changes: `key=value`, laid over it.
         seeds: one run each.
         data: the data folder; VEILSUM_DATA's where None.
@@ -57,7 +57,7 @@ class Choices:
     """
 
     experiment: str
-    variant: str | None = None
+    variants: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     data: Path | None = None
@@ -72,7 +72,7 @@ class Choices:
 
     def __post_init__(self) -> None:
         changes = merged(*map(parse_change, self.changes))
-        loaded = load_experiment(self.experiment, self.variant, changes)
+        loaded = load_experiment(self.experiment, self.variants, changes)
         if self.changes and "scale" not in changes:  # another task than the file's: reports must say so
             scale = "; ".join(filter(None, (loaded.scale, f"with {', '.join(self.changes)}")))
             loaded = loaded.model_copy(update={"scale": scale})

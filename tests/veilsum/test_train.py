@@ -94,6 +94,18 @@ def test_a_run_is_analysed_also_after_it_ended(cli: Cli) -> None:
         assert f'alt="{shown}' in drawn
 
 
+def test_variants_are_laid_over_one_another(cli: Cli) -> None:
+    Path("own.toml").write_text(
+        'extends = "digits-spherefed"\n[variants.a]\nscale = "less"\ntraining = { lr = 0.1, batch_size = 16 }\n'
+        '[variants.b]\nmethod = "b"\ntraining.lr = 0.2\n'
+    )
+    assert cli("train", "own.toml", *SMALLER, "--variant", "a", "--variant", "b").code == 0
+    result = read_result(Path("runs/train/seed-0/result.json"))
+    assert (result.experiment, result.method) == ("own/a+b", "b")
+    assert (result.recipe["lr"], result.recipe["batch_size"]) == (0.2, 16)
+    assert result.scale.startswith("less, but for what b may change; with training.rounds=1")
+
+
 def test_the_experiments_that_there_are(cli: Cli) -> None:
     listed = {row["experiment"]: row for row in cli.json("train", "--list")["experiments"]}
     assert listed["digits-fedavg"]["method"] == "FedAvg"

@@ -22,7 +22,10 @@ def train(
         str, typer.Argument(help="A shipped experiment's name (--list), or a .toml file.")
     ] = "digits-spherefed",
     variant: Annotated[
-        str | None, typer.Option(help="One of the file's variants; the paper's settings where none.")
+        list[str] | None,
+        typer.Option(
+            help="One of the file's variants; of several, the last has its way. The paper's settings where none."
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -87,7 +90,7 @@ def train(
                 return
             choices = Choices(
                 experiment=experiment,
-                variant=variant,
+                variants=tuple(variant or ()),
                 changes=tuple(changes or ()),
                 seeds=tuple(dict.fromkeys(seed or [0])),
                 data=data,
