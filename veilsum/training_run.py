@@ -152,7 +152,7 @@ def _one(
             return finished.result
         result = finished.result
         if choices.through != "plain":
-            result = through_service(finished, choices.through, tell)
+            result = through_service(experiment, finished, choices.through, tell)
         for tracker in tracked:
             tracker.result(result)
     _leave(finished, result, folder, features=choices.features)

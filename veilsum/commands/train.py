@@ -43,7 +43,7 @@ def train(
     through: Annotated[
         Through,
         typer.Option(
-            help="Sum FFC's statistics in the clear, masked through a coordinator on this machine, or both."
+            help="Sum FFC's statistics in the clear, masked through a coordinator on this machine, or both; LDA and class means follow."
         ),
     ] = Through.PLAIN,
     features: Annotated[

@@ -161,4 +161,3 @@ def test_feduv_s_rows_of_label_shift_leave_a_tenth_to_validate_by(data: str, rec
     for name in (f"feduv-{data}-{method}" for method in ("fedavg", "feduv", "freeze")):
         for variant in (None, *(each for each in shipped()[name] if each != "small")):
             assert load_experiment(name, variant).data.train_records == records, (name, variant)
-
