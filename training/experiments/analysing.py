@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from training.analysis import analyse, member_models, sweep
 from training.calibrating import VIRTUAL, Held
 from training.evaluate import extract_features, predict_logits
@@ -13,6 +11,7 @@ from training.evaluate import extract_features, predict_logits
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    import numpy as np
     import numpy.typing as npt
 
     from training.data import Split

@@ -269,10 +269,10 @@ def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     after: list[str] = []  # those since the last one that says in what it is smaller
     for name, own in wanted.items():
-        below = {
-            key: value for key, value in result.items() if key != "data" or "name" not in own.get(key, {})
-        }
-        result = _over(below, own)
+        data = own.get("data")
+        if isinstance(data, Mapping) and "name" in data:
+            result.pop("data", None)
+        result = _over(result, own)
         after = [] if "scale" in own else [*after, name]
     if after and "scale" in result:
         result["scale"] += f", but for what {' and '.join(after)} may change"
