@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from training.heads import Classifier
     from training.partition import Partition
 
+VIRTUAL = 2000  # features of each class: CCVR's for CIFAR-10 at α = 0.1 and 0.05 (Luo et al. 2021, Table 8)
 _RING_BITS = 48
 # What options may be, for whoever checks them before training (`experiments.choices.check_later`).
 _Count = Annotated[int, Field(ge=1)]
@@ -178,7 +179,7 @@ def ncm(held: Held) -> Solved:
 def ccvr(
     held: Held,
     *,
-    per_class: _Count = 2000,
+    per_class: _Count = VIRTUAL,
     transform: Literal["tukey", "none"] = "tukey",
     solver: Literal["sgd", "exact"] = "sgd",
     lr: _Rate = 0.001,
@@ -188,7 +189,7 @@ def ccvr(
 
     Args:
         held: the features.
-        per_class: M_c, the paper's for CIFAR-10 at α = 0.1 and 0.05 (Table 8).
+        per_class: M_c.
         transform: the paper's ReLU and square root, made for features that are not negative; or neither.
         solver: the paper's SGD from the head that training left, or the minimum of the same cross-entropy.
         lr: of that SGD.

@@ -161,7 +161,7 @@ class Calibration(_Part):
 
 
 class Sweep(_Part):
-    """Accuracy over one hyper-parameter of a calibration, such as FFC's "ridge" or CCVR's "virtual" features."""
+    """Accuracy over one hyper-parameter of a calibration, such as FFC's "ridge" or CCVR's virtual features "per_class"."""
 
     kind: str
     parameter: str
@@ -173,17 +173,18 @@ class Analyses(_Part):
     """What `training.analysis` found; each is absent where nobody asked for it.
 
     Attributes:
-        cka: by layer, the similarity of members' outputs, (K, K).
+        cka: by layer, the similarity of members' outputs, (K, K), of the first ten of them.
         head_norms: ‖w_c‖ at each member, (K, C).
         consistency: by layer or head, SphereFed's direction and norm consistency over the members.
         singular_values: of the global head, descending.
         separability: the mean sliced Wasserstein distance between classes' features, scaled to a mean square norm of one.
-        embedding: t-SNE of test features, (n, 2), with `labels` and predictions before and after calibration.
+        embedding: t-SNE of test features, (n, 2), with `labels`.
+        predicted: what heads take these records for, (n,): "none", the trained one, and the best calibration's kind.
     """
 
     cka: dict[str, Matrix] = Field(default_factory=dict)
     head_norms: Matrix = ()
-    consistency: dict[str, float] = Field(default_factory=dict)
+    consistency: dict[str, Finite] = Field(default_factory=dict)
     singular_values: tuple[float, ...] = ()
     separability: Finite = None
     embedding: Matrix = ()

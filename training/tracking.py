@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TrackingError(ValueError):
-    """A tracker that there is not, or not here."""
+    """A tracker that there is not, or not here, or that cannot be set up."""
 
 
 class Tracker(Protocol):
@@ -76,20 +76,31 @@ class TensorBoard:
 
 
 class MLflow:
-    """A run in MLflow's store: MLFLOW_TRACKING_URI's, or `mlruns` in the run's folder."""
+    """A run in MLflow's store: MLFLOW_TRACKING_URI's, or the file `mlflow.sqlite` in the run's folder.
+
+    Raises:
+        TrackingError: MLflow cannot set the store up, whatever its reason.
+    """
 
     def __init__(self, folder: Path, title: str) -> None:
         import os  # noqa: PLC0415 - beside what needs it
 
         import mlflow  # noqa: PLC0415 - an extra
 
-        self._client: Any = mlflow.MlflowClient(
-            os.environ.get("MLFLOW_TRACKING_URI", f"sqlite:///{(folder / 'mlflow.sqlite').absolute()}")
-        )
+        named, file = os.environ.get("MLFLOW_TRACKING_URI"), (folder / "mlflow.sqlite").absolute()
         experiment, _, _ = title.rpartition(" seed ")
-        found = self._client.get_experiment_by_name(experiment)
-        identifier = found.experiment_id if found else self._client.create_experiment(experiment)
-        self._run: str = self._client.create_run(identifier, run_name=title).info.run_id
+        try:
+            self._client: Any = mlflow.MlflowClient(named or f"sqlite:///{file}")
+            found = self._client.get_experiment_by_name(experiment)
+            identifier = found.experiment_id if found else self._client.create_experiment(experiment)
+            self._run: str = self._client.create_run(identifier, run_name=title).info.run_id
+        except Exception as error:  # MLflow's own errors, and those of every store behind it
+            where = "the store of MLFLOW_TRACKING_URI" if named else file  # an address may hold a password
+            reason = next(iter(str(error).splitlines()), type(error).__name__)
+            raise TrackingError(
+                f"MLflow can't keep runs in {where}: {reason}; pip install 'veilsum[tracking]' brings what a file needs, "
+                "and MLFLOW_TRACKING_URI names another store"
+            ) from error
 
     def round(self, record: RoundRecord) -> None:
         """A point in each chart, at the round's number."""
@@ -117,7 +128,7 @@ def trackers(names: Sequence[str], folder: Path, title: str) -> Iterator[list[Tr
     """Within the block, a tracker for each name, which is closed with it and told whether an error ended it.
 
     Raises:
-        TrackingError: there is none of a name, or its package isn't installed.
+        TrackingError: there is none of a name, its package isn't installed, or it can't be set up.
     """
     with ExitStack() as stack:
         made = []

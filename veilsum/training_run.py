@@ -43,7 +43,7 @@ class Choices:
 
     Attributes:
         experiment: a shipped experiment's name, or a file's.
-        variant: one of its variants.
+        variants: of its variants, each laid over those before it.
         changes: `key=value`, laid over it.
         seeds: one run each.
         data: the data folder; VEILSUM_DATA's where None.
@@ -51,12 +51,13 @@ class Choices:
         device: torch's name of one; of `cuda`, each of torchrun's processes takes another.
         snapshot_every: rounds between two snapshots.
         features: whether to write every member's features, as `veilsum join` reads them.
+        analyse: whether results hold what reports draw of models and heads.
         through: which way the sums of the last step go.
         track: `tensorboard`, `mlflow`.
     """
 
     experiment: str
-    variant: str | None = None
+    variants: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
     seeds: tuple[int, ...] = (0,)
     data: Path | None = None
@@ -64,13 +65,14 @@ class Choices:
     device: str = "cpu"
     snapshot_every: int = 1
     features: bool = False
+    analyse: bool = False
     through: Way = "plain"
     track: tuple[str, ...] = ()
     loaded: Experiment = field(init=False)
 
     def __post_init__(self) -> None:
         changes = merged(*map(parse_change, self.changes))
-        loaded = load_experiment(self.experiment, self.variant, changes)
+        loaded = load_experiment(self.experiment, self.variants, changes)
         if self.changes and "scale" not in changes:  # another task than the file's: reports must say so
             scale = "; ".join(filter(None, (loaded.scale, f"with {', '.join(self.changes)}")))
             loaded = loaded.model_copy(update={"scale": scale})
@@ -139,6 +141,7 @@ def _one(
                 workers=choices.workers,
                 hardware=hardware,
                 progress=_Progress(title, tell if is_first() else lambda _: None, tracked),
+                analyses=choices.analyse,
             )
         except DivergedError as error:
             if is_first():
@@ -149,7 +152,7 @@ def _one(
             return finished.result
         result = finished.result
         if choices.through != "plain":
-            result = through_service(finished, choices.through, tell)
+            result = through_service(experiment, finished, choices.through, tell)
         for tracker in tracked:
             tracker.result(result)
     _leave(finished, result, folder, features=choices.features)

@@ -1,9 +1,12 @@
-"""The last step of a run as the product does it: FFC's sums masked by every member, through a coordinator on this machine."""
+"""The last step of a run as the product does it: FFC's sums masked by every member, through a coordinator on this machine.
+
+Class means and LDA follow from the same sums, and the round publishes them beside FFC's head.
+"""
 
 import os
 import secrets
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -11,15 +14,15 @@ from typing import Literal
 
 import numpy as np
 
-from calibration import solve_ffc
+from calibration import Head, solve_ffc
 from client_sdk import Identity, Member, Policy, Records
 from client_sdk import Result as Verified
 from client_sdk.operator import Operator
 from protocol.errors import Misuse
 from protocol.rest import CohortRequest, CohortView, RoundRequest, RoundView
 from training import Classifier, accuracy, extractor_digest, per_class_accuracy, with_head
-from training.calibrating import Held
-from training.experiments import Finished
+from training.calibrating import Held, calibrate
+from training.experiments import Experiment, Finished
 from training.results import Calibration, Result, per_class
 from veilsum.admin import Draft, create_admin
 from veilsum.demo.coordinator import start_coordinator, surroundings
@@ -27,12 +30,18 @@ from veilsum.demo.processes import Children
 
 LINEAGE = "training"
 FEWEST, MOST = 5, 100
+_BESIDE = ("lda", "ncm")  # what a round of FFC publishes beside its head
 
 
 def through_service(
-    finished: Finished, way: Literal["service", "both"], tell: Callable[[str], None]
+    experiment: Experiment,
+    finished: Finished,
+    way: Literal["service", "both"],
+    tell: Callable[[str], None],
 ) -> Result:
-    """The run's result with FFC's head from masked sums; beside the plain one where both are asked for.
+    """The run's result with heads from masked sums, beside the plain ones where both are asked for.
+
+    These are FFC's, and class means and LDA where the experiment has them, LDA with the shrinkage that it finds itself.
 
     Every member is a `client_sdk.Member` with keys of its own; the coordinator is a process of its own, whose data go when the
     round is over. Rare classes are published, as plain sums publish them.
@@ -50,27 +59,37 @@ def through_service(
     ours = next(each for each in finished.result.calibrations if each.kind == "ffc")
     bias = bool(ours.options.get("bias", False))
     digest = extractor_digest(classifier.extractor, classifier.extractor.config.preprocessing)
-    verified = _round(held, digest, bias=bias, tell=tell)
+    beside = [kind for kind in _BESIDE if experiment.calibrate.get(kind) == {}]
+    verified = _round(held, digest, beside, bias=bias, tell=tell)
     ridge = verified.record.solution.ridge
     assert ridge is not None  # FFC's head has one
+    unit = Classifier(classifier.extractor, classifier.head, normalise=True)
+
+    def masked(kind: str, head: Head, plain: Head, **options: float | bool) -> Calibration:
+        own = with_head(unit, head.weights, head.bias, unanswered=verified.unanswered)
+        return Calibration(
+            kind=kind,
+            accuracy=accuracy(own, data.test),
+            per_class=per_class(per_class_accuracy(own, data.test)),
+            way="masked",
+            max_difference=float(np.abs(head.weights - plain.weights).max()),
+            upload_bytes=ours.upload_bytes,
+            options={**options, "members": len(verified.summed)},
+        )
+
     # At λ of the masked sums: what is compared is the sums, and not how a grid was searched.
     plain = solve_ffc(held.ffc(bias=bias), ridge)
-    unit = Classifier(classifier.extractor, classifier.head, normalise=True)
-    head = with_head(unit, verified.weights, verified.bias, unanswered=verified.unanswered)
-    masked = Calibration(
-        kind="ffc",
-        accuracy=accuracy(head, data.test),
-        per_class=per_class(per_class_accuracy(head, data.test)),
-        way="masked",
-        max_difference=float(np.abs(verified.weights - plain.weights).max()),
-        upload_bytes=ours.upload_bytes,
-        options={"ridge": ridge, "members": len(verified.summed), "bias": bias},
-    )
-    others = [each for each in finished.result.calibrations if way == "both" or each is not ours]
-    return finished.result.model_copy(update={"calibrations": (masked, *others)})
+    found = [masked("ffc", verified.calibrated.head, plain, ridge=ridge, bias=bias)]
+    found += [masked(kind, verified.head(kind).head, calibrate(kind, held).head) for kind in beside]
+    others = [
+        each for each in finished.result.calibrations if way == "both" or each.kind not in {"ffc", *beside}
+    ]
+    return finished.result.model_copy(update={"calibrations": (*found, *others)})
 
 
-def _round(held: Held, digest: bytes, *, bias: bool, tell: Callable[[str], None]) -> Verified:
+def _round(
+    held: Held, digest: bytes, beside: Sequence[str], *, bias: bool, tell: Callable[[str], None]
+) -> Verified:
     os.environ.update({name: surroundings()[name] for name in ("NO_PROXY", "no_proxy")})
     with tempfile.TemporaryDirectory(prefix="veilsum-training-") as temporary, Children() as children:
         folder = Path(temporary)
@@ -99,7 +118,11 @@ def _round(held: Held, digest: bytes, *, bias: bool, tell: Callable[[str], None]
                     cohort = _formed(operator, cohort, children)
                     tell(f"{len(names)} members enrolled at a coordinator at {address.url}")
                     request = RoundRequest(
-                        dim=held.dim, classes=held.classes, bias=bias, extractor=digest.hex()
+                        dim=held.dim,
+                        classes=held.classes,
+                        bias=bias,
+                        extractor=digest.hex(),
+                        parameters={"publish": ",".join(beside)} if beside else {},
                     )
                     view: RoundView = operator.open_round(cohort.cohort, request)
                     opened.set_result(view.round)

@@ -319,8 +319,7 @@ async def test_a_cancelled_flow_waits_for_its_thread() -> None:
 
     driver = AsyncDriver(URL)
     task = asyncio.create_task(driver.run(flow()))
-    while not begun.is_set():
-        await asyncio.sleep(0.001)
+    await asyncio.to_thread(begun.wait)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

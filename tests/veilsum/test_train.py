@@ -65,18 +65,60 @@ def test_several_seeds_and_what_they_come_to(cli: Cli) -> None:
 
 
 def test_the_last_step_through_the_service(cli: Cli) -> None:
-    outcome = cli("train", *SMALLER, "--through", "both", "--json")
+    outcome = cli("train", *SMALLER, "--set", "calibrate.ncm={}", "--through", "both", "--json")
     assert outcome.code == 0, outcome.error
     assert "12 members enrolled at a coordinator" in outcome.err
     assert outcome.values["largest difference of a weight, masked from plain"] < 1e-5
-    masked, *others = read_result(Path("runs/train/seed-0/result.json")).calibrations
-    assert (masked.kind, masked.way, masked.options["members"]) == ("ffc", "masked", 12)
-    assert ("ffc", "plain") in {(each.kind, each.way) for each in others}
+    found = read_result(Path("runs/train/seed-0/result.json")).calibrations
+    masked, plain = ([each for each in found if each.way == way] for way in ("masked", "plain"))
+    assert [each.kind for each in masked] == [
+        "ffc",
+        "lda",
+        "ncm",
+    ]  # one upload: the others follow from FFC's sums
+    assert {each.kind for each in plain} == {"ffc", "rff", "lda", "ncm"}
+    for each in masked:
+        assert each.options["members"] == 12
+        assert each.max_difference is not None
+        assert each.max_difference < 1e-5
+        [alike] = [other for other in plain if other.kind == each.kind]
+        assert each.accuracy == pytest.approx(alike.accuracy, abs=0.005)
+    other = ("--set", "calibrate.lda.shrinkage=0.5", "--through", "service", "--output", "other")
+    assert cli("train", *SMALLER, *other).code == 0
+    ways = {each.kind: each.way for each in read_result(Path("other/seed-0/result.json")).calibrations}
+    assert ways == {"ffc": "masked", "rff": "plain", "lda": "plain"}  # the round's LDA has another shrinkage
     few = ("--set", 'deal={name = "iid", members = 3}')
     assert (
         "takes 5 to 100 members here, not 3"
         in cli("train", *SMALLER, *few, "--through", "service", "--output", "few").error
     )
+
+
+def test_a_run_is_analysed_also_after_it_ended(cli: Cli) -> None:
+    wanted = ("train", "digits-spherefed", *SMALLER)
+    path = Path("runs/train/seed-0/result.json")
+    assert cli(*wanted).code == 0
+    plain = read_result(path)
+    assert cli(*wanted, "--analyse").code == 0
+    looked_at = read_result(path)
+    assert (plain.sweeps, plain.analyses.cka) == ((), {})
+    assert looked_at.history == plain.history
+    assert cli("report", "runs/train", "--output", "page.html").code == 0
+    drawn = Path("page.html").read_text("utf-8")
+    for shown in ("Centred kernel alignment", "Accuracy of FFC over λ", "t-SNE of test features"):
+        assert f'alt="{shown}' in drawn
+
+
+def test_variants_are_laid_over_one_another(cli: Cli) -> None:
+    Path("own.toml").write_text(
+        'extends = "digits-spherefed"\n[variants.a]\nscale = "less"\ntraining = { lr = 0.1, batch_size = 16 }\n'
+        '[variants.b]\nmethod = "b"\ntraining.lr = 0.2\n'
+    )
+    assert cli("train", "own.toml", *SMALLER, "--variant", "a", "--variant", "b").code == 0
+    result = read_result(Path("runs/train/seed-0/result.json"))
+    assert (result.experiment, result.method) == ("own/a+b", "b")
+    assert (result.recipe["lr"], result.recipe["batch_size"]) == (0.2, 16)
+    assert result.scale.startswith("less, but for what b may change; with training.rounds=1")
 
 
 def test_the_experiments_that_there_are(cli: Cli) -> None:

@@ -8,7 +8,7 @@ from training.analysis.embedding import embed
 from training.analysis.heads import direction_consistency, head_norms, norm_difference, singular_values
 from training.analysis.members import analyse, member_models
 from training.analysis.separability import separability, sliced_wasserstein
-from training.analysis.sweeps import ridge_sweep, virtual_sweep
+from training.analysis.sweeps import sweep
 
 __all__ = [
     "analyse",
@@ -21,9 +21,8 @@ __all__ = [
     "mean_similarity",
     "member_models",
     "norm_difference",
-    "ridge_sweep",
     "separability",
     "singular_values",
     "sliced_wasserstein",
-    "virtual_sweep",
+    "sweep",
 ]

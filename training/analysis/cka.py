@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping
 
     import numpy.typing as npt
     from torch import Tensor
@@ -67,13 +67,19 @@ def layer_outputs(classifier: Classifier, x: Tensor) -> dict[str, Floats]:
     return kept
 
 
-def cka_by_layer(outputs: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
-    """The similarity of every two members' outputs, by layer, (K, K), from `layer_outputs` of each on the same records."""
+def cka_by_layer(outputs: Iterable[Mapping[str, Floats]]) -> dict[str, Floats]:
+    """The similarity of every two members' outputs, by layer, (K, K), from `layer_outputs` of each on the same records.
+
+    One member's outputs are looked at after another's, and only their (n, n) products are kept.
+    """
+    grams: dict[str, list[Floats]] = {}
+    for each in outputs:
+        for name, values in each.items():
+            grams.setdefault(name, []).append(_gram(values))
     result = {}
-    for name in outputs[0]:
-        grams = [_gram(each[name]) for each in outputs]
-        norms = np.array([np.linalg.norm(gram) for gram in grams])
-        products = np.array([[np.vdot(a, b) for b in grams] for a in grams])
+    for name, own in grams.items():
+        norms = np.array([np.linalg.norm(gram) for gram in own])
+        products = np.array([[np.vdot(a, b) for b in own] for a in own])
         with np.errstate(invalid="ignore", divide="ignore"):
             result[name] = products / np.outer(norms, norms)
     return result

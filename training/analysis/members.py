@@ -14,8 +14,10 @@ from training.analysis.heads import direction_consistency, head_norms, norm_diff
 from training.analysis.separability import separability
 from training.data import stratified
 from training.evaluate import extract_features
-from training.local import LocalTrainer, Task
+from training.hardware import CPU, Hardware
+from training.local import Task
 from training.results import Analyses, Matrix
+from training.workers import local_training
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -30,9 +32,12 @@ if TYPE_CHECKING:
     from training.partition import Partition
 
 _RECORDS, _EMBEDDED = 512, 1000
+_COMPARED = 10  # CCVR's number of members: each keeps (512, 512) numbers a layer
 
 
-def member_models(trained: Trained, data: Dataset, partition: Partition) -> Iterator[Classifier]:
+def member_models(
+    trained: Trained, data: Dataset, partition: Partition, *, workers: int = 1, hardware: Hardware = CPU
+) -> Iterator[Classifier]:
     """Each member's model after one more local training from the global one, in the members' order, in one module.
 
     It has the recipe's learning rate before any schedule, and the algorithm's terms as they are before a server's first message: what
@@ -42,18 +47,22 @@ def member_models(trained: Trained, data: Dataset, partition: Partition) -> Iter
         trained: from `train`.
         data: the training records.
         partition: who holds which of them.
+        workers: processes that train members.
+        hardware: where they do.
     """
     recipe, classifier = trained.recipe, trained.classifier
-    trainer, model = LocalTrainer(recipe, data, partition), recipe.build(data.classes)
-    round_ = Round(recipe.rounds - 1, recipe.lr, len(partition))
+    model, round_ = recipe.build(data.classes), Round(recipe.rounds, recipe.lr, len(partition))
     weights = {name: tensor.clone() for name, tensor in classifier.shared_weights().items()}
+    if recipe.calibrate_every is not None:  # the head in use is then not the one that every member builds
+        weights["head.weight"] = classifier.head.weight.detach().clone()
     broadcasts = tuple(term.start(classifier) for term in recipe.algorithm.terms)
     nothing: tuple[State, ...] = tuple({} for _ in recipe.algorithm.terms)
     model.load_state_dict(classifier.state_dict())
-    for member in range(len(partition)):
-        update = trainer(Task(member, round_, weights, broadcasts, nothing))
-        model.load_state_dict(update.weights, strict=False)
-        yield model.eval()
+    tasks = [Task(member, round_, weights, broadcasts, nothing) for member in range(len(partition))]
+    with local_training(recipe, data, partition, workers, hardware) as train_locally:
+        for update in train_locally(tasks):
+            model.load_state_dict(update.weights, strict=False)
+            yield model.eval()
 
 
 def analyse(
@@ -68,23 +77,29 @@ def analyse(
 
     Args:
         trained: the global classifier.
-        members: each member's after its local training in one round, one after another; they may share a module.
+        members: each member's after its local training in one round, one after another; they may share a module. The
+            first ten are compared by CKA.
         test: records to compare on: 512 of them for CKA, 1,000 for t-SNE, with all classes' shares.
         predicted: by name, predictions of heads for the test records, (n,), to colour the embedding by.
         seed: of t-SNE, the directions of the sliced distance, and which records are taken.
     """
     x = test.x[_some(test, _RECORDS, seed)]
-    outputs, heads = [], []
-    for member in members:
-        outputs.append(layer_outputs(member, x))
-        heads.append(member.head.weight.detach().double().numpy().copy())
+    heads: list[npt.NDArray[np.float64]] = []
+
+    def outputs() -> Iterator[Mapping[str, npt.NDArray[np.float64]]]:
+        for k, member in enumerate(members):
+            heads.append(member.head.weight.detach().double().numpy().copy())
+            if k < _COMPARED:
+                yield layer_outputs(member, x)
+
+    similarity = cka_by_layer(outputs())
     shown = _some(test, _EMBEDDED, seed)
     z, labels = extract_features(trained, test.x[shown]).double().numpy(), test.y[shown].numpy()
     # Methods normalise features or don't: on one scale their distances compare.
     scaled = z / np.sqrt(np.square(z).sum(axis=1).mean())
     weights = np.stack(heads) if heads else np.empty((0, 0, 0))
     return Analyses(
-        cka={name: _rows(matrix) for name, matrix in cka_by_layer(outputs).items()} if outputs else {},
+        cka={name: _rows(matrix) for name, matrix in similarity.items()},
         head_norms=_rows(head_norms(weights)) if heads else (),
         consistency={"direction": direction_consistency(weights), "norm difference": norm_difference(weights)}
         if len(heads) > 1

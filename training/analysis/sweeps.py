@@ -1,43 +1,48 @@
-"""Accuracy over a calibration's one hyper-parameter: FFC's λ, CCVR's number of virtual features."""
+"""Accuracy over a calibration's one hyper-parameter, such as FFC's λ or CCVR's number of virtual features."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from calibration import CCVRStatistics, FFCStatistics, solve_ccvr, solve_ffc
+from training.calibrating import calibrate
 from training.results import Sweep
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import numpy as np
     import numpy.typing as npt
 
-    Features = npt.NDArray[np.floating]
-    Labels = npt.NDArray[np.int64]
+    from training.calibrating import Held
 
 
-def ridge_sweep(statistics: FFCStatistics, z: Features, labels: Labels, ridges: Sequence[float]) -> Sweep:
-    """FFC's accuracy on test features z, (n, l), for each λ (Dong et al. 2022, §C.1)."""
-    return Sweep(
-        kind="ffc",
-        parameter="ridge",
-        values=tuple(ridges),
-        accuracies=tuple(
-            float((solve_ffc(statistics, ridge=ridge).predict(z) == labels).mean()) for ridge in ridges
-        ),
-    )
-
-
-def virtual_sweep(
-    statistics: CCVRStatistics, z: Features, labels: Labels, counts: Sequence[int], *, seed: int = 0
+def sweep(
+    kind: str,
+    held: Held,
+    z: npt.NDArray[np.floating],
+    labels: npt.NDArray[np.int64],
+    parameter: str,
+    values: Sequence[float],
+    **options: Any,
 ) -> Sweep:
-    """CCVR's accuracy on test features z, (n, l), for each number M_c of virtual features a class (Luo et al. 2021, Fig. 7)."""
-    heads = (solve_ccvr(statistics, np.random.default_rng(seed), per_class=count) for count in counts)
+    """A calibration's accuracy on test records at each value: Dong et al. 2022, §C.1, of FFC's λ; Luo et al. 2021, Fig. 7, of M_c.
+
+    Args:
+        kind: one of `CALIBRATIONS`.
+        held: members' features, which it is fitted to.
+        z: test features as the head sees them, (n, l).
+        labels: theirs, (n,).
+        parameter: the option to vary, such as "ridge" or "per_class".
+        values: what it is set to, in turn; an option that counts takes int.
+        options: the others.
+
+    Raises:
+        KeyError, CalibrationError: as `calibrate`.
+    """
+    fitted = (calibrate(kind, held, **options | {parameter: value}) for value in values)
     return Sweep(
-        kind="ccvr",
-        parameter="virtual",
-        values=tuple(map(float, counts)),
-        accuracies=tuple(float((head.predict(z) == labels).mean()) for head in heads),
+        kind=kind,
+        parameter=parameter,
+        values=tuple(values),
+        accuracies=tuple(float((each.predict(z) == labels).mean()) for each in fitted),
     )

@@ -7,7 +7,7 @@ choice of an algorithm, a head, a schedule, a deal or a model takes the whole pl
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -119,7 +119,7 @@ class Experiment(_Table):
     """One experiment, whatever its seed.
 
     Attributes:
-        name: the file's, and the variant's after a slash.
+        name: the file's, and the variant's after a slash; of several, a plus between them.
         method: how tables call it.
         paper_row: the papers' row that it is held against, as `veilsum report` names them.
         scale: in what it is smaller than the paper's run.
@@ -205,27 +205,29 @@ def variants(name: str | Path) -> tuple[str, ...]:
 
 
 def load_experiment(
-    name: str | Path, variant: str | None = None, changes: Mapping[str, Any] | None = None
+    name: str | Path, variant: str | Sequence[str] | None = None, changes: Mapping[str, Any] | None = None
 ) -> Experiment:
     """An experiment from a file, or from those that come with the package.
 
     Args:
         name: a shipped experiment's name, or a path that ends in .toml.
-        variant: one of the file's; the paper's own settings where None.
+        variant: one of the file's, or several, each laid over those before it; the paper's own settings where None.
         changes: further tables laid over it.
 
     Raises:
         ConfigError: there is no such file or variant, it is no TOML, or it holds a choice that is none.
     """
     table, available = _layers(name)
-    if variant is not None:
-        if variant not in available:
-            raise ConfigError(f"{name} has no variant {variant!r}; it has {', '.join(available) or 'none'}")
-        table = _over(table, available[variant])
-    table = _over(table, changes or {})
+    wanted = tuple(dict.fromkeys((variant,) if isinstance(variant, str) else variant or ()))
+    for each in wanted:
+        if each not in available:
+            raise ConfigError(f"{name} has no variant {each!r}; it has {', '.join(available) or 'none'}")
+    table = merged(table, _together({each: available[each] for each in wanted}), changes or {})
     stem = Path(name).stem
     try:
-        experiment = Experiment.model_validate({**table, "name": f"{stem}/{variant}" if variant else stem})
+        experiment = Experiment.model_validate(
+            {**table, "name": "/".join(filter(None, (stem, "+".join(wanted))))}
+        )
     except ValidationError as error:
         raise ConfigError(f"{stem}: {_first(error)}") from error
     try:
@@ -259,6 +261,21 @@ def merged(*changes: Mapping[str, Any]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for change in changes:
         result = _over(result, change)
+    return result
+
+
+def _together(wanted: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Variants laid over one another. Other records have nothing of those that an earlier one named, such as what they stand in for."""
+    result: dict[str, Any] = {}
+    after: list[str] = []  # those since the last one that says in what it is smaller
+    for name, own in wanted.items():
+        data = own.get("data")
+        if isinstance(data, Mapping) and "name" in data:
+            result.pop("data", None)
+        result = _over(result, own)
+        after = [] if "scale" in own else [*after, name]
+    if after and "scale" in result:
+        result["scale"] += f", but for what {' and '.join(after)} may change"
     return result
 
 

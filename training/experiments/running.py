@@ -10,11 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from training.calibrating import Held, calibrate
 from training.data import Dataset, Split, load_dataset, stratified
 from training.evaluate import accuracy, extract_features, per_class_accuracy
+from training.experiments.analysing import analysed
 from training.experiments.choices import chosen
 from training.experiments.config import Experiment
 from training.experiments.dealing import DEALS
@@ -105,6 +107,7 @@ def run(
     workers: int = 1,
     hardware: Hardware = CPU,
     progress: Callable[[RoundRecord], None] | None = None,
+    analyses: bool = False,
 ) -> Finished:
     """Train, calibrate and evaluate.
 
@@ -117,6 +120,7 @@ def run(
         workers: processes that train members.
         hardware: where members train.
         progress: called with each round's record.
+        analyses: whether the result holds what the pictures show, for one more local training of every member, which no cost counts.
 
     Raises:
         ConfigError, DataError, ResumeError, DivergedError: as their makers say.
@@ -143,7 +147,7 @@ def run(
         snapshot_every=snapshot_every,
     )
     classifier = trained.classifier
-    calibrations = _calibrations(experiment, trained, prepared, seed)
+    calibrations, predicted = _calibrations(experiment, trained, prepared, seed)
     personal = {}
     if experiment.personal is not None and prepared.kept_back is not None:
         for method, options in experiment.personal.methods.items():
@@ -173,6 +177,11 @@ def run(
         ),
         environment=Environment.here(device=hardware.device),
     )
+    if analyses:
+        found, sweeps = analysed(
+            experiment, trained, data, partition, predicted, workers=workers, hardware=hardware
+        )
+        result = result.model_copy(update={"analyses": found, "sweeps": sweeps})
     return Finished(trained, prepared, result)
 
 
@@ -224,16 +233,18 @@ def _processor_s() -> float:
 
 def _calibrations(
     experiment: Experiment, trained: Trained, prepared: Prepared, seed: int
-) -> tuple[Calibration, ...]:
+) -> tuple[tuple[Calibration, ...], dict[str, npt.NDArray[np.int64]]]:
+    """Each calibration, and what it takes the test records for, by kind."""
     if not experiment.calibrate:
-        return ()
+        return (), {}
     data = prepared.data
     held = Held.of(trained.classifier, data.train, prepared.partition, seed=seed)
     test, labels = extract_features(trained.classifier, data.test.x).numpy(), data.test.y.numpy()
-    found = []
+    found, predicted = [], {}
     for kind, options in experiment.calibrate.items():
         fitted = calibrate(kind, held, **options)
-        right = fitted.predict(test) == labels
+        predicted[kind] = fitted.predict(test)
+        right = predicted[kind] == labels
         counts = np.bincount(labels, minlength=held.classes)
         hits = np.bincount(labels, weights=right, minlength=held.classes)
         by_class = np.full(held.classes, np.nan)
@@ -248,7 +259,7 @@ def _calibrations(
                 options=fitted.options,
             )
         )
-    return tuple(found)
+    return tuple(found), predicted
 
 
 def _pooled(data: Split) -> Dataset:

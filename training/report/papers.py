@@ -64,14 +64,20 @@ def row_of(experiment: str, paper_row: str | None, *, smaller: bool = False) -> 
     """The row that a run is held against.
 
     Args:
-        experiment: the run's; a variant's stands after a slash.
+        experiment: the run's; a variant's stands after a slash, several with a plus between them.
         paper_row: what the run itself names, which goes first.
         smaller: whether the run says in what it is another task than a paper's, smaller or on other data: then a variant without a row of its own is held
-            against its experiment's. Other variants change what the paper measured, and a difference would say nothing.
+            against its experiment's, and of several variants the last one's row counts where the others have none. Other
+            variants change what the paper measured, and a difference would say nothing.
     """
     rows = paper_rows()
     also = {name: row.id for row in rows.values() for name in row.also}
     names = [paper_row, experiment, also.get(experiment)]
     if smaller:
-        names.append(experiment.partition("/")[0])
+        stem, _, variants = experiment.partition("/")
+        *others, last = (f"{stem}/{variant}" for variant in variants.split("+"))
+        if not others:
+            names.append(stem)
+        elif not any(other in rows or other in also for other in others):
+            names += [last, also.get(last)]
     return next((rows[name] for name in names if name in rows), None)

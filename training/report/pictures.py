@@ -111,7 +111,7 @@ def _labels(cell: Cell) -> Picture:
 
 
 def _sweeps(found: Sequence[Cell]) -> Iterator[Picture]:
-    names = {"ridge": "λ", "virtual": "virtual features a class"}
+    names = {"ridge": "λ", "per_class": "virtual features a class"}
     keys = sorted(
         {(sweep.kind, sweep.parameter) for cell in found for run in cell.runs for sweep in run.sweeps}
     )
@@ -160,7 +160,9 @@ def _heads(found: Sequence[Cell]) -> Iterator[Picture]:
     if biased is not None:
         analyses, counts = biased.first.analyses, np.array(biased.first.deal.label_counts)
         norms = np.array(analyses.head_norms, dtype=float)
-        said = "; ".join(f"{name} {value:.3f}" for name, value in analyses.consistency.items())
+        said = "; ".join(
+            f"{name} {value:.3f}" for name, value in analyses.consistency.items() if value is not None
+        )
         if norms.shape == counts.shape:
             yield Picture(
                 plots.head_norms(norms, counts),
@@ -188,7 +190,9 @@ def _embeddings(found: Sequence[Cell]) -> Iterator[Picture]:
     for cell in found:
         analyses = cell.first.analyses
         if analyses.embedding:
-            predicted = {name: np.array(values) for name, values in analyses.predicted.items()}
+            predicted = {
+                HEADS.get(name, name): np.array(values) for name, values in analyses.predicted.items()
+            }
             yield Picture(
                 plots.embedding(
                     np.array(analyses.embedding, dtype=float),

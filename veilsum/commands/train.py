@@ -22,7 +22,10 @@ def train(
         str, typer.Argument(help="A shipped experiment's name (--list), or a .toml file.")
     ] = "digits-spherefed",
     variant: Annotated[
-        str | None, typer.Option(help="One of the file's variants; the paper's settings where none.")
+        list[str] | None,
+        typer.Option(
+            help="One of the file's variants; of several, the last has its way. The paper's settings where none."
+        ),
     ] = None,
     changes: Annotated[
         list[str] | None,
@@ -40,11 +43,18 @@ def train(
     through: Annotated[
         Through,
         typer.Option(
-            help="Sum FFC's statistics in the clear, masked through a coordinator on this machine, or both."
+            help="Sum FFC's statistics in the clear, masked through a coordinator on this machine, or both; LDA and class means follow."
         ),
     ] = Through.PLAIN,
     features: Annotated[
         bool, typer.Option("--features", help="Write every member's features, for `veilsum join`.")
+    ] = False,
+    analyse: Annotated[
+        bool,
+        typer.Option(
+            "--analyse",
+            help="Keep what the report's pictures of models and heads show; trains every member once more.",
+        ),
     ] = False,
     track: Annotated[
         list[str] | None, typer.Option(help="tensorboard or mlflow: charts of the rounds.")
@@ -80,7 +90,7 @@ def train(
                 return
             choices = Choices(
                 experiment=experiment,
-                variant=variant,
+                variants=tuple(variant or ()),
                 changes=tuple(changes or ()),
                 seeds=tuple(dict.fromkeys(seed or [0])),
                 data=data,
@@ -88,6 +98,7 @@ def train(
                 device=device,
                 snapshot_every=snapshot_every,
                 features=features,
+                analyse=analyse,
                 through=through.value,
                 track=tuple(track or ()),
             )

@@ -1,8 +1,9 @@
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from calibration import CCVRStatistics, FFCStatistics, solve_ccvr, solve_ffc
 from training.analysis import (
     analyse,
     cka_by_layer,
@@ -13,12 +14,12 @@ from training.analysis import (
     linear_cka,
     mean_similarity,
     norm_difference,
-    ridge_sweep,
     separability,
     singular_values,
     sliced_wasserstein,
-    virtual_sweep,
+    sweep,
 )
+from training.calibrating import Held, calibrate
 from training.data import Dataset
 from training.heads import Classifier, LearnedHead
 from training.models import ExtractorConfig
@@ -129,34 +130,29 @@ def test_an_embedding_keeps_neighbours_together() -> None:
         embed(z[:2])
 
 
-def features() -> tuple[
-    np.ndarray[tuple[int, int], np.dtype[np.float64]], np.ndarray[tuple[int], np.dtype[np.int64]]
-]:
+def held() -> Held:
     labels = np.arange(120) % 3
-    z = RNG.normal(size=(120, 4)) + 2 * np.eye(4)[labels]
-    return z, labels.astype(np.int64)
+    z = (RNG.normal(size=(120, 4)) + 2 * np.eye(4)[labels]).astype(np.float32)
+    halves = (slice(60), slice(60, None))
+    return Held(
+        tuple(z[half] for half in halves), tuple(labels[half] for half in halves), 3, np.zeros((5, 3))
+    )
 
 
-def test_a_ridge_sweep_is_ffc_at_each_ridge() -> None:
-    z, labels = features()
-    z /= np.linalg.norm(z, axis=1, keepdims=True)
-    statistics = FFCStatistics(dim=4, classes=3)
-    statistics.update(z, labels)
-    sweep = ridge_sweep(statistics, z, labels, [0.01, 100.0])
-    assert (sweep.kind, sweep.parameter, sweep.values) == ("ffc", "ridge", (0.01, 100.0))
-    expected = float((solve_ffc(statistics, ridge=100.0).predict(z) == labels).mean())
-    assert sweep.accuracies[1] == expected
-    assert sweep.accuracies[0] > 0.6
-
-
-def test_a_virtual_sweep_is_ccvr_at_each_number() -> None:
-    z, labels = features()
-    statistics = CCVRStatistics(dim=4, classes=3, norm_bound=20)
-    statistics.update(z, labels)
-    sweep = virtual_sweep(statistics, z, labels, [5, 200], seed=3)
-    assert list(sweep.values) == [5, 200]
-    head = solve_ccvr(statistics, np.random.default_rng(3), per_class=5)
-    assert sweep.accuracies[0] == float((head.predict(z) == labels).mean())
+@pytest.mark.parametrize(
+    ("kind", "parameter", "values", "others"),
+    [("ffc", "ridge", [0.01, 100.0], {"bias": True}), ("ccvr", "per_class", [5, 200], {"solver": "exact"})],
+)
+def test_a_sweep_is_the_calibration_at_each_value(
+    kind: str, parameter: str, values: list[float], others: dict[str, Any]
+) -> None:
+    own = held()
+    z, labels = own.features[0], own.labels[0]
+    found = sweep(kind, own, z, labels, parameter, values, **others)
+    assert (found.kind, found.parameter, list(found.values)) == (kind, parameter, values)
+    for value, accuracy in zip(values, found.accuracies, strict=True):
+        alone = calibrate(kind, own, **{parameter: value}, **others)
+        assert accuracy == float((alone.predict(z) == labels).mean()) > 0.6
 
 
 def test_all_of_it_at_once_goes_into_a_result() -> None:
@@ -165,7 +161,9 @@ def test_all_of_it_at_once_goes_into_a_result() -> None:
     assert list(found.cka) == ["layer 1", "layer 2", "layer 3", "layer 4", "layer 5", "layer 6", "head"]
     assert np.array(found.cka["head"]).shape == (3, 3)
     assert np.array(found.head_norms).shape == (3, 10)
-    assert -1 <= found.consistency["direction"] <= 1
+    direction = found.consistency["direction"]
+    assert direction is not None
+    assert -1 <= direction <= 1
     assert len(found.singular_values) == 10
     assert found.separability is not None
     assert len(found.embedding) == len(found.labels) == len(found.predicted["before"]) == 30

@@ -9,6 +9,7 @@ from training.data import Dataset
 from training.experiments import ConfigError, load_experiment, merged, parse_change, shipped, variants
 from training.heads import NormalisedHead, Simplex, orthonormal_head
 from training.losses import mean_squared_error, positive_hinge
+from training.report.papers import row_of
 from training.schedules import MultiStep
 
 EVERY = [(name, variant) for name, others in shipped().items() for variant in (None, *others)]
@@ -83,6 +84,56 @@ def test_every_row_of_the_papers_has_a_small_variant(name: str) -> None:
     recipe = small.recipe(data(classes=10 if "cifar-10" in small.data.name else 100), 0)
     assert recipe.rounds <= 100
     assert "small" in variants(name)
+
+
+OTHERS = [
+    (name, each) for name, own in shipped().items() if "small" in own for each in own if each != "small"
+]
+
+
+def named(choice: Any) -> Any:
+    return choice if isinstance(choice, str) else choice["name"]
+
+
+@pytest.mark.parametrize(("name", "variant"), OTHERS)
+def test_every_variant_can_be_small(name: str, variant: str) -> None:
+    alone, small = load_experiment(name, variant), load_experiment(name, "small")
+    on_top, below = (load_experiment(name, both) for both in (("small", variant), (variant, "small")))
+    assert on_top.name == f"{name}/small+{variant}"
+    assert on_top.method == alone.method
+    for choice in ("head", "loss", "normalise"):
+        assert getattr(on_top.training, choice) == getattr(alone.training, choice), choice
+    assert named(on_top.training.algorithm) == named(alone.training.algorithm)  # a warm-up may be shorter
+    assert below.scale == small.scale
+    assert (below.training.rounds, below.model, below.data) == (
+        small.training.rounds,
+        small.model,
+        small.data,
+    )
+    if alone.data.name == load_experiment(name).data.name:
+        assert on_top.data == small.data
+    else:  # nothing of the smaller run's records holds of those that the variant names
+        assert on_top.data == alone.data
+    assert on_top.scale == alone.scale or on_top.scale == f"{small.scale}, but for what {variant} may change"
+    row = row_of(alone.name, alone.paper_row)
+    assert row_of(on_top.name, on_top.paper_row, smaller=True) == row
+    # A variant that the smaller run may have undone is held against nothing that it would have been.
+    assert row is None or row_of(below.name, below.paper_row, smaller=True) is None
+
+
+def test_of_two_variants_the_last_has_its_way() -> None:
+    first, last = "alpha-05", "multi-step"
+    both = load_experiment("spherefed-fedavg-mobilenetv2-ours", ("small", "k-100", last))
+    assert both.name == "spherefed-fedavg-mobilenetv2-ours/small+k-100+multi-step"
+    assert both.deal == {"name": "dirichlet", "members": 10, "alpha": 0.5}
+    assert (both.training.rounds, both.training.participation) == (500, 0.1)
+    assert both.scale.endswith(", but for what k-100 and multi-step may change")
+    assert row_of(both.name, None, smaller=True) is None  # no row has both
+    assert row_of(f"spherefed-fedavg-mobilenetv2-ours/{first}+{last}", None) is None
+    twice = load_experiment("spherefed-fedavg-mobilenetv2-ours", (first, first))
+    assert twice == load_experiment("spherefed-fedavg-mobilenetv2-ours", first)
+    with pytest.raises(ConfigError, match="has no variant 'x'"):
+        load_experiment("ccvr-fedavg", ("small", "x"))
 
 
 def test_methods_are_composed_as_their_files_say() -> None:

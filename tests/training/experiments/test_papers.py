@@ -152,3 +152,12 @@ def test_fedetf_s_rows_have_its_best_weights_and_warm_ups() -> None:
     for variant, printed in FEDETF.items():
         options = options_of(load_experiment("fedetf-etf-gmv", variant))
         assert (options["alpha"], options["warmup"]) == printed, variant
+
+
+@pytest.mark.parametrize(
+    ("data", "records"), [("stl10", 0.9 * 5000), ("cifar100", 0.9 * 50_000), ("pacs", 9991 - 4 * 7 * 40)]
+)
+def test_feduv_s_rows_of_label_shift_leave_a_tenth_to_validate_by(data: str, records: float) -> None:
+    for name in (f"feduv-{data}-{method}" for method in ("fedavg", "feduv", "freeze")):
+        for variant in (None, *(each for each in shipped()[name] if each != "small")):
+            assert load_experiment(name, variant).data.train_records == records, (name, variant)
