@@ -62,6 +62,13 @@ def open_(
             show_default="a record is protected",
         ),
     ] = None,
+    insist: Annotated[
+        bool,
+        typer.Option(
+            "--insist",
+            help="With --epsilon or --plan: also where noise is expected to leave little of a head.",
+        ),
+    ] = False,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
     lattice: Annotated[
         str | None,
@@ -176,6 +183,7 @@ def open_(
             "margin": margin,
             "exceptions": [path.read_bytes().hex() for path in exception or ()],
         }
+        _insist(values["noise"], insist=insist)
         numbers = {"records_cap": records_cap, "colluders": colluders, "survivors_min": survivors_min}
         if mode == "helpers":
             if at is not None or recount or margin is not None:
@@ -217,6 +225,16 @@ def open_(
         show(view, as_json=json_)
     if view.ended or view.state == "lost":
         raise typer.Exit(1)
+
+
+def _insist(noise: Any, *, insist: bool) -> None:
+    """Have noise that leaves little of a head let through, where there is any."""
+    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+
+    if noise is not None:
+        noise["insist"] = insist
+    elif insist:
+        raise Misuse("--insist goes with --epsilon or --plan: an exact sum has no noise")
 
 
 def _noise(
