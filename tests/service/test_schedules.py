@@ -8,6 +8,8 @@ from typing import Any
 from tests.service.driver import Party
 from tests.service.serving import Clock, Server, running
 
+ON_BOTH = True
+
 
 def request_of(party: Party, **changes: Any) -> dict[str, Any]:
     return {"dim": 4, "classes": 3, "extractor": party.extractor.hex(), "chunk_elements": 8, **changes}

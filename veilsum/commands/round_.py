@@ -143,7 +143,7 @@ def open_(
             WindowsModel,
         )
         from protocol.scheduling import ScheduleRequest  # noqa: PLC0415 - as above
-        from veilsum.asking import parsed  # noqa: PLC0415 - as above
+        from veilsum.asking import let_through, parsed  # noqa: PLC0415 - as above
         from veilsum.names import (  # noqa: PLC0415 - as above
             cohort_id,
             extractor_digest,
@@ -183,7 +183,7 @@ def open_(
             "margin": margin,
             "exceptions": [path.read_bytes().hex() for path in exception or ()],
         }
-        _insist(values["noise"], insist=insist)
+        let_through(values["noise"], insist=insist)
         numbers = {"records_cap": records_cap, "colluders": colluders, "survivors_min": survivors_min}
         if mode == "helpers":
             if at is not None or recount or margin is not None:
@@ -225,16 +225,6 @@ def open_(
         show(view, as_json=json_)
     if view.ended or view.state == "lost":
         raise typer.Exit(1)
-
-
-def _insist(noise: Any, *, insist: bool) -> None:
-    """Have noise that leaves little of a head let through, where there is any."""
-    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-
-    if noise is not None:
-        noise["insist"] = insist
-    elif insist:
-        raise Misuse("--insist goes with --epsilon or --plan: an exact sum has no noise")
 
 
 def _noise(
