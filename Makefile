@@ -81,6 +81,10 @@ slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pag
 kill: $(READY)  ## kill a coordinator at each durable write, on SQLite and files, on PostgreSQL and S3 (needs PostgreSQL)
 	$(BIN)/python -m tests.kill.run --output runs/kill.json
 
+.PHONY: both-stores
+both-stores: $(READY)  ## the coordinator's tests on SQLite and files, and again on PostgreSQL and S3 (needs PostgreSQL, chromium)
+	$(BIN)/python -m tests.service.both_stores --output runs/both-stores.json
+
 chaos: $(READY)  ## 120 rounds of real members through a network that loses, repeats, reorders, starves and cuts
 	$(BIN)/python -m tests.chaos.run --output runs/chaos.json
 

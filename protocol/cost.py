@@ -1,7 +1,9 @@
-"""What a round will cost a member, from its public terms alone."""
+"""What a round will cost, from its public terms alone."""
 
 from protocol.attempt import Attempt
+from protocol.estimate import estimate
 from protocol.messages import COMMITMENT_BYTES, SHARE_BYTES, Upload, UploadHeader
+from protocol.sizing import Assumptions, Committee, Plan
 
 
 def upload_bytes(attempt: Attempt, member: str) -> int:
@@ -27,3 +29,20 @@ def upload_bytes(attempt: Attempt, member: str) -> int:
     )
     chunks = sum(attempt.ring.packed_bytes(attempt.chunk_elements(index)) for index in range(attempt.chunks))
     return len(announcement.to_bytes()) + chunks
+
+
+def plan_of(attempt: Attempt) -> Plan:
+    """The sizes of an attempt's cohort, whose manifest was checked, and what they make its round cost."""
+    manifest, terms, quorum = attempt.manifest, attempt.opening.terms, attempt.quorum
+    if quorum.decryptors == quorum.members:
+        committee = Committee.EVERYONE
+    else:
+        committee = Committee.NOMINATED if attempt.roster.decryptors else Committee.DRAWN
+    lost = Assumptions(delta=manifest.loss).dropped(quorum.members)
+    return Plan(
+        quorum,
+        committee,
+        manifest.degree,
+        manifest.window_dropped_max,
+        estimate(quorum, manifest.degree, lost, terms.elements, terms.ring_bits),
+    )

@@ -235,6 +235,7 @@ class NoiseRequest(Model):
         neighbours: what is protected: a record's presence, or its content where it is known to be there.
         nonnegative: no feature is below 0, as after a ReLU.
         member_records: protect a member as a whole, not one of its records: its sums are cut to what so many records alike come to.
+        insist: open it although so much noise is expected to leave little of a head.
     """
 
     epsilon: Annotated[float, Field(gt=0, le=50, allow_inf_nan=False)]
@@ -242,6 +243,7 @@ class NoiseRequest(Model):
     neighbours: Literal["add-remove", "replace"] = "add-remove"
     nonnegative: bool = False
     member_records: Annotated[int, Field(ge=1, lt=1 << 32)] | None = None
+    insist: bool = False
 
 
 class NoiseView(Model):
@@ -424,6 +426,7 @@ class RoundView(View):
         helpers: in the mode with helpers, those whose cards the opening shows.
         holders: of an indicator round that is done, for each class how many members hold it.
         phase_seconds: how long each phase took so far.
+        cost: what everybody sends, stores and computes, as estimated from sizes alone; None with helpers.
         transcript: once the round has ended, the head of its transcript (protocol §11).
     """
 
@@ -464,6 +467,7 @@ class RoundView(View):
     fault: Problem | None
     phase_seconds: dict[str, float]
     terms: TermsView | None = None
+    cost: str | None = None
     transcript: Hex32 | None = None
 
 

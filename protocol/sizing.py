@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
-from protocol.estimate import Cost, estimate
+from protocol.estimate import Cost
 from protocol.graph import Graph, draw_committee
 from protocol.messages.base import MAX_DECRYPTORS
 from protocol.parameters import HONEST_MIN, Quorum, colluding_nominees
@@ -172,48 +172,6 @@ class Plan(Sizes):
             f"{cpu} and sends {_size(cost.upload_bytes)}, the coordinator stores {_size(cost.stored_bytes)} and computes for "
             f"{_seconds(cost.coordinator_cpu_ns)} with {cost.lost:,} lost."
         )
-
-
-def choose(
-    members: int,
-    nominated: int | None,
-    assumptions: Assumptions,
-    elements: int,
-    ring_bits: int,
-    *,
-    present: int | None = None,
-    colluders: int | None = None,
-    honest_min: int = HONEST_MIN,
-    roster: int | None = None,
-) -> Plan:
-    """Choose the sizes, as `size` does, and estimate what a round of this vector costs.
-
-    Args:
-        members: as for `size`, like all that is not said here.
-        nominated: as for `size`.
-        assumptions: as for `size`.
-        elements: length of the vector.
-        ring_bits: width of an element on the wire, 8 … 64.
-        present: as for `size`.
-        colluders: as for `size`.
-        honest_min: as for `size`.
-        roster: as for `size`.
-
-    Raises:
-        Misuse: as `size` and `protocol.estimate.estimate`.
-        PeerFault: as `size`.
-    """
-    sizes = size(
-        members,
-        nominated,
-        assumptions,
-        present=present,
-        colluders=colluders,
-        honest_min=honest_min,
-        roster=roster,
-    )
-    cost = estimate(sizes.quorum, sizes.degree, assumptions.dropped(members), elements, ring_bits)
-    return Plan(**vars(sizes), cost=cost)
 
 
 def size(

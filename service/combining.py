@@ -41,12 +41,17 @@ def combination_id(request: CombineRequest) -> str:
 def combine(
     rounds: Sequence[Round], request: CombineRequest, blobs: Blobs, key: SigningKey
 ) -> CombinedRecord:
-    """Add up, check, solve, sign, and keep.
+    """Add up, check, solve, sign, and keep; where that has been done before, what was kept.
 
     Raises:
         PeerFault: wrong-phase where a round has no result; terms-refused for one with helpers, where two differ in what they sum, or a lineage
             stands in two of them; sum-check-failed.
     """
+    name = combination_id(request)
+    try:
+        return stored_record(name, blobs)
+    except PeerFault:
+        pass  # nobody has come to the end of it
     rounds = sorted(rounds, key=lambda round_: round_.id)
     records = [round_.result() for round_ in rounds]
     _check_mode(rounds)
@@ -64,7 +69,6 @@ def combine(
     answer = solve(asked[widest], gathering, summed)
     weights, _ = files_of(answer, terms, None)
     sums = save({"sum": total})
-    name = combination_id(request)
     record = CombinedRecord(
         combination=name,
         federation=records[0].federation,
@@ -82,29 +86,32 @@ def combine(
         solution=solution_view(answer),
     )
     signed = sign_record(record, key)
-    for part, data in ((WEIGHTS, weights), (SUMS, sums), (_RECORD, signed.model_dump_json().encode())):
+    for part, data in ((WEIGHTS, weights), (SUMS, sums)):
         if data is not None:
-            blobs.put(f"combined/{name}/{part}", data)  # the record last: it stands for the whole
+            blobs.put(_part(signed, part), data)
+    # The record last: it stands for the whole, and names by its signature the parts that are its own.
+    blobs.put(f"combined/{name}/{_RECORD}", signed.model_dump_json().encode())
     return signed
 
 
 def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
     """What `combine` kept; PeerFault(not-found)."""
-    return CombinedRecord.model_validate_json(_stored(name, _RECORD, blobs))
+    try:
+        return CombinedRecord.model_validate_json(blobs.get(f"combined/{name}/{_RECORD}"))
+    except FileNotFoundError:
+        raise not_found("combination") from None
 
 
 def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
     """The weights file's length and its bytes, piece by piece; PeerFault(not-found)."""
-    if stored_record(name, blobs).weights_sha256 is None:
+    record = stored_record(name, blobs)
+    if record.weights_sha256 is None:
         raise not_found("head: the combined rounds counted, and the record says what")
-    return blobs.read(f"combined/{name}/{WEIGHTS}")
+    return blobs.read(_part(record, WEIGHTS))
 
 
-def _stored(name: str, part: str, blobs: Blobs) -> bytes:
-    try:
-        return blobs.get(f"combined/{name}/{part}")
-    except FileNotFoundError:
-        raise not_found("combination") from None
+def _part(record: CombinedRecord, part: str) -> str:
+    return f"combined/{record.combination}/{record.signature[:16]}-{part}"
 
 
 def _check_mode(rounds: Sequence[Round]) -> None:

@@ -32,7 +32,7 @@ from service.helping.desk import Desk
 from service.helping.opening import Helping, refuse_other_mode
 from service.keeper import PAUSE_S, Chore, Keeper
 from service.modes import PairedSummands, Summands
-from service.preflight import terms_of
+from service.preflight import check_room, terms_of
 from service.problems import not_found, problem_of
 from service.resting import layout_of
 from service.rounds import Round
@@ -163,6 +163,7 @@ class Coordinator:
                     exceptions=_exceptions(request, cohort, sequence),
                 )
                 attempt = Attempt(cohort.roster, manifest, opening)
+                await asyncio.to_thread(check_room, attempt, self.blobs)
                 place = sequence, number
                 if await self.catalogue.add(
                     attempt, place, request.windows, now_s, before, material, schedule

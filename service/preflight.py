@@ -13,14 +13,17 @@ from calibration import (
     check_ridge,
     indicator_classes,
 )
-from calibration.privacy import NOISY_BITS, Neighbours, NoiseTerms, gdp_mu
+from calibration.privacy import NOISY_BITS, Mechanism, Neighbours, NoiseTerms, Plan, Verdict, gdp_mu
 from calibration.questions import MATERIAL, RESTS_ON, kind, question
+from protocol.attempt import Attempt
 from protocol.causes import Cause
+from protocol.cost import plan_of
 from protocol.errors import PeerFault
 from protocol.messages import NO_INDICATOR, Family, Manifest, Roster, Terms
 from protocol.rest import HelperRoundRequest, RoundRequest, TermsView
 from service.asked import PROMISED_BITS, noise_view
 from service.indicating import NOTHING, Clauses, indicator_terms
+from service.storage.blobs import Blobs
 
 _USEFUL_BITS: dict[str, tuple[type[SumsLattice] | type[FeaturesLattice], int, int]] = {
     "sums": (SumsLattice, 40, 8),
@@ -51,8 +54,8 @@ def terms_of(
 
     Raises:
         PeerFault: terms-refused, where the extractor is not approved, N_max is below the members' caps, no scale fits the ring,
-            a ridge is too small for the precision promised, or the noise can't be promised; with what would do. And as
-            `indicator_terms`.
+            a ridge is too small for the precision promised, the noise can't be promised, or leaves so little of a head that
+            the operator has to insist; with what would do. And as `indicator_terms`.
     """
     extractor, records_max = _asked(request, roster, sum(manifest.caps))
     latest_end_s = int(now_s + request.lifetime_s)
@@ -86,6 +89,22 @@ def helper_terms_of(
     extractor, records_max = _asked(request, roster, clients * request.records_cap)
     own = _question_terms(request, layout, extractor, records_max, clients)
     return _valid(Terms(**own, **NOTHING, latest_end_s=int(now_s + request.lifetime_s)))
+
+
+def check_room(attempt: Attempt, blobs: Blobs) -> None:
+    """Refuse a round whose uploads and sums the disk has no room for (terms-refused), where anybody can say.
+
+    Rounds of other federations that run at the same time are not counted.
+    """
+    free_bytes = blobs.free_bytes()
+    uploads_bytes = plan_of(attempt).cost.stored_bytes
+    sums_bytes = 16 * attempt.opening.terms.elements  # while it is added up, and as it is kept
+    if free_bytes is not None and free_bytes < uploads_bytes + sums_bytes:
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"{len(attempt.members)} uploads take {uploads_bytes:,} bytes and their sum {sums_bytes:,}, and the coordinator's disk "
+            f"has {free_bytes:,} left: make room there, keep uploads elsewhere (VEILSUM_BLOBS_URL), or sum fewer numbers",
+        )
 
 
 def _asked(request: RoundRequest, roster: Roster, caps: int) -> tuple[bytes, int]:
@@ -134,7 +153,9 @@ def _question_terms(
         lattice = _finest(request, name, records_max, members)
     else:
         assert manifest is not None
-        lattice = _noisy(request, noise, layout, records_max, manifest)
+        mechanism = _noisy(request, noise, layout, records_max, manifest)
+        _refuse_hopeless(request, mechanism, records_max)
+        lattice = mechanism.lattice
     posed = question(asked.name, layout)
     rows = posed.rows
     if request.ridges and (noise is not None or not rows):
@@ -230,8 +251,8 @@ def _finest(request: RoundRequest, name: str, records_max: int, members: int) ->
 
 def _noisy(
     request: RoundRequest, noise: NoiseTerms, layout: Layout, records_max: int, manifest: Manifest
-) -> FeaturesLattice:
-    """The finest lattice on which the noise can be drawn and the noisy sum fits the ring."""
+) -> Mechanism:
+    """On the finest lattice on which the noise can be drawn and the noisy sum fits the ring."""
     refused: CalibrationError | None = None
     for lattice in _scales():
         try:
@@ -249,10 +270,26 @@ def _noisy(
             # Where finer lattices lack room, that coarser ones lack steps is no help.
             refused = refused if isinstance(refused, HeadroomExceeded) else error
         else:
-            return lattice
+            return mechanism
     raise PeerFault(
         Cause.TERMS_REFUSED, f"no scale of the features lattice holds the noise: {refused}"
     ) from refused
+
+
+def _refuse_hopeless(request: RoundRequest, mechanism: Mechanism, records_max: int) -> None:
+    """Refuse noise that leaves little of a head however many records come; what it does to other questions nobody has measured."""
+    assert request.noise is not None
+    if request.noise.insist or request.question not in {"ffc", "ffc-bias"}:
+        return
+    made = Plan(mechanism, records_max, request.noise.delta, request.classes)
+    if made.verdict is Verdict.HOPELESS:
+        median, worst = made.expected_loss
+        raise PeerFault(
+            Cause.TERMS_REFUSED,
+            f"even if all {records_max:,} records came, so much noise would be expected to cost {median:g} points of accuracy, "
+            f"and up to {worst:g} were measured; any of these would help: {'; '.join(made.advice())}. Ask for less (`veilsum "
+            "privacy plan` says what to expect), or insist (`insist` in the request's noise, `--insist` of `veilsum round open`)",
+        )
 
 
 def _scales() -> Iterator[FeaturesLattice]:

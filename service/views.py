@@ -9,6 +9,7 @@ from fastapi.sse import format_sse_event
 
 from protocol.attempt import Attempt
 from protocol.coordinator import CoordinatorPhase, Lost
+from protocol.cost import plan_of
 from protocol.messages import Manifest
 from protocol.parameters import Quorum
 from protocol.rest import Problem, QuorumView, RoundView
@@ -70,6 +71,7 @@ def member_fields(attempt: Attempt, phase: CoordinatorPhase) -> dict[str, Any]:
         "members": attempt.members,
         "survivors_min": quorum.survivors_min,
         "threshold": quorum.threshold,
+        "cost": plan_of(attempt).sentence,
         "survivors": survivors_of(phase),
         "evicted": getattr(phase, "evicted", ()),
         "reported": tuple(sorted(phase.reports)) if isinstance(phase, Lost) else (),

@@ -48,6 +48,14 @@ def listed() -> dict[str, Any]:
     }
 
 
+def let_through(noise: dict[str, Any] | None, *, insist: bool) -> None:
+    """Ask for noise that leaves little of a head all the same, where there is any; Misuse where there is none."""
+    if noise is not None:
+        noise["insist"] = insist
+    elif insist:
+        raise Misuse("--insist goes with --epsilon or --plan: an exact sum has no noise")
+
+
 def promised(noise: NoiseView | str) -> dict[str, Any]:
     """What differential privacy a round promises, or that it promises none."""
     if isinstance(noise, str):

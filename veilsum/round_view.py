@@ -36,6 +36,7 @@ def show(view: RoundView, *, as_json: bool) -> None:
         "evicted": view.evicted,
         **_classes(view),
         **_asked(view),
+        "cost": None if view.ended else view.cost,
         "seconds": view.phase_seconds,
         "transcript": view.transcript,
     }

@@ -39,7 +39,7 @@ class Person:
         roles: what the roster names it beside a member.
         removed_in: the version of the roster that left it out; None while it is a member.
         cohorts: in how many it enrolled.
-        last_round: the newest round that its upload was in.
+        last_round: the newest round that its upload was in, and when that was opened in Unix time.
     """
 
     member: str
@@ -47,7 +47,7 @@ class Person:
     roles: tuple[str, ...]
     removed_in: int | None
     cohorts: int
-    last_round: RoundView | None
+    last_round: tuple[RoundView, float] | None
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class Federation:
     former: Former
     cohorts: tuple[Cohort, ...] = field(repr=False)
     rounds: tuple[RoundView, ...] = field(repr=False)
+    opened_s: tuple[float, ...] = field(repr=False)
+    """Of each round, in Unix time."""
 
     @property
     def named(self) -> int:
@@ -73,10 +75,10 @@ class Federation:
 
     def people(self, members: Sequence[str]) -> list[Person]:
         """What is known of some of them."""
-        last = dict[str, RoundView]()
-        for view in self.rounds:
+        last = dict[str, tuple[RoundView, float]]()
+        for seen in zip(self.rounds, self.opened_s, strict=True):
             if len(last) < len(members):
-                last = dict.fromkeys(set(members).intersection(view.uploaded), view) | last
+                last = dict.fromkeys(set(members).intersection(seen[0].uploaded), seen) | last
         gone = self.former.gone
         return [
             Person(
@@ -123,8 +125,9 @@ async def federation(here: Coordinator, name: str) -> Federation:
     newest = await here.federations.newest(name)
     await here.catalogue.refresh(name)
     cohorts = [cohort for cohort in here.cohorts.values() if cohort.roster.federation.hex() == name]
-    rounds = [view for round_ in rounds_of(here) if (view := round_.view()).federation == name]
-    return Federation(name, newest, former, tuple(reversed(cohorts)), tuple(rounds))
+    rounds = [round_ for round_ in rounds_of(here) if round_.attempt.roster.federation.hex() == name]
+    views, opened_s = tuple(each.view() for each in rounds), tuple(each.opened_s for each in rounds)
+    return Federation(name, newest, former, tuple(reversed(cohorts)), views, opened_s)
 
 
 async def scheduled(here: Coordinator, found: Federation) -> list[ScheduleView]:

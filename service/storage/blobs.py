@@ -46,6 +46,10 @@ class Blobs(Protocol):
         """Remove what interrupted calls of `put` have left; those that are under way are not disturbed."""
         ...
 
+    def free_bytes(self) -> int | None:
+        """How much more can be stored; None where nobody can say."""
+        ...
+
 
 def checked(name: str) -> str:
     """The name itself; Misuse where it is none of a blob."""
@@ -115,6 +119,10 @@ class FileBlobs:
         for path in lying & self._unfinished:
             path.unlink(missing_ok=True)
         self._unfinished = lying
+
+    def free_bytes(self) -> int:
+        """What the folder's disk has left for this process."""
+        return shutil.disk_usage(self._folder).free
 
     def path(self, name: str) -> Path:
         """Where a blob or a folder of them lies, whether it was stored or not."""

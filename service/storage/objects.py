@@ -121,6 +121,9 @@ class ObjectBlobs:
     def clear_up(self) -> None:
         """Nothing: a bucket has an object whole, or not at all. It forgets the parts of one that was interrupted by its own rules."""
 
+    def free_bytes(self) -> None:
+        """A bucket does not say."""
+
 
 def _failed(what: str, error: Exception) -> OSError:
     """As a disk's failure. The library's words quote the request, so its log gets only their kind."""

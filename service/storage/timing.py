@@ -38,3 +38,7 @@ class TimedBlobs:
     def clear_up(self) -> None:
         """Remove what interrupted calls of `put` have left."""
         self._inner.clear_up()
+
+    def free_bytes(self) -> int | None:
+        """How much more can be stored; None where nobody can say."""
+        return self._inner.free_bytes()

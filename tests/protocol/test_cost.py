@@ -1,7 +1,11 @@
-from protocol.cost import upload_bytes
+import pytest
+
+from protocol.attempt import Attempt, cohort_sizes
+from protocol.cost import plan_of, upload_bytes
 from protocol.estimate import estimate
 from protocol.messages import Message, Upload
 from protocol.simulator import Federation
+from protocol.sizing import Committee, Sizes
 
 
 def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
@@ -22,3 +26,24 @@ def test_the_cost_stated_beforehand_is_the_bytes_that_are_sent() -> None:
         attempt = outcome.phase.attempt
         foreseen = estimate(attempt.quorum, attempt.neighbour_count, 0, 1003, 42).upload_bytes
         assert abs(upload_bytes(attempt, federation.ids[0]) - 32 * attempt.chunks - foreseen) < 512
+
+
+@pytest.mark.parametrize(
+    ("members", "decryptors", "committee"),
+    [(5, (), Committee.EVERYONE), (9, (0, 2, 4, 6), Committee.NOMINATED), (260, (), Committee.DRAWN)],
+)
+def test_an_opened_rounds_plan_has_the_sizes_of_its_cohort(
+    members: int, decryptors: tuple[int, ...], committee: Committee
+) -> None:
+    with Federation(members=members, decryptors=decryptors) as federation:
+        attempt = Attempt(federation.roster, federation.manifest, federation.opening(federation.terms(10)))
+        plan, manifest = plan_of(attempt), attempt.manifest
+        sizes = cohort_sizes(
+            attempt.roster,
+            attempt.members,
+            colluders=manifest.colluders,
+            honest_min=manifest.honest_min,
+            loss=manifest.loss,
+        )
+    assert Sizes(plan.quorum, plan.committee, plan.degree, plan.window_dropped_max) == sizes
+    assert (plan.committee, plan.cost.lost) == (committee, members * manifest.loss // 1000)

@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
+from protocol.estimate import estimate
 from protocol.graph import draw_committee
 from protocol.parameters import Quorum, colluding_nominees
-from protocol.sizing import Assumptions, Committee, Plan, Sizes, choose, size
+from protocol.sizing import Assumptions, Committee, Plan, Sizes, size
 from protocol.tails import size_committee, size_graph
 
 BEACON = bytes(range(32))
@@ -19,6 +20,19 @@ USUAL = Assumptions()
 
 def ids(count: int) -> tuple[str, ...]:
     return tuple(f"m-{i:05}" for i in range(count))
+
+
+def choose(
+    members: int,
+    nominated: int | None,
+    assumptions: Assumptions,
+    elements: int,
+    ring_bits: int,
+    **numbers: int,
+) -> Plan:
+    sizes = size(members, nominated, assumptions, **numbers)
+    cost = estimate(sizes.quorum, sizes.degree, assumptions.dropped(members), elements, ring_bits)
+    return Plan(**vars(sizes), cost=cost)
 
 
 def graph_of(sizes: Sizes) -> tuple[int, int]:
@@ -293,7 +307,6 @@ def test_no_size_depends_on_the_vector(members: int) -> None:
 
 def test_a_plan_says_what_it_is_in_a_sentence() -> None:
     plan = choose(12, None, USUAL, 947_940, 48)
-    assert isinstance(plan, Plan)
     assert plan.sentence == (
         "Among 12 members, of whom 3 may collude, each shares a mask with every other; all hold shares, 8 of them open "
         "the sum of 8 members or more; a member computes for about 0.013 s and sends 5.7 MB, the coordinator stores "

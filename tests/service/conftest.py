@@ -33,7 +33,7 @@ async def servers(endpoint: str) -> AsyncIterator[Servers]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """On both pairs of stores where a module asks for it by `ON_BOTH`, or everywhere by TEST_STORES=both."""
+    """On both pairs of stores where a module asks for it by `ON_BOTH`, or everywhere by TEST_STORES=both, which `make both-stores` sets."""
     if "stores" in metafunc.fixturenames:
         both = os.environ.get("TEST_STORES") == "both" or getattr(metafunc.module, "ON_BOTH", False)
         metafunc.parametrize("stores", ["embedded", "servers"] if both else ["embedded"], indirect=True)

@@ -1,17 +1,19 @@
 """Periods: sums of several rounds over different lineages, added up and solved again."""
 
 import hashlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load
 
-from calibration import SumsLattice, solve_ffc
+from calibration import Head, SumsLattice, solve_ffc
 from protocol.published import CombinedRecord
 from protocol.record import verify_record
 from protocol.simulator import After
 from service import combining
+from service.solving import solve
 from tests.service.driver import Party
 from tests.service.serving import Server
 
@@ -52,9 +54,39 @@ async def test_two_periods_make_one_head(server: Server, formed: Party) -> None:
     assert again.json() == answer.json()
     counted = record.model_copy(update={"weights_sha256": None})
     server.coordinator.blobs.put(f"combined/{record.combination}/record", counted.model_dump_json().encode())
-    server.coordinator.blobs.delete(f"combined/{record.combination}/weights")
+    server.coordinator.blobs.delete(f"combined/{record.combination}/{record.signature[:16]}-weights")
     none = await server.client.get(f"{where}/weights")
     assert (none.status_code, none.json()["cause"]) == (404, "not-found")
+
+
+async def test_a_record_that_was_kept_stands_beside_its_own_weights_whatever_is_interrupted(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = [await period(server, formed, name) for name in ("autumn", "winter")]
+    blobs = server.coordinator.blobs
+    put, fails = blobs.put, [False, True]
+
+    def failing(name: str, data: bytes) -> None:
+        if name.startswith("combined/") and fails and fails.pop(0):
+            raise OSError("no space left")
+        put(name, data)
+
+    def otherwise(*args: Any) -> Any:
+        """As a processor solves that rounds otherwise."""
+        answer = solve(*args)
+        assert isinstance(answer.head, Head)
+        return replace(answer, head=replace(answer.head, weights=np.nextafter(answer.head.weights, np.inf)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blobs, "put", failing)
+        assert (await combine(server, formed, *rounds)).status_code == 503
+        patched.setattr(combining, "solve", otherwise)
+        kept = await combine(server, formed, *rounds)
+    assert kept.status_code == 201
+    assert (await combine(server, formed, *rounds)).json() == kept.json()
+    where = f"/v1/combinations/{kept.json()['combination']}/weights"
+    weights = (await server.client.get(where)).content
+    assert hashlib.sha256(weights).hexdigest() == kept.json()["weights_sha256"]
 
 
 async def test_a_later_period_knows_more_classes(server: Server, formed: Party) -> None:

@@ -2,7 +2,10 @@
 
 import asyncio
 import itertools
+import re
+import shutil
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -243,6 +246,23 @@ async def test_any_garbage_ends_the_round_one_way_or_the_other(
     round_id = await formed.open_round(server, lattice=lattice, ring_bits=48)
     view = await formed.play(server, round_id)
     assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
+
+
+async def test_a_round_for_which_the_disk_has_no_room_does_not_open(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = await formed.try_round(server)
+    assert opened.json()["cost"].startswith(
+        "Among 6 members, of whom 1 may collude, each shares a mask with "
+    )
+    await formed.play(server, opened.json()["round"])
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=10_000))
+    refused = (await formed.try_round(server)).json()
+    assert refused["cause"] == "terms-refused"
+    said = r"6 uploads take [\d,]+ bytes and their sum \d+, and the coordinator's disk has 10,000 left: make room there, "
+    assert re.match(said, refused["detail"])
+    monkeypatch.setattr(server.coordinator.blobs, "free_bytes", lambda: None)  # as a bucket says
+    assert (await formed.try_round(server)).status_code == 201
 
 
 async def test_polls_and_streams_end_with_the_process(server: Server, formed: Party) -> None:

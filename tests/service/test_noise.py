@@ -184,6 +184,27 @@ async def test_noise_that_cannot_be_is_refused_in_words(server: Server, tmp_path
         assert answer.json()["cause"] == "terms-refused"
 
 
+async def test_a_round_whose_noise_leaves_little_of_a_head_opens_only_for_who_insists(
+    server: Server, tmp_path: Path
+) -> None:
+    consortium = await Consortium(tmp_path, server).begin()
+    hopeless: dict[str, Any] = {"noise": {"epsilon": 0.5, "insist": False}}
+    refused = (await consortium.try_round(**hopeless)).json()
+    assert refused["cause"] == "terms-refused"
+    assert refused["detail"].startswith(
+        "even if all 400 records came, so much noise would be expected to cost "
+    )
+    assert "any of these would help: " in refused["detail"]
+    assert (await consortium.try_round(**hopeless, records_max=1 << 30)).status_code == 201
+
+
+async def test_noise_on_questions_whose_loss_nobody_measured_needs_no_insisting(
+    server: Server, tmp_path: Path
+) -> None:
+    consortium = await Consortium(tmp_path, server).begin()
+    await consortium.open_round(statistic="mean", noise={"epsilon": 0.5, "insist": False})
+
+
 def test_terms_of_noise_have_one_encoding() -> None:
     terms = NoiseTerms.for_classes(10, 0.5, 1e-5)
     assert NoiseTerms.from_bytes(terms.to_bytes()) == terms

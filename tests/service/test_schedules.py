@@ -11,6 +11,8 @@ from service import catalogue
 from tests.service.driver import Party
 from tests.service.serving import Clock, Server, running
 
+ON_BOTH = True
+
 
 def request_of(party: Party, **changes: Any) -> dict[str, Any]:
     return {"dim": 4, "classes": 3, "extractor": party.extractor.hex(), "chunk_elements": 8, **changes}

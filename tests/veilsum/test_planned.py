@@ -58,6 +58,8 @@ def test_what_is_no_plan_is_refused(cli: Cli) -> None:
     assert SavedPlan.load(path).survivors_min == 4
     words = ("round", "open", "00" * 32, "--extractor", EXTRACTOR)
     assert cli(*words).error == "a round takes --dim and --classes, or --plan with both in it"
+    exact = cli(*words, "--dim", DIM, "--classes", CLASSES, "--insist").error
+    assert exact == "--insist goes with --epsilon or --plan: an exact sum has no noise"
     assert cli(*words, "--delta", 1e-6).error.startswith(
         "--delta, --replace, --nonnegative and --member-records say what noise"
     )

@@ -62,6 +62,13 @@ def open_(
             show_default="a record is protected",
         ),
     ] = None,
+    insist: Annotated[
+        bool,
+        typer.Option(
+            "--insist",
+            help="With --epsilon or --plan: also where noise is expected to leave little of a head.",
+        ),
+    ] = False,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
     lattice: Annotated[
         str | None,
@@ -136,7 +143,7 @@ def open_(
             WindowsModel,
         )
         from protocol.scheduling import ScheduleRequest  # noqa: PLC0415 - as above
-        from veilsum.asking import parsed  # noqa: PLC0415 - as above
+        from veilsum.asking import let_through, parsed  # noqa: PLC0415 - as above
         from veilsum.names import (  # noqa: PLC0415 - as above
             cohort_id,
             extractor_digest,
@@ -176,6 +183,7 @@ def open_(
             "margin": margin,
             "exceptions": [path.read_bytes().hex() for path in exception or ()],
         }
+        let_through(values["noise"], insist=insist)
         numbers = {"records_cap": records_cap, "colluders": colluders, "survivors_min": survivors_min}
         if mode == "helpers":
             if at is not None or recount or margin is not None:

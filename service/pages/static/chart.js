@@ -1,10 +1,11 @@
-// Draws what a table of the page says: GCV error against λ.
+// Draws what a table of the page says: a criterion's error against λ.
 "use strict";
 
 function draw(box) {
   const rows = [...document.querySelectorAll(`#${box.dataset.chart} tbody tr`)];
   const number = (cell) => (cell.dataset.value === "" ? null : Number(cell.dataset.value));
   const points = rows.map((row) => [...row.children].map(number)).sort((a, b) => a[0] - b[0]);
+  const error = `${box.dataset.criterion} error`;
   const chosen = Number(box.dataset.chosen);
   const style = getComputedStyle(document.documentElement);
   const colour = (name) => style.getPropertyValue(name).trim();
@@ -28,12 +29,12 @@ function draw(box) {
       scales: { x: { time: false, distr: 3 } },
       series: [
         { label: "λ", value: (_, value) => figure(value) },
-        { label: "GCV error", value: (_, value) => figure(value), stroke: colour("--accent"), width: 2, points: { size: 5 } },
+        { label: error, value: (_, value) => figure(value), stroke: colour("--accent"), width: 2, points: { size: 5 } },
         { label: "chosen", value: (_, value) => figure(value), stroke: colour("--warn"), paths: () => null, points: { show: true, size: 13, width: 2.5, fill: "transparent" } },
       ],
       axes: [
         { ...axis("λ", 34), values: (_, splits) => splits.map((split) => (Number.isInteger(Math.round(1e6 * Math.log10(split)) / 1e6) ? split.toExponential(0) : "")) },
-        { ...axis("GCV error", 64), values: (_, splits) => splits.map(figure) },
+        { ...axis(error, 64), values: (_, splits) => splits.map(figure) },
       ],
     },
     [points.map((p) => p[0]), points.map((p) => p[1]), points.map((p) => (p[0] === chosen ? p[1] : null))],

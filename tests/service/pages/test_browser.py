@@ -54,7 +54,6 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server, party
         await expect(page.locator(".chart")).to_be_hidden()
 
 
-@pytest.mark.slow
 async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, party: Party) -> None:
     async with (
         running(tmp_path, address_streams=0) as server,

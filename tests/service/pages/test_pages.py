@@ -134,12 +134,26 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
     assert "rare classes are published (m = 0)" in text
 
 
+async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_is(
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    round_, where = server.coordinator.rounds[gallery.done], f"/rounds/{gallery.done}/result"
+    record = round_.result()
+    assert 'data-criterion="GCV"' in (await visitor.get(where)).text
+    folds = record.solution.model_copy(update={"chosen_by": "folds"})
+    round_.record = record.model_copy(update={"solution": folds, "weights_sha256": None})  # as counts have it
+    page = (await visitor.get(where)).text
+    assert 'data-criterion="cross-validation"' in page
+    assert f"/v1{where}/weights" not in page
+    assert "solved for the head" not in page
+
+
 async def test_members_show_keys_cohorts_where_last_seen_and_who_was_removed(
     visitor: httpx.AsyncClient, gallery: Gallery, party: Party
 ) -> None:
     text = words((await visitor.get(f"/federations/{gallery.federation}")).text)
     assert party.keys["m-0"].public.hex() in text.replace(" ", "")
-    assert f"uploaded in {gallery.running}" in text
+    assert re.search(rf"uploaded in {gallery.running} , opened \d{{4}}-\d\d-\d\d \d\d:\d\d", text)
     assert "m-1 removed in version 2" in text
     assert "formed 6 of 6 2 members, 2 decryptors" in text
 

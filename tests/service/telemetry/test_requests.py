@@ -11,6 +11,8 @@ import pytest
 
 from protocol import rest
 from protocol.causes import Cause
+from protocol.errors import PeerFault
+from service.problems import noted, status_of
 from service.telemetry import logs, metrics
 from tests.service.driver import Party
 from tests.service.serving import TOKEN, Server
@@ -121,6 +123,20 @@ async def test_metrics_name_every_cause_and_state_from_the_start(server: Server,
     assert 'veilsum_rounds{state="collecting"} 1.0' in answer.text
     assert 'veilsum_rounds{state="done"} 0.0' in answer.text
     assert value("veilsum_refusals_total", cause="not-found") == before + 1
+
+
+@pytest.mark.parametrize("cause", list(Cause))
+def test_every_cause_that_is_noted_is_one_line_and_one_count(cause: Cause, stream: io.StringIO) -> None:
+    before = value("veilsum_refusals_total", cause=cause.value)
+    problem = noted(PeerFault(cause, CANARY, ["m-0"]), about={"round": "00ff"})
+    [line] = lines(stream)
+    said = {"event": "refused", "cause": cause.value, "status": problem.status, "parties": ["m-0"]}
+    assert {name: line[name] for name in said} == said
+    assert line["round"] == "00ff"
+    assert CANARY not in stream.getvalue()
+    assert problem.type == f"{rest.PROBLEM_BASE}{cause.value}"
+    assert problem.status == status_of(cause) >= 400
+    assert value("veilsum_refusals_total", cause=cause.value) == before + 1
 
 
 async def test_the_loop_lag_is_measured() -> None:
