@@ -100,6 +100,10 @@ api-fuzz: $(READY)  ## over 10,000 cases that Schemathesis makes of the API docu
 load: $(READY)  ## 40 members' uploads at once: memory over time, control calls beside, the ratio to plain writes
 	$(BIN)/python -m benchmarks.load --output runs/load.json
 
+.PHONY: load-full
+load-full: $(READY)  ## 100 members' 40 MB at once beside 200 signed calls a second, with what is promised of it (8 GB of disk)
+	$(BIN)/python -m benchmarks.load --members 100 --upload-mb 40 --calls-per-s 200 --output runs/load-full.json
+
 bench-round: $(READY)  ## a round over HTTP beside the same sums in the clear at the same coordinator, phase by phase
 	$(BIN)/python -m benchmarks.http_round --output runs/bench-round.json
 

@@ -20,7 +20,8 @@ from protocol import rest
 from protocol.audit import START, AuditPage, follow
 from service.settings import Settings
 from service.storage.stores import blobs_of
-from tests.kill.game import Game, Head
+from tests.kill.game import Game
+from tests.kill.games import GAMES, outcome
 from tests.kill.harness import Doom, Fates, Fleet, Members, Replica, warm_up
 from tests.service.servers import CREDENTIALS, Servers, bucket_served
 from tests.service.serving import TOKEN
@@ -61,7 +62,9 @@ class Campaign:
     """Rounds one after another on the same stores, while processes are killed.
 
     Attributes:
+        plays: the games, in turn.
         faults: what went against the promises.
+        expected: what came out of the first game of each kind.
         start_s: from a process's start to its first answer, when nobody is killed.
         gaps_s: from a kill until a request was acknowledged, by whichever process, and no other kill between them.
     """
@@ -71,7 +74,8 @@ class Campaign:
     faults: list[str] = field(default_factory=list)
     gaps_s: list[float] = field(default_factory=list)
     start_s: float = 0.0
-    expected: Head | None = None
+    plays: tuple[type[Game], ...] = GAMES
+    expected: dict[str, str] = field(default_factory=dict)
 
     @asynccontextmanager
     async def _playing(self, fleet: Fleet) -> AsyncIterator[tuple[Members, httpx.AsyncClient]]:
@@ -129,15 +133,15 @@ class Campaign:
 
     async def _game(self, fleet: Fleet, members: Members, client: httpx.AsyncClient) -> None:
         self.games += 1
-        game = Game(self.games, fleet, members, client)
+        game = self.plays[(self.games - 1) % len(self.plays)](self.games, fleet, members, client)
+        kind = type(game).__name__
         try:
-            head = Head.of(await game.play())
-        except AssertionError as error:
-            self.faults.append(f"game {self.games}: {error}")
+            found = outcome(await game.play())
+        except (AssertionError, TimeoutError) as error:
+            self.faults.append(f"game {self.games}, {kind}: {error!r}")
             return
-        self.expected = self.expected or head
-        if head != self.expected:
-            self.faults.append(f"game {self.games}: another head")
+        if found != self.expected.setdefault(kind, found):
+            self.faults.append(f"game {self.games}, {kind}: another head")
         if game.lost:
             self.faults.append(f"game {self.games}: {', '.join(sorted(game.lost))} lost")
 
@@ -209,12 +213,14 @@ class Plan:
         random: kills at any time.
         rounds: of three replicas, one of which is killed every few seconds.
         limit_s: of each part of a pair.
+        plays: the games, in turn.
     """
 
     times: int = 25
     random: int = 1000
     rounds: int = 200
     limit_s: float = float("inf")
+    plays: tuple[type[Game], ...] = GAMES
 
     def end_s(self) -> float:
         """Of a part that begins now."""
@@ -225,10 +231,13 @@ async def campaigns(pair: str, plan: Plan, folder: Path, servers: Servers | None
     """Every campaign on a pair of stores, in the order of what each finds most easily."""
     found: dict[str, Any] = {}
     stores = await servers.settings(folder) if servers is not None else {}
-    campaign = Campaign(replicas_on(stores, folder, 1 if servers is None else 2))
-    found["nobody_killed"] = await campaign.run(Fates(), Enough(rounds=1), pair)
+    campaign = Campaign(replicas_on(stores, folder, 1 if servers is None else 2), plays=plan.plays)
+    turn = len(plan.plays)
+    found["nobody_killed"] = await campaign.run(Fates(), Enough(rounds=turn), pair)
     by_label = Fates(times=plan.times)
-    found["each_point"] = await campaign.run(by_label, Enough(calm=2, by_s=plan.end_s()), f"{pair}, points")
+    found["each_point"] = await campaign.run(
+        by_label, Enough(calm=2 * turn, by_s=plan.end_s()), f"{pair}, points"
+    )
     any_time = Fates(among_s=(0.0, LIVES * campaign.start_s), recovered=lambda: len(campaign.gaps_s))
     found["any_time"] = await campaign.run(
         any_time, Enough(kills=plan.random, by_s=plan.end_s()), f"{pair}, any time"

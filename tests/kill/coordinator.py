@@ -119,7 +119,7 @@ def _committing() -> str:
     frame = sys._getframe(1)
     while frame.f_back is not None and not frame.f_globals["__name__"].startswith("service."):
         frame = frame.f_back
-    return f"{frame.f_globals['__name__'].removeprefix('service.')}.{frame.f_code.co_qualname}"
+    return f"{frame.f_globals['__name__'].removeprefix('service.')}.{frame.f_code.co_qualname.replace('.<locals>', '')}"
 
 
 def _kinds(following: Iterable[Event]) -> list[str]:

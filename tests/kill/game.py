@@ -3,18 +3,32 @@
 import asyncio
 import hashlib
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import httpx
 
-from protocol import rest
+from protocol.identity import SigningKey
 from tests.kill.harness import Fleet, Members
 from tests.service.driver import Party
+from tests.service.helping.driver import HelperParty
 from tests.service.serving import Clock, Server
 
 WITHIN_S = 300.0
 """A game's longest time, kills and all."""
+
+
+class Patient(Server):
+    """Of coordinators whose clock nobody sets, and whose objects are elsewhere."""
+
+    async def pass_time(self, view: Mapping[str, Any]) -> None:
+        waiting = {"after": view["version"], "wait_s": 1.0}
+        await self.client.get(f"/v1/rounds/{view['round']}", params=waiting)
+
+    def signing(self, who: str = "", key: SigningKey | None = None) -> httpx.AsyncClient:
+        return self.client
 
 
 @dataclass
@@ -32,8 +46,8 @@ class Game:
     client: httpx.AsyncClient
     lost: set[str] = field(default_factory=set)
 
-    async def play(self) -> tuple[bytes, bytes]:
-        """The files of the head and the sum.
+    async def play(self) -> tuple[bytes, ...]:
+        """The files that must come out alike.
 
         Raises:
             AssertionError: it does not come to an end, or not to a sum of everybody.
@@ -43,13 +57,13 @@ class Game:
             dim=3,
             classes=2,
             seed=self.number,
-            admin_seed=hashlib.sha256(f"game {self.number}".encode()).digest(),
+            admin_seed=self.admin_seed,
         )
-        server = Server(Path(), None, self.client, Clock())
-        await self._found(party)
-        await party.open_cohort(server)
-        await party.enrol(server)
-        round_id = await self._opened(party, server)
+        server = Patient(Path(), None, self.client, Clock())
+        await party.begin(server)
+        return await self._summed(party, server, await self.opened(party, server))
+
+    async def _summed(self, party: Party, server: Server, round_id: str) -> tuple[bytes, ...]:
         deaths = len(self.fleet.deaths_s)
         end = time.monotonic() + WITHIN_S
         view = await server.view(round_id)
@@ -63,11 +77,15 @@ class Game:
             view = (await self.client.get(f"/v1/rounds/{round_id}", params=wait)).json()
         assert view["state"] == "done", view
         assert set(view["survivors"]) == set(party.ids), view
+        return await self.files(round_id)
+
+    async def files(self, round_id: str) -> tuple[bytes, ...]:
+        """The head and the sum of a round that is done."""
         results = [
             await self.client.get(f"/v1/rounds/{round_id}/result/{name}") for name in ("weights", "sums")
         ]
-        assert all(result.status_code == 200 for result in results)
-        return results[0].content, results[1].content
+        assert all(result.status_code == 200 for result in results), [each.text for each in results]
+        return tuple(result.content for result in results)
 
     async def _look(self, server: Server, round_id: str) -> None:
         """Whether what was acknowledged is still there; nobody is asked once the sum is known."""
@@ -75,32 +93,15 @@ class Game:
         if gone and (await server.view(round_id))["state"] == "collecting":
             self.lost.update(gone)
 
-    async def _found(self, party: Party) -> None:
-        answer = (await self.client.get(rest.COORDINATOR)).json()
-        party.roster = party.make_roster(bytes.fromhex(answer["public_key"]))
-        put = await self.client.put(
-            f"/v1/federations/{party.federation}/roster",
-            content=party.roster.to_bytes(),
-            headers={"content-type": rest.OCTETS},
-        )
-        assert put.status_code in {200, 201}, put.text
+    @property
+    def admin_seed(self) -> bytes:
+        return hashlib.sha256(f"game {self.number}".encode()).digest()
 
-    async def _opened(self, party: Party, server: Server) -> str:
-        answer = await party.try_round(server, chunk_elements=8)
+    async def opened(self, party: Party | HelperParty, server: Server, **request: Any) -> str:
+        """The id of a round that was opened now, or before a kill."""
+        answer = await party.try_round(server, **{"chunk_elements": 8, **request})
         if answer.status_code == 409:  # opened before, and the answer got lost
             found = (await self.client.get(f"/v1/federations/{party.federation}")).json()["rounds"]
             return str(found[-1])
         assert answer.status_code == 201, answer.text
         return str(answer.json()["round"])
-
-
-@dataclass(frozen=True)
-class Head:
-    """What must come out, whoever dies; short, for a report."""
-
-    weights: str
-    sums: str
-
-    @classmethod
-    def of(cls, files: tuple[bytes, bytes]) -> "Head":
-        return cls(*(hashlib.sha256(each).hexdigest() for each in files))

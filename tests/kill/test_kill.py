@@ -5,8 +5,11 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.kill.campaign import Plan, on_pair, replicas_on
-from tests.kill.harness import Members
+from tests.kill import points
+from tests.kill.campaign import Campaign, Enough, Plan, on_pair, replicas_on
+from tests.kill.game import Game
+from tests.kill.games import GAMES
+from tests.kill.harness import Fates, Members, warm_up
 from tests.service.helping.driver import HelperParty
 from tests.service.servers import Servers
 from tests.service.serving import Clock, Server
@@ -16,10 +19,37 @@ from tests.service.serving import Clock, Server
 def test_killed_coordinators_lose_nothing(pair: str, request: pytest.FixtureRequest) -> None:
     if pair == "servers":
         request.getfixturevalue("servers")
-    found = on_pair(pair, Plan(times=1, random=2, rounds=1, limit_s=4.0))
+    found = on_pair(pair, Plan(times=1, random=2, rounds=1, limit_s=4.0, plays=GAMES[:1]))
     assert found["faults"] == []
     assert found["each_point"]["killed"] >= 3
     assert found["any_time"]["killed_at_any_time"] >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("play", GAMES[1:])
+def test_further_games_come_out_alike(play: type[Game]) -> None:
+    found = on_pair("embedded", Plan(times=1, random=2, rounds=1, limit_s=20.0, plays=(play,)))
+    assert found["faults"] == []
+    assert found["each_point"]["killed"] >= 3
+
+
+def test_each_writer_of_files_and_each_exception_is_declared() -> None:
+    assert points.writers() == set(points.FILES)
+    files = {label for labels in points.FILES.values() for label in labels}
+    assert set(points.EXCEPTIONS) <= points.commits() | points.appends() | files
+
+
+@pytest.mark.slow
+async def test_the_games_reach_every_point(tmp_path: Path) -> None:
+    warm_up()
+    campaign = Campaign(replicas_on({}, tmp_path, 1))
+    await campaign.run(Fates(), Enough(rounds=len(GAMES)), "points")
+    assert campaign.faults == []
+    lines = (tmp_path / "points").read_text("ascii").splitlines()
+    labels = {line.split(" ", 2)[2] for line in lines}
+    passed = {label.removeprefix("before ").removeprefix("after ") for label in labels}
+    assert points.reachable() - passed == points.ON_SERVERS
+    assert set(points.EXCEPTIONS) & passed == set()
 
 
 @pytest.mark.slow

@@ -1,7 +1,9 @@
 """Many clients: 200 in every run, 10,000 with 10,000 elements where VEILSUM_SLOW=1 asks for it."""
 
+import json
 import os
 import resource
+import time
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import pytest
 from protocol.helpers.coordinator import Recovered
 from protocol.helpers.simulator import ClientStop, HelperFederation, HelperStop
 
+RUNS = Path(__file__).parents[3] / "runs"
 slow = pytest.mark.skipif(os.environ.get("VEILSUM_SLOW") != "1", reason="takes minutes: set VEILSUM_SLOW=1")
 
 
@@ -72,9 +75,18 @@ def test_two_hundred_clients(tmp_path: Path) -> None:
 @slow
 def test_ten_thousand_clients_in_bounded_memory(tmp_path: Path) -> None:
     spool = DiskSpool(tmp_path / "spool")
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    before, begun_s = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     run(spool, clients=10_000, elements=10_000, chunk=4096)
     grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1000
+    found = {
+        "clients": 10_000,
+        "elements": 10_000,
+        "cpu_s": round(time.process_time() - begun_s, 1),
+        "grown_mb": round(grown_mb),
+        "spooled_mb": round(spool.size / 1e6),
+    }
+    RUNS.mkdir(exist_ok=True)
+    (RUNS / "helpers-scale.json").write_text(json.dumps(found, indent=2) + "\n")
     assert spool.size > 350e6
     assert grown_mb < 200  # what is said beside the vectors
     spool.close()
