@@ -127,7 +127,7 @@ class Counts(Longer):
 
 
 class Periods(Longer):
-    """A round that a schedule opens, one more, both combined; an entry taken back, a token made and revoked, a look at readiness."""
+    """A round that a schedule opens, one that it cannot open beside it, one more, both combined; an entry taken back, a token made and revoked, a look at readiness."""
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
@@ -139,7 +139,9 @@ class Periods(Longer):
         # Taken back before a kill is not found after it.
         await self.post(rest.UNSCHEDULE.format(schedule=later["schedule"]), 404)
         await self.post(path, at_s=1.0, round=request)
-        first = await self._scheduled(party, server)
+        first = await self._scheduled(party)
+        await self.post(path, at_s=2.0, round=request)
+        await self._refused(path)
         view = await party.play(server, first, within_s=WITHIN_S)
         assert view["state"] == "done", view
         second = await self.done(party, server, "winter")
@@ -151,15 +153,18 @@ class Periods(Longer):
         await self.client.get(rest.READY)
         return weights.content, *await self.files(first), *await self.files(second)
 
-    async def _scheduled(self, party: Party, server: Server) -> str:
-        """The round; one that was begun and never opened, as a kill leaves it, is opened by hand."""
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
-            rounds = (await self.client.get(f"/v1/cohorts/{party.cohort}")).json()["rounds"]
-            if rounds:
-                return str(rounds[0])
-            await asyncio.sleep(0.2)
-        return await self.opened(party, server)
+    async def _scheduled(self, party: Party) -> str:
+        """The round, which is opened whoever dies."""
+        async with asyncio.timeout(WITHIN_S):
+            while not (rounds := (await self.client.get(f"/v1/cohorts/{party.cohort}")).json()["rounds"]):
+                await asyncio.sleep(0.2)
+        return str(rounds[0])
+
+    async def _refused(self, path: str) -> None:
+        """What falls due while a round runs is refused, whoever dies."""
+        async with asyncio.timeout(WITHIN_S):
+            while not any(entry["fault"] for entry in (await self.client.get(path)).json()):
+                await asyncio.sleep(0.2)
 
 
 class Helped(Longer):
