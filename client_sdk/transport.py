@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, closing
+from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -112,6 +112,8 @@ class BlockingDriver:
         stop = threading.Event()
 
         def lane(make: Callable[[], Flow[T]]) -> T:
+            if stop.is_set():
+                raise Stopped
             try:
                 return self.run(make(), stop)
             except BaseException:
@@ -232,7 +234,9 @@ async def _in_thread(work: Callable[[], T]) -> T:
     try:
         return await asyncio.shield(running)
     except asyncio.CancelledError:
-        await asyncio.wait([running])
+        while not running.done():  # whoever cancels once more waits too
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait([running])
         raise
 
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Self
 
 from sqlalchemy import select, update
@@ -114,8 +113,8 @@ class Cohort:
             stored = (
                 await connection.execute(select(cards.c.body).where(cards.c.cohort == self.id))
             ).scalars()
-            taken = [KeyCard.from_bytes(body) for body in stored]  # checked when they came
-        self.enrolling = replace(self.enrolling, cards={card.member: card for card in taken})
+            came = [KeyCard.from_bytes(body) for body in stored]
+        self.enrolling = self.enrolling.with_cards(came)
         self.manifest = Manifest.from_bytes(row.manifest) if row.manifest else None
         self.fault = Problem.model_validate_json(row.fault) if row.fault else None
         self._seen = row.changes

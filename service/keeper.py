@@ -85,7 +85,11 @@ class Keeper:
     def _look(self) -> float:
         """Begin what is due; seconds until the next look."""
         try:
-            return min((self._begin(chore) for chore in self._chores()), default=LOOK_S)
+            chores = list(self._chores())
+            known = self._running.keys() | {chore.key for chore in chores}
+            # Of what another process has done there is no chore any more.
+            self._failures = {key: each for key, each in self._failures.items() if key in known}
+            return min(map(self._begin, chores), default=LOOK_S)
         except Exception as error:  # noqa: BLE001 - there is a next look
             self._count(error, "looking", self._pause_s)
             return self._pause_s

@@ -1,5 +1,6 @@
 """M0: a cohort's cards come in until the manifest is made (protocol §4.2)."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -75,7 +76,13 @@ class Enrolling:
         keys = (canonical(card.mask_key), canonical(card.box_key))
         if keys[0] == keys[1] or not self.taken.isdisjoint(keys):
             raise PeerFault(Cause.DUPLICATE, f"a key on {member}'s card is in use already", [member])
-        return replace(self, cards={**self.cards, member: card}, taken=self.taken.union(keys))
+        return self.with_cards([card])
+
+    def with_cards(self, cards: Iterable[KeyCard]) -> "Enrolling":
+        """With cards that were checked when they came."""
+        more = {card.member: card for card in cards}
+        keys = (canonical(key) for card in more.values() for key in (card.mask_key, card.box_key))
+        return replace(self, cards=self.cards | more, taken=self.taken.union(keys))
 
     def manifest(self) -> Manifest:
         """Close the cohort with the cards that came; PeerFault(cohort-too-small) where they are too few."""

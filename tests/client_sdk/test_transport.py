@@ -306,6 +306,50 @@ async def test_a_flows_own_steps_leave_the_event_loop_free() -> None:
     await driver.close()
 
 
+async def test_cancelled_lanes_wait_for_their_threads_however_often_they_are_cancelled() -> None:
+    begun, finished = threading.Event(), list[str]()
+
+    def work() -> None:
+        begun.set()
+        time.sleep(0.1)
+        finished.append("a lane's step")
+
+    def slow() -> Flow[None]:
+        yield Compute(work)
+
+    def quick() -> Flow[None]:
+        yield Pause(60.0)
+
+    driver = AsyncDriver(URL)
+    task = asyncio.create_task(driver.run(together([slow, quick], 2)))
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    await asyncio.sleep(0.01)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert finished == ["a lane's step"]
+    await driver.close()
+
+
+def test_a_lane_that_comes_after_a_failure_takes_no_step() -> None:
+    steps: list[int] = []
+
+    def broken() -> Flow[None]:
+        raise PeerFault(Cause.CONFLICT)
+        yield  # a generator
+
+    def later() -> Flow[None]:
+        steps.append(1)
+        yield Compute(lambda: None)
+
+    driver = BlockingDriver(URL)
+    with pytest.raises(PeerFault, match="conflict"):
+        driver.run(together([broken, *[later] * 200], 1))
+    assert steps == []
+    driver.close()
+
+
 async def test_a_cancelled_flow_waits_for_its_thread() -> None:
     begun, finished = threading.Event(), list[int]()
 

@@ -61,6 +61,21 @@ async def test_a_failing_chore_is_tried_again_later_and_keeps_no_other_waiting()
     assert "secret" not in str(logs)
 
 
+async def test_a_chore_that_there_is_no_more_is_forgotten() -> None:
+    found = [chore(f"round {number}", failing) for number in range(20)]
+    keeper = Keeper(lambda: found, pause_s=60.0)
+    task = asyncio.create_task(keeper.run())
+    await until(lambda: len(keeper._failures) == 20)
+    del found[1:]
+    keeper.wake()
+    await until(lambda: list(keeper._failures) == ["round 0"])
+    task.cancel()
+
+
+async def failing() -> None:
+    raise ZeroDivisionError
+
+
 async def test_a_look_that_fails_is_not_the_last() -> None:
     looks: list[str] = []
     done: list[str] = []

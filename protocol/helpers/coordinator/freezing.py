@@ -73,6 +73,8 @@ class Freezing(CoordinatorPhase):
         vote.verify(attempt.roster.key_of(helper), helper)
         if vote.outcome != self.outcome:
             raise PeerFault(Cause.ALREADY_VOTED, f"{helper} has signed another outcome", [helper])
+        if helper in self.votes:
+            return self
         votes = {**self.votes, helper: vote}
         if len(votes) < THRESHOLD:
             return replace(self, votes=votes)
@@ -101,7 +103,7 @@ class Freezing(CoordinatorPhase):
         """VOID, where three helpers are left who have not signed the set; else wait for who is missing, or the admin."""
         if len(self.attempt.present) - len(self.votes) >= THRESHOLD:
             return Voiding.begin(self.setting, now_s, fault, tuple(self.votes))
-        return replace(self, deadline_s=None)
+        return self if self.deadline_s is None else replace(self, deadline_s=None)
 
     def expire(self, now_s: float) -> CoordinatorPhase:
         """Too few votes came."""

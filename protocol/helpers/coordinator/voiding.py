@@ -65,6 +65,8 @@ class Voiding(CoordinatorPhase):
         reason = self.fault.cause.value
         if vote.outcome != void_hash(attempt.context, reason):
             raise PeerFault(Cause.ALREADY_VOTED, f"{helper} has signed another outcome", [helper])
+        if helper in self.votes:
+            return self
         votes = {**self.votes, helper: vote}
         if len(votes) < THRESHOLD:
             return replace(self, votes=votes)

@@ -148,6 +148,14 @@ def test_another_members_key_is_refused_in_any_encoding(
             enrolling.receive(signed(1, **change), FEDERATION.now_s)
 
 
+def test_a_key_that_came_before_a_restart_is_in_use_too(enrolling: Enrolling) -> None:
+    fresh = replace(enrolling, cards={}, taken=frozenset())
+    loaded = fresh.with_cards(enrolling.cards.values())
+    assert loaded == enrolling
+    with pytest.raises(PeerFault, match=r"^duplicate: .*\[member-1\]$"):
+        loaded.receive(signed(1, mask_key=CARDS[0].mask_key), FEDERATION.now_s)
+
+
 def test_one_key_for_both_purposes_is_refused(enrolling: Enrolling) -> None:
     key = AgreementKey(b"\x09" * 32).public
     for encoding in (key, top_bit_set(key)):

@@ -24,7 +24,8 @@ def test_votes_are_helpers_on_the_proposal(federation: HelperFederation, freezin
         (vote(federation, "helper-0", bytes(32)), Cause.ALREADY_VOTED),
     ):
         assert cause(freezing.receive, changed, 0.0) == expected
-    once = after(freezing, good, good)
+    once = after(freezing, good)
+    assert after(once, good) is once
     assert once.waiting_for() == federation.helpers[1:]
     assert once.request_for("helper-0") is None
     assert after(once, receipt(federation, "helper-3")) is once
