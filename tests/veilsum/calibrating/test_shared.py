@@ -43,6 +43,7 @@ def test_two_rounds_lead_to_leave_one_out(consortium: Make, remote: Cli) -> None
     assert (asked["question"], asked["members"]) == ("ffc", 3)
     assert asked["coordinator_learns"] == QUESTIONS["ffc"].learns
     assert asked["numbers"] == DIM * (DIM + 1) // 2 + DIM * CLASSES + CLASSES
+    assert asked["sums"] == f"V {DIM}×{DIM}, its upper triangle, U {DIM}×{CLASSES}, n {CLASSES}"
     assert asked["noise"].startswith("none: ")
     assert remote("round", "watch", first, "--url", remote.url).code == 0
     second = c.open("--statistic", "loo", "--rests-on", first)
