@@ -73,6 +73,9 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
         content: bytes | None = save(head.arrays, {HEAD: json.dumps(head.notes)})
     else:
         content = result.documents[order.head] if order.head in DERIVED else result.weights_file
+    if order.unit_columns:
+        head = replace(head, head=head.head.with_unit_columns(), temperature=None)
+        content = save(head.arrays, {HEAD: json.dumps(head.notes)})
     assert content is not None  # `calibrated` would have refused
     save_to(order.output, content)
     seen = None if records is None else judged(head, *records)
