@@ -43,8 +43,9 @@ lint: $(READY)  ## ruff, mypy --strict, the import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-workflows: $(VENV)/.workflows  ## the workflows of .github by their published schema
+workflows: $(VENV)/.workflows  ## the workflows of .github and the files for Compose by their published schemas
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose/*.yml
 
 $(VENV)/.workflows: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt check-jsonschema==0.39.0 regress==2026.9.1 ruamel.yaml==0.19.1
@@ -118,7 +119,7 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 peers: examples/flower/.venv/.ready examples/nvflare/.venv/.ready  ## environments of the examples for Flower and NVFLARE, then their tests
-	$(BIN)/python -m pytest --no-cov --timeout 900 tests/veilsum/examples
+	$(BIN)/python -m pytest --no-cov --timeout 900 -m "slow or not slow" tests/veilsum/examples
 
 examples/%/.venv/.ready: examples/%/constraints.txt $(READY)
 	$(PYTHON) -m venv examples/$*/.venv

@@ -276,8 +276,9 @@ def test_continuous_integration_is_what_anybody_runs() -> None:
     runs = {name: " ".join(step.get("run", "") for step in job["steps"]) for name, job in jobs.items()}
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     assert ".ci/run" in runs["suite"]
-    for job, target in (("slow", "slow-tests"), ("docs", "docs"), ("packages", "dist")):
+    for job, target in (("slow", "slow-tests"), ("peers", "peers"), ("docs", "docs"), ("packages", "dist")):
         assert f"make {target}" in runs[job]
+    assert jobs["peers"]["env"] == {"CI_MUST_RUN": "1"}
     promised = {
         f"3.{minor}" for minor in re.findall(r"Python :: 3\.(\d+)", (ROOT / "pyproject.toml").read_text())
     }

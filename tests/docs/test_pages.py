@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from typer.main import get_command
 
 from docs.hooks import BESIDE, commands, commands_page, darkened, relinked, rest_page
@@ -55,6 +56,14 @@ def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"(?<!!)\[[^\]]+\]\((?!https?:|#)([^)#\s]+)", page.read_text("utf-8")):
         in_docs = os.path.normpath(page.parent.relative_to(ROOT / "docs") / link)
         assert in_docs in there or (page.parent / link).exists(), link
+
+
+def test_every_page_has_its_place_in_the_navigation() -> None:
+    site = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))
+    named = set(re.findall(r"[\w/.-]+\.md", str(site["nav"])))
+    pages = {str(page.relative_to(ROOT / "docs")) for page in PAGES} | MADE
+    left = {page for page in pages if not any(Path(page).match(each) for each in site["not_in_nav"].split())}
+    assert named == left  # mkdocs --strict stops at a page without a place, and at a place without a page
 
 
 def test_every_decision_is_listed_by_its_title() -> None:

@@ -2,8 +2,10 @@
 
 import ast
 import hashlib
+import io
 import re
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +85,37 @@ def test_hospitals(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
     unit = z["features"] / np.linalg.norm(z["features"], axis=1, keepdims=True)
     np.testing.assert_array_equal(answers, Result.load("hospital-a/result").predict(unit))
     assert (answers == labels.numpy()).mean() > 0.9
+    december(guide, pool, z["features"], z["labels"], digest)
     guide.done()
+
+
+def december(guide: Guide, pool: ThreadPoolExecutor, features: Any, labels: Any, digest: str) -> None:
+    """The tutorial's noisy round, of four hospitals and a test's features; the numbers that the page names are its own plan's."""
+    cli, page = guide.cli, (ROOT / "docs" / "tutorials" / "hospitals.md").read_text("utf-8")
+    own = re.search(r"^\$ veilsum (privacy plan .*) --output", page, re.MULTILINE)
+    assert own is not None
+    said = cli.json(*own[1].split())
+    assert f"`{said['verdict']}`: {said['expected_points_lost']} points" in page
+    assert f"μ = {said['mu']:.3g}, the" in page
+    assert f"σ = {said['sigma']:.3g}, the" in page
+    assert f"= {said['mu'] * 2**0.5:.3g}.\n" in page
+
+    guide.meaning |= {"--dim 512 --classes 9 --members 12": "--dim 16 --classes 3 --members 4"}
+    assert guide.json("privacy plan")["mu"] == pytest.approx(said["mu"])  # which follows from ε and δ alone
+    guide.meaning |= {"DIGEST": digest, "TOKEN": TOKEN}
+    guide.json("round open")
+    for index, name in enumerate(("december", *HOSPITALS)):
+        drawn = np.random.default_rng(10 + index).normal(scale=0.1, size=features.shape)
+        np.savez(f"{name}.npz", features=features + drawn, labels=labels)
+    cohort, admin = str(guide.meaning["COHORT"]), str(guide.meaning["KEY"])
+    joining = [join(pool, cli, name, cohort, admin, Path(f"{name}.npz"), "ct-2026-12") for name in HOSPITALS]
+    joined = guide.json("join")
+    assert [each.result(60)["counted"] for each in joining] == [True] * 3
+    assert joined["noise"] == "ε = 4 at δ = 1e-06 for a record's presence"
+    printed = io.StringIO()
+    with redirect_stdout(printed):
+        guide.python()
+    assert f"`{printed.getvalue().strip()}`" in page
 
 
 @pytest.mark.slow

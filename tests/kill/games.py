@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -155,16 +156,20 @@ class Periods(Longer):
 
     async def _scheduled(self, party: Party) -> str:
         """The round, which is opened whoever dies."""
-        async with asyncio.timeout(WITHIN_S):
-            while not (rounds := (await self.client.get(f"/v1/cohorts/{party.cohort}")).json()["rounds"]):
-                await asyncio.sleep(0.2)
-        return str(rounds[0])
+        seen = await self._until(f"/v1/cohorts/{party.cohort}", lambda cohort: bool(cohort["rounds"]))
+        return str(seen["rounds"][0])
 
     async def _refused(self, path: str) -> None:
         """What falls due while a round runs is refused, whoever dies."""
-        async with asyncio.timeout(WITHIN_S):
-            while not any(entry["fault"] for entry in (await self.client.get(path)).json()):
-                await asyncio.sleep(0.2)
+        await self._until(path, lambda entries: any(entry["fault"] for entry in entries))
+
+    async def _until(self, path: str, there: Callable[[Any], bool]) -> Any:
+        end = time.monotonic() + WITHIN_S
+        while time.monotonic() < end:
+            if there(seen := (await self.client.get(path)).json()):
+                return seen
+            await asyncio.sleep(0.2)
+        raise AssertionError(seen)
 
 
 class Helped(Longer):

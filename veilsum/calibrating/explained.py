@@ -13,6 +13,7 @@ from veilsum.asking import EXACT, promised
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from calibration.layout import Layout
     from calibration.questions import Question
     from protocol.rest import RoundView
 
@@ -27,7 +28,7 @@ def of_questions(questions: Sequence[Question]) -> list[dict[str, Any]]:
         {
             "question": asked.name,
             "what": asked.title,
-            "sums": ", ".join(map(_block, asked.layout.blocks)),
+            "sums": _sums(asked.layout),
             **_sent(asked.layout.elements, _RING_BITS),
             **_learned(asked.name, str(asked.layout.parameter("publish") or ""), tuple(asked.material)),
             "noise": EXACT,
@@ -38,8 +39,8 @@ def of_questions(questions: Sequence[Question]) -> list[dict[str, Any]]:
     ]
 
 
-def of_round(view: RoundView) -> list[dict[str, Any]]:
-    """Of a round that is open, as its terms say."""
+def of_round(view: RoundView, layout: Layout) -> list[dict[str, Any]]:
+    """Of a round that is open, as its terms say; `layout` as its opening holds it."""
     terms = view.terms
     assert terms is not None
     given = terms.parameters
@@ -50,6 +51,7 @@ def of_round(view: RoundView) -> list[dict[str, Any]]:
             "question": terms.statistic,
             "members": len(view.members),
             "fewest_in_a_sum": view.survivors_min,
+            "sums": _sums(layout),
             **_sent(terms.elements, terms.ring_bits),
             **_learned(terms.statistic, str(given.get("publish", "")), rests),
             **promised(terms.noise or "none"),
@@ -83,6 +85,10 @@ def _learned(statistic: str, publish: str, material: tuple[str, ...]) -> dict[st
         "members_learn": "; ".join(published) or "no more than anybody",
         "anybody_learns": _ANYBODY if asked.has_head else "the signed record",
     }
+
+
+def _sums(layout: Layout) -> str:
+    return ", ".join(map(_block, layout.blocks))
 
 
 def _block(block: Any) -> str:

@@ -16,7 +16,7 @@ from calibration.rows import as_features, as_labels
 from protocol.errors import Misuse
 from protocol.rest import HEAD
 from veilsum.calibrating.findings import Findings
-from veilsum.calibrating.order import DERIVED, Order, judged, records_of
+from veilsum.calibrating.order import DERIVED, Order, changed, judged, records_of
 from veilsum.features import Part, checked_features, of_file, split
 
 if TYPE_CHECKING:
@@ -79,8 +79,10 @@ class Local:
         }
         if head is None:
             return values
-        seen = None
-        if (records := self._judging(head)) is not None:
+        seen, records = None, self._judging(head)
+        counts = np.bincount(np.concatenate([labels for _, labels in self._fitted]), minlength=self._classes)
+        head = changed(head, order, counts, records)
+        if records is not None:
             seen = judged(head, *records)
             head = Calibrated(head.head, temperature=seen.temperature)
         save_to(order.output, save(head.arrays, {HEAD: json.dumps(head.notes)}))

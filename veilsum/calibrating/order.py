@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calibration import ReliabilityStatistics
+from calibration.head_file import Calibrated
 from calibration.questions import QUESTIONS, kind
 from calibration.questions.alone import chain
 from protocol.errors import Misuse
@@ -18,12 +19,15 @@ from veilsum.features import checked_features
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from calibration.head_file import Calibrated
+    from calibration.rows import Floats, Integers
     from protocol.rest import Parameter
     from veilsum.features import Features, Labels, Part
 
 DERIVED = ("lda", "ncm")
 """Heads that a round of FFC publishes beside its own."""
+
+LOG_ODDS = ("lda", "ccvr")
+"""Heads whose scores are log-odds as they are, at a temperature of 1."""
 
 CENTRED = "centred"
 """FFC's head of features less their mean, which a round of means finds first."""
@@ -47,9 +51,12 @@ class Order:
         held_file: of records that are only judged on; None for none.
         report: where the page goes; None for none.
         personal: whether the member's own records are to count more, as half of those held out tell.
+        unit_columns: whether the weights of each class are scaled to length 1.
+        prior: "uniform", or a text file of a number for each class: their shares among the records that the head is to answer;
+            None leaves them as they are among those it was fitted on.
 
     Raises:
-        Misuse: no such head, λ for one that has none, or a report without what draws it.
+        Misuse: no such head, or none in the end to be changed; λ for one that has none; a report without what draws it.
     """
 
     head: str | None = None
@@ -62,12 +69,16 @@ class Order:
     held_file: Path | None = None
     report: Path | None = None
     personal: bool = False
+    unit_columns: bool = False
+    prior: str | None = None
 
     def __post_init__(self) -> None:
         if self.head is not None and self.head not in HEADS:
             raise Misuse(f"no head is called {self.head}: choose one of {', '.join(HEADS)}")
         if self.ridges and self.head in DERIVED:
             raise Misuse(f"a head of {self.head} has no λ: leave --ridge out")
+        if (self.unit_columns or self.prior is not None) and not kind(self.question).has_head:
+            raise Misuse(f"{self.head} ends in no head: leave --unit-columns and --prior out")
         if self.personal and (self.question != "ffc" or self.head in (*DERIVED, CENTRED)):
             raise Misuse(f"a personal head is one of ffc, not of {self.head}: leave --head out")
         if self.personal and not self.held_share:
@@ -123,6 +134,41 @@ def held_out_from(given: str | None) -> dict[str, Any]:
     if not 0 < share < 1:
         raise Misuse(f"--held-out {given} is no share of the records: write one between 0 and 1, or a file")
     return {"held_share": share}
+
+
+def changed(head: Calibrated, order: Order, counts: Integers, judging: Part | None) -> Calibrated:
+    """The head with the columns and for the shares of classes that were asked for, its temperature not known any more.
+
+    Args:
+        head: as it was solved.
+        order: what was asked for.
+        counts: (C,) records of each class that it was fitted on.
+        judging: records held out, which say at which temperature scores are log-odds; None for none.
+
+    Raises:
+        Misuse: a prior for scores that are no log-odds, without records held out; a file of no numbers.
+        CalibrationError: as `Head.with_prior`.
+    """
+    found = head.head.with_unit_columns() if order.unit_columns else head.head
+    if order.prior is not None:
+        if judging is not None:
+            temperature = judged(Calibrated(found), *judging).temperature
+        elif order.head in LOG_ODDS and not order.unit_columns:
+            temperature = 1.0
+        else:
+            raise Misuse(
+                "--prior takes scores that are log-odds: pass --held-out, which finds the temperature at which these are"
+            )
+        prior = np.ones(len(counts)) if order.prior == "uniform" else _numbers(Path(order.prior))
+        found = found.with_prior(counts, prior, temperature=temperature)
+    return head if found is head.head else replace(head, head=found, temperature=None)
+
+
+def _numbers(path: Path) -> Floats:
+    try:
+        return np.atleast_1d(np.loadtxt(path))
+    except (OSError, ValueError) as error:
+        raise Misuse(f"--prior {path} is neither uniform nor a text file of numbers: {error}") from error
 
 
 def judged(

@@ -15,8 +15,7 @@ from training.report.page import style
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from calibration import ReliabilityStatistics
-    from veilsum.calibrating.findings import Findings
+    from veilsum.calibrating.findings import Findings, Judgement
 
 _CRITERIA = {
     "gcv": (
@@ -43,11 +42,10 @@ def render(found: Findings) -> str:
 
 
 def _figures(found: Findings) -> Iterator[str]:
-    seen = found.judged
-    if seen is not None and seen.records:
-        error = float(seen.calibration_errors[int(seen.losses.argmin())])
-        yield _figure_of("right", _percent(seen.accuracy), f"of {seen.records:,} records held out")
-        yield _figure_of("calibration error", _percent(error), f"at temperature {seen.temperature:.3g}")
+    for seen in found.judgements:
+        yield _figure_of("right", _percent(seen.right), f"of {seen.records:,} {seen.whose}")
+        error = _percent(seen.calibration_error)
+        yield _figure_of("calibration error", error, f"at temperature {seen.temperature:.3g}")
     yield _figure_of("records", f"{found.records:,}", f"in {found.head.head.classes} classes")
     if found.ridge is not None:
         yield _figure_of(
@@ -96,27 +94,34 @@ def _spectrum(found: Findings) -> Iterator[str]:
 
 
 def _judged(found: Findings) -> Iterator[str]:
-    seen = found.judged
-    if seen is None or not seen.records:
+    judgements = [*found.judgements]
+    if not judgements:
         yield _section(
             "How often it is right", "<p>No records were held out: pass <code>--held-out</code>.</p>"
         )
-        return
-    confidence, accuracy, records = seen.diagram(seen.temperature)
-    tau, before = f"{seen.temperature:.3g}", int(np.abs(np.log(seen.temperatures)).argmin())
+    for seen in judgements:
+        yield from _judgement(seen)
+
+
+def _judgement(seen: Judgement) -> Iterator[str]:
+    tau, counts = f"{seen.temperature:.3g}", seen.confusion.sum(axis=1)
+    if seen.before is None:
+        why = "which was known before the round."
+    else:
+        why = (
+            f"at which these records are likeliest. At τ = 1 the calibration error would be {_percent(seen.before)}. "
+            "τ was chosen on the records that the diagram shows."
+        )
     yield _section(
-        "How sure it is",
+        f"How sure it is of {seen.whose}",
         _picture(
-            plots.reliability_diagram(confidence, accuracy, records),
-            f"Accuracy against confidence in {seen.bins} bins at temperature {tau}.",
-            f"Confidence is the largest of softmax(scores / τ), τ = {tau}, at which these records are likeliest. "
-            f"At τ = 1 the calibration error would be {_percent(float(seen.calibration_errors[before]))}. "
-            "τ was chosen on the records that the diagram shows.",
+            plots.reliability_diagram(seen.confidence, seen.accuracy, seen.binned),
+            f"Accuracy against confidence in {len(seen.binned)} bins at temperature {tau}.",
+            f"Confidence is the largest of softmax(scores / τ), τ = {tau}, {why}",
         ),
     )
-    counts = seen.confusion.sum(axis=1)
     yield _section(
-        "How often it is right",
+        f"How often it is right about {seen.whose}",
         _picture(
             plots.class_recalls(seen.recalls, counts),
             "Share of each class's records that are called that class; the table below holds the numbers.",
@@ -126,7 +131,7 @@ def _judged(found: Findings) -> Iterator[str]:
     )
 
 
-def _table(seen: ReliabilityStatistics) -> str:
+def _table(seen: Judgement) -> str:
     confusion = seen.confusion
     counts = confusion.sum(axis=1)
     wrong = confusion - np.diag(np.diagonal(confusion))

@@ -10,6 +10,7 @@ from safetensors.numpy import save
 
 from calibration.centred import CentredHead
 from calibration.head_file import Calibrated
+from calibration.layout import Layout
 from calibration.questions import kind
 from client_sdk import Records
 from client_sdk.asked import terms_question
@@ -22,6 +23,7 @@ from veilsum.calibrating.order import CENTRED, DERIVED, Order, halves, judged, r
 from veilsum.console import note
 from veilsum.contribute import Errand, current_round, run
 from veilsum.features import Part, checked_features, split
+from veilsum.remote import operator
 
 if TYPE_CHECKING:
     from calibration import Personal
@@ -33,7 +35,11 @@ _FFC = frozenset({"ffc", "ffc-bias"})
 def explained(errand: Errand, order: Order) -> list[dict[str, Any]] | None:
     """What the round that this member would take part in now takes from it; None while none is open that leads to the head."""
     view = current_round(_asking(errand, order))
-    return None if view is None else of_round(view)
+    if view is None:
+        return None
+    with operator(errand.url, ca=errand.ca) as client:
+        terms = client.opening(view.round).terms
+    return of_round(view, Layout.from_bytes(terms.layout))
 
 
 def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
@@ -67,6 +73,9 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
         content: bytes | None = save(head.arrays, {HEAD: json.dumps(head.notes)})
     else:
         content = result.documents[order.head] if order.head in DERIVED else result.weights_file
+    if order.unit_columns:
+        head = replace(head, head=head.head.with_unit_columns(), temperature=None)
+        content = save(head.arrays, {HEAD: json.dumps(head.notes)})
     assert content is not None  # `calibrated` would have refused
     save_to(order.output, content)
     seen = None if records is None else judged(head, *records)

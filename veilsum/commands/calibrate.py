@@ -52,6 +52,21 @@ def calibrate(
     labels: Annotated[Path | None, typer.Option(help="Labels, where the features are one .npy.")] = None,
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False,
     normalise: Normalise = False,
+    unit_columns: Annotated[
+        bool,
+        typer.Option(
+            "--unit-columns",
+            help="Scale each class's weights, its constant among them, to length 1: those of many records are longer.",
+        ),
+    ] = False,
+    prior: Annotated[
+        str | None,
+        typer.Option(
+            help="Shares of the classes where the head is used: uniform, or a text file of a number for each. Of a head from files; "
+            "all but lda and ccvr take --held-out with it.",
+            show_default="as in the records fitted",
+        ),
+    ] = None,
     ridge: Annotated[
         list[float] | None, typer.Option(help="λ; repeat for a grid.", show_default="GCV over a grid")
     ] = None,
@@ -121,6 +136,8 @@ def calibrate(
             output=output,
             report=report,
             personal=personal,
+            unit_columns=unit_columns,
+            prior=prior,
             **held_out_from(held_out),
         )
         if folder is None:
@@ -133,6 +150,7 @@ def calibrate(
             return
         fixed = {"--classes": classes, "--bias": bias, "--ridge": ridge, "--parameter": parameter}
         _refuse("the round's terms fix", [name for name, value in fixed.items() if value])
+        _refuse("a round's record says no counts of classes for", ["--prior"] if prior else [])
         from veilsum.calibrating import shared  # noqa: PLC0415 - as above
         from veilsum.contribute import Errand, cohort_of  # noqa: PLC0415 - as above
         from veilsum.pinning import pinned  # noqa: PLC0415 - as above

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from safetensors import SafetensorError
-from safetensors.numpy import load_file
 
 from calibration.head import Head
+from calibration.head_file import Calibrated
 from client_sdk.client_result import ClientResult
 from client_sdk.combined import Combined
-from client_sdk.result import Result, notes_of
+from client_sdk.errors import PeerFault
+from client_sdk.result import Result, calibrated_in
 from protocol.errors import Misuse
 
 Floats = npt.NDArray[np.float64]
 
 
 Published = Result | ClientResult | Combined
-Source = Published | Head | str | os.PathLike[str]
+Source = Published | Calibrated | Head | str | os.PathLike[str]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,53 +30,47 @@ class LinearHead:
         weights: (dim, C) float64.
         bias: (C,) float64; zeros where the head has none.
         unanswered: classes whose column is no answer, because nothing in the sum speaks for them.
+        temperature: τ of softmax(scores/τ), above 0, as records held out or a reliability round found it; None before that.
     """
 
     weights: Floats
     bias: Floats
     unanswered: tuple[int, ...]
+    temperature: float | None = None
 
     @classmethod
     def of(cls, source: Source) -> "LinearHead":
         """The head of a result, of a solution, or of a safetensors file as commands write it.
 
-        A file names its empty classes by columns of zeros, which only such classes have.
+        Classes that a file does not name are empty where their column is zeros, which only such classes have.
 
         Raises:
             Misuse: a file that is no head; a head whose features are mapped by more than their length.
         """
-        if isinstance(source, str | os.PathLike):
-            return cls._read(Path(source))
-        if isinstance(source, Head):
-            if type(source).rows is not Head.rows:
-                raise Misuse(
-                    f"a {type(source).__name__} maps features before its weights: a linear layer cannot be it; "
-                    "use its own scores"
-                )
-            return cls._of(source.weights, source.bias, source.empty_classes)
-        head, withheld = cls.of(source.calibrated.head), getattr(source.record, "withheld", ())
-        silent = sorted({*source.record.solution.empty_classes, *withheld})
-        return cls(head.weights, head.bias, tuple(silent))
-
-    @classmethod
-    def _of(cls, weights: Floats, bias: Floats | None, unanswered: tuple[int, ...]) -> "LinearHead":
-        return cls(weights, np.zeros(weights.shape[1]) if bias is None else bias, unanswered)
-
-    @classmethod
-    def _read(cls, path: Path) -> "LinearHead":
+        match source:
+            case Calibrated():
+                return cls._of(source)
+            case Head():
+                return cls._of(Calibrated(source))
+            case Result() | ClientResult() | Combined():
+                withheld = getattr(source.record, "withheld", ())
+                return cls._of(source.calibrated.without((*source.record.solution.empty_classes, *withheld)))
+        path = Path(source)
         try:
-            tensors = load_file(path)
-        except (OSError, SafetensorError) as error:
-            raise Misuse(f"{path} is no safetensors file: {error}") from error
-        form = notes_of(path.read_bytes()).get("form", {"kind": "linear"})
-        if form != {"kind": "linear"}:
-            raise Misuse(
-                f"{path} holds a head that maps features before its weights ({form}): a linear layer cannot be it"
-            )
-        weights, bias = tensors.get("weights"), tensors.get("bias")
-        if weights is None or weights.ndim != 2 or (bias is not None and bias.shape != weights.shape[1:]):
-            raise Misuse(
-                f"{path} holds no head, weights (dim, C) and perhaps bias (C,): it holds {', '.join(tensors)}"
-            )
+            calibrated = calibrated_in(path.read_bytes())
+        except (OSError, PeerFault) as error:
+            raise Misuse(f"{path} holds no head: {error}") from error
+        weights, bias = calibrated.head.weights, calibrated.head.bias
         silent = ~weights.any(axis=0) & (True if bias is None else bias == 0)
-        return cls._of(weights, bias, tuple(int(each) for each in np.flatnonzero(silent)))
+        return cls._of(calibrated.without(tuple(np.flatnonzero(silent).tolist())))
+
+    @classmethod
+    def _of(cls, calibrated: Calibrated) -> "LinearHead":
+        head = calibrated.head
+        if type(head).rows is not Head.rows:
+            raise Misuse(
+                f"a {type(head).__name__} maps features before its weights: a linear layer cannot be it; "
+                "use its own scores"
+            )
+        bias = np.zeros(head.classes) if head.bias is None else head.bias
+        return cls(head.weights, bias, head.empty_classes, calibrated.temperature)

@@ -29,8 +29,8 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             None takes those in y, sorted.
         ridge: λ; None chooses it by generalised cross-validation. In a round its terms fix it.
         bias: whether to fit a constant. In a round its terms fix it.
-        temperature: T of `predict_proba`; the scores are of ridge regression and no log-odds, so that at T = 1 the
-            probabilities are much too even.
+        temperature: T of `predict_proba`. None takes what a reliability round has found, and 1 before one: the scores are of
+            ridge regression and no log-odds, so that at T = 1 the probabilities are much too even.
 
     Attributes:
         classes_: (C,) labels.
@@ -53,7 +53,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes: Any = None,
         ridge: float | None = None,
         bias: bool = True,
-        temperature: float = 1.0,
+        temperature: float | None = None,
     ) -> None:
         self.member = member
         self.round_id = round_id
@@ -114,9 +114,10 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """(n, C) softmax of the scores over the temperature; 0 for classes it never answers."""
-        if not self.temperature > 0:
+        if self.temperature is not None and not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}, not above 0")
-        scores = self._scores(X) / self.temperature
+        scores = self._scores(X)
+        scores /= self.temperature or self.head_.temperature or 1.0
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         found: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return found

@@ -33,12 +33,15 @@ class CalibratedHead(nn.Linear):
 
     Args:
         head: the weights.
-        temperature: T, what the logits are divided by; a softmax of them is only as good as T was chosen.
+        temperature: T, what the logits are divided by; None takes the head's own, or 1 where none was found. A softmax of the
+            logits is only as good as T was chosen.
     """
 
     unanswered: Tensor
 
-    def __init__(self, head: LinearHead, temperature: float = 1.0) -> None:
+    def __init__(self, head: LinearHead, temperature: float | None = None) -> None:
+        if temperature is None:
+            temperature = head.temperature or 1.0
         if not temperature > 0:
             raise Misuse(f"a temperature is above 0, not {temperature}")
         dim, classes = head.weights.shape
@@ -62,7 +65,9 @@ class CalibratedHead(nn.Linear):
         )
 
 
-def replace_head(model: Model, source: Source, *, at: str | None = None, temperature: float = 1.0) -> Model:
+def replace_head(
+    model: Model, source: Source, *, at: str | None = None, temperature: float | None = None
+) -> Model:
     """Put a calibrated head where the model's classifier is, on its device and in its type.
 
     What the classifier was given stays what it was given: calibrate with `head_inputs` of the same model. The number of
@@ -72,7 +77,8 @@ def replace_head(model: Model, source: Source, *, at: str | None = None, tempera
         model: changed in place.
         source: a result, a solution of `calibration`, or a file that `veilsum calibrate` or `join` wrote.
         at: the classifier's name among `model.named_modules()`; None finds it.
-        temperature: what logits are divided by.
+        temperature: what logits are divided by; None takes the head's own, as records held out or a reliability round found it,
+            and 1 where none was found: then a softmax of the logits equals `Result.probabilities`.
 
     Returns:
         The same model.

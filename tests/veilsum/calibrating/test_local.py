@@ -209,6 +209,9 @@ def test_the_report_is_one_file_with_its_figures(cli: Cli, files: list[Path]) ->
         (("--head", "ccvr", "--ridge", 1), "a ccvr head takes no --ridge"),
         (("--head", "rff", "--bias"), "a rff head takes no bias"),
         (("--head", "rff", "--parameter", "length=2"), "no parameter length; it has "),
+        (("--prior", "uniform"), "--prior takes scores that are log-odds: pass --held-out"),
+        (("--prior", "no.txt", "--held-out", 0.3), "--prior no.txt is neither uniform nor a text file"),
+        (("--head", "counts", "--unit-columns"), "counts ends in no head: leave --unit-columns"),
         (("--held-out", 1.5), "write one between 0 and 1, or a file"),
         (("--held-out", 1e-9), "kept none of so few records back"),
         (("--report", "head.safetensors"), "--report and --output name the same file"),
@@ -225,3 +228,36 @@ def test_a_report_without_what_draws_it(cli: Cli, files: list[Path], monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     error = cli("calibrate", *files, "--report", "report.html").error
     assert error == "--report draws with the training extra: pip install 'veilsum[training]'"
+
+
+def test_columns_of_length_1_and_other_shares_of_the_classes(cli: Cli, files: list[Path]) -> None:
+    with np.load(files[0]) as data:
+        rare = (data["labels"] > 0) | (np.arange(len(data["labels"])) < 4)  # two records of class 0 are left
+        path = write("rare.npz", data["features"][rare], data["labels"][rare])
+        counts = np.bincount(data["labels"][rare])
+    held = ("--held-out", files[1])
+
+    def fitted(*more: object) -> Calibrated:
+        cli.json("calibrate", path, "--bias", *more)
+        content = Path("head.safetensors").read_bytes()
+        return Calibrated.of(load(content), notes_in(content, HEAD))
+
+    plain, unit = fitted().head, fitted("--unit-columns").head
+    np.testing.assert_allclose(unit.weights, plain.with_unit_columns().weights)
+    assert unit.bias is not None
+    np.testing.assert_allclose(np.linalg.norm(np.vstack([unit.weights, unit.bias]), axis=0), 1)
+
+    found, even = fitted(*held), fitted("--prior", "uniform", *held)
+    assert found.temperature is not None
+    expected = plain.with_prior(counts, np.ones(CLASSES), temperature=found.temperature)
+    assert plain.bias is not None
+    assert even.head.bias is not None
+    np.testing.assert_array_equal(even.head.weights, plain.weights)
+    np.testing.assert_allclose(even.head.bias, expected.bias)  # type: ignore[arg-type]
+    assert even.head.bias[0] - plain.bias[0] == (even.head.bias - plain.bias).max()
+
+    Path("shares.txt").write_text("\n".join(map(str, counts)))
+    np.testing.assert_allclose(fitted("--prior", "shares.txt", *held).head.bias, plain.bias)  # type: ignore[arg-type]
+    lda = fitted("--head", "lda").head
+    same = fitted("--head", "lda", "--prior", "uniform").head
+    np.testing.assert_allclose(same.bias, lda.with_prior(counts, np.ones(CLASSES)).bias)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from calibration.questions import QUESTIONS
-from client_sdk import Identity, Member, Policy
+from client_sdk import Identity, Member, Policy, Result
 from tests.veilsum.cli import CLASSES, DIM, Cli, Consortium
 from veilsum.features import split
 from veilsum.pinning import pin
@@ -43,6 +43,7 @@ def test_two_rounds_lead_to_leave_one_out(consortium: Make, remote: Cli) -> None
     assert (asked["question"], asked["members"]) == ("ffc", 3)
     assert asked["coordinator_learns"] == QUESTIONS["ffc"].learns
     assert asked["numbers"] == DIM * (DIM + 1) // 2 + DIM * CLASSES + CLASSES
+    assert asked["sums"] == f"V {DIM}×{DIM}, its upper triangle, U {DIM}×{CLASSES}, n {CLASSES}"
     assert asked["noise"].startswith("none: ")
     assert remote("round", "watch", first, "--url", remote.url).code == 0
     second = c.open("--statistic", "loo", "--rests-on", first)
@@ -88,7 +89,8 @@ def test_a_centred_head_waits_for_a_round_that_rests_on_means(consortium: Make, 
 def test_what_is_published_beside_a_round_s_head(consortium: Make, remote: Cli) -> None:
     c = consortium()
     waiting = [
-        c.later(*words(c, index, "--head", "lda", "--held-out", c.test, "--json")) for index in range(3)
+        c.later(*words(c, index, "--head", "lda", "--held-out", c.test, "--json", *more))
+        for index, more in enumerate(((), (), ("--unit-columns",)))
     ]
     c.formed()
     said = remote.json(*words(c, 0, "--head", "lda", "--explain"))["rounds"]
@@ -102,6 +104,10 @@ def test_what_is_published_beside_a_round_s_head(consortium: Make, remote: Cli) 
     lda, plain = load_file(ended[0].values["head"]), load_file(c.folder / "alone.safetensors")
     np.testing.assert_allclose(lda["weights"], plain["weights"], rtol=1e-6)
     assert ended[0].values["accuracy"] > 0.9
+    unit = load_file(ended[2].values["head"])
+    np.testing.assert_allclose(np.linalg.norm([*unit["weights"], unit["bias"]], axis=0), 1)
+    said = remote(*words(c, 0, "--head", "lda", "--prior", "uniform")).error
+    assert said == "a round's record says no counts of classes for --prior: leave that out"
 
 
 def test_a_head_of_one_s_own_beside_everybody_s(consortium: Make, remote: Cli) -> None:
@@ -120,6 +126,25 @@ def test_a_head_of_one_s_own_beside_everybody_s(consortium: Make, remote: Cli) -
     saved = load_file(said["head"])["weights"]
     assert saved[0, 1] > saved[0, 0]
     assert saved[1, 0] > saved[1, 1]
+
+
+def test_the_report_of_a_reliability_round_draws_all_members_records(consortium: Make, remote: Cli) -> None:
+    c = consortium()
+    page = c.folder / "report.html"
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    first = c.open()
+    assert [future.result(60).code for future in joining] == [0, 0, 0]
+    waiting = [c.later(*words(c, 0, "--statistic", "reliability", "--report", page, "--json"))]
+    waiting += [c.join(member, "--statistic", "reliability") for member in c.members[1:]]
+    c.open("--statistic", "reliability", "--rests-on", first)
+    assert [future.result(60).code for future in waiting] == [0, 0, 0]
+    shown, result = page.read_text(), Result.load(c.folder / "m0" / "result")
+    assert "How sure it is of records of all members" in shown
+    assert f"of {result.record.records} records of all members" in shown
+    assert f"at temperature {result.calibrated.temperature:.3g}" in shown
+    assert shown.count("<img src=") == 2
+    assert shown.count('<tr><th scope="row">') == CLASSES + 4  # and what names the round
 
 
 def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Make, remote: Cli) -> None:

@@ -12,8 +12,10 @@ import pytest
 from sklearn.datasets import load_digits
 
 from client_sdk import Identity, Member, Policy, Result
+from tests.service.servers import lacking
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, TOKEN, Consortium
 
+pytestmark = pytest.mark.slow  # their environments weigh gigabytes: `make peers`
 ROOT = Path(__file__).parents[3]
 ASIDE = """
 import json, sys
@@ -53,7 +55,7 @@ def example(name: str, script: str, settings: dict[str, Any], folder: Path) -> d
     home = ROOT / "examples" / name
     python = Path(os.environ.get(f"{name.upper()}_PYTHON", home / ".venv" / "bin" / "python"))
     if not python.exists():
-        pytest.skip(f"{name} has no environment here: make peers")
+        lacking(f"{name} has no environment here: make peers")
     path = folder / f"{name}-{settings.get('lineage', '')}.json"
     path.write_text(json.dumps(settings))
     run = subprocess.run(

@@ -6,6 +6,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from calibration import CentredHead, FFCStatistics, RandomFeatures, solve_ffc
+from calibration.head import Head
 from calibration.head_file import Calibrated
 from calibration.random_features import KernelHead
 from client_sdk import Result
@@ -39,17 +40,28 @@ def test_classes_without_records_are_known_from_a_solution_and_from_a_file(tmp_p
     assert LinearHead.of(str(tmp_path / "head.safetensors")).unanswered == (3, 4)
 
 
+def test_a_file_says_its_temperature_and_classes_that_it_never_answers(tmp_path: Path) -> None:
+    path = tmp_path / "head.safetensors"
+    logistic = Calibrated(Head(np.eye(3), np.ones(3), (1,)), temperature=0.25)  # its column is not of zeros
+    save_file(logistic.arrays, path, {HEAD: json.dumps(logistic.notes)})
+    for head in (LinearHead.of(path), LinearHead.of(logistic)):
+        assert (head.unanswered, head.temperature) == ((1,), 0.25)
+    save_file(logistic.arrays, path, {HEAD: json.dumps(logistic.notes | {"temperature": -1.0})})
+    with pytest.raises(Misuse, match="a temperature is above 0 and finite, not -1"):
+        LinearHead.of(path)
+
+
 def test_what_is_no_linear_head_is_refused(tmp_path: Path) -> None:
     missing = tmp_path / "none.safetensors"
-    with pytest.raises(Misuse, match=r"none.safetensors is no safetensors file"):
+    with pytest.raises(Misuse, match=r"none.safetensors holds no head: "):
         LinearHead.of(missing)
     save_file({"other": np.zeros((2, 2))}, missing)
-    with pytest.raises(Misuse, match=r"holds no head.*it holds other"):
+    with pytest.raises(Misuse, match=r"holds no head: .* other is float64"):
         LinearHead.of(missing)
     kernel = KernelHead(np.zeros((8, 2)), None, (), RandomFeatures(3, 8, 1.0, b"a test"))
     with pytest.raises(Misuse, match="KernelHead maps features before its weights"):
         LinearHead.of(kernel)
     away = Calibrated(CentredHead(np.eye(3), None, (), np.zeros(3)))
     save_file(away.arrays, missing, {HEAD: json.dumps(away.notes)})
-    with pytest.raises(Misuse, match="holds a head that maps features before its weights"):
+    with pytest.raises(Misuse, match="CentredHead maps features before its weights"):
         LinearHead.of(missing)

@@ -10,9 +10,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from client_sdk import Identity, Member, Policy
+from client_sdk import Identity, Member, Policy, Result
 from protocol.errors import Misuse
-from tests.veilsum.cli import CLASSES, Consortium
+from tests.veilsum.cli import CLASSES, Consortium, records
 from veilsum.integrations.sklearn import SecureRidgeClassifier
 
 EXEMPT = {
@@ -73,6 +73,14 @@ def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> Non
         SecureRidgeClassifier(_Again(classifier.result_), round_id, classes=[*names, "more"]).fit(
             data["features"], names[data["labels"]]
         )
+
+
+def test_probabilities_at_the_temperature_that_a_round_has_found(judged: Result) -> None:
+    features, labels = records(np.random.default_rng(0), 20)
+    classifier = SecureRidgeClassifier(_Again(judged), "00" * 8, classes=range(CLASSES)).fit(features, labels)
+    np.testing.assert_allclose(classifier.predict_proba(features), judged.probabilities(features), rtol=1e-9)
+    even = classifier.set_params(temperature=1.0).predict_proba(features)
+    assert even.max() < classifier.set_params(temperature=None).predict_proba(features).max()
 
 
 class _Again(Member):

@@ -1,5 +1,6 @@
 """The libraries themselves are not here: small models with the layout that each gives its own stand for them."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -172,6 +173,22 @@ def test_a_verified_round_s_result_with_a_temperature_in_half_precision(result: 
     reloaded.load_state_dict(model.float().state_dict())  # another process puts the head in, then loads
     with pytest.raises(Misuse, match="a temperature is above 0, not 0"):
         replace_head(model, result, temperature=0)
+
+
+def test_softmax_of_the_model_s_logits_is_the_result_s_probabilities(judged: Result, tmp_path: Path) -> None:
+    found = judged.calibrated.temperature
+    assert found is not None
+    assert found != 1
+    assert judged.weights_file is not None
+    path = tmp_path / "head.safetensors"
+    path.write_bytes(judged.weights_file)
+    z = 3 * torch.randn(9, DIM)
+    for source in (judged, judged.calibrated, path):
+        model = replace_head(ResNetLike(), source)
+        softmax = model.fc(z).softmax(dim=1).numpy()
+        np.testing.assert_allclose(softmax, judged.probabilities(z.numpy()), rtol=0, atol=1e-5)
+    one = replace_head(ResNetLike(), judged, temperature=1).fc(z).numpy()
+    np.testing.assert_allclose(one, judged.scores(z.numpy()), rtol=0, atol=1e-5)
 
 
 def test_nothing_is_guessed() -> None:
