@@ -335,9 +335,11 @@ async def test_cancelled_lanes_wait_for_their_threads_however_often_they_are_can
 def test_a_lane_that_comes_after_a_failure_takes_no_step() -> None:
     steps: list[int] = []
 
-    def broken() -> Flow[None]:
+    def fail() -> None:
         raise PeerFault(Cause.CONFLICT)
-        yield  # a generator
+
+    def broken() -> Flow[None]:
+        yield Compute(fail)
 
     def later() -> Flow[None]:
         steps.append(1)
