@@ -1,5 +1,6 @@
 """Pages hold: commands and options exist, links lead somewhere, the references have every flag and route, the start page runs."""
 
+import ast
 import os
 import re
 import shlex
@@ -8,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -97,6 +99,24 @@ def test_every_route_has_its_heading_and_its_causes_their_links() -> None:
         for method in methods:
             assert f"\n## {method.upper()} {path}\n" in page
     assert "[not-found](../causes.md#not-found)" in page
+
+
+def test_the_python_page_names_what_there_is_and_what_pages_import() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text("utf-8")
+    named = [name.rpartition(".") for name in re.findall(r"^::: (\S+)$", page, re.MULTILINE)]
+    for module, _, name in named:
+        assert getattr(import_module(module), name).__module__ == module
+    imported = {
+        alias.name
+        for each in PAGES
+        for language, code in FENCE.findall(each.read_text("utf-8"))
+        if language == "python"
+        for line in ast.walk(ast.parse(code))
+        if isinstance(line, ast.ImportFrom) and line.module is not None
+        if line.module.split(".")[0] in {"calibration", "client_sdk", "training", "veilsum"}
+        for alias in line.names
+    }
+    assert imported <= {name for _, _, name in named}
 
 
 def test_links_are_turned_to_where_the_site_has_the_page() -> None:
