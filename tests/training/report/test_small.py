@@ -25,7 +25,8 @@ def test_each_cell_is_kept_at_its_settings(cell: Cell) -> None:
         std=tuple(kept.recipe["model"]["std"]),
     )
     recipe = experiment.recipe(like_it, cell.seed).describe()
-    choice = experiment.data
+    choice, deal = experiment.data, experiment.deal
+    assert isinstance(deal, dict)
     asked = kept.model_copy(
         update={
             "experiment": experiment.name,
@@ -41,8 +42,8 @@ def test_each_cell_is_kept_at_its_settings(cell: Cell) -> None:
             ),
             "deal": kept.deal.model_copy(
                 update={
-                    "kind": experiment.deal["name"],
-                    "options": {name: value for name, value in experiment.deal.items() if name != "name"},
+                    "kind": deal["name"],
+                    "options": {name: value for name, value in deal.items() if name != "name"},
                 }
             ),
         }
