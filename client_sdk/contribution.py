@@ -157,9 +157,9 @@ class Attendance:
                 view = yield from self.session.round(self.round_id)
                 if lost and message is None and view.state == "lost":
                     raise NoResult(self.round_id, "lost", fault_in(view))
-            again = message == answered and self.session.member not in view.waiting_for
-            if message is not None and not (view.ended or again):
-                view, answered = (yield from self._answer(message, view)), message
+                if message is None or view.ended or self.session.member not in view.waiting_for:
+                    continue
+            view, answered = (yield from self._answer(message, view)), message
         return view
 
     def close(self, view: RoundView) -> Flow[None]:

@@ -65,10 +65,8 @@ def _holds(path: Path, data: bytes) -> bool:
         found = path.lstat()
     except FileNotFoundError:
         return False
-    return (found.st_mode, found.st_size) == (
-        stat.S_IFREG | FILE_MODE,
-        len(data),
-    ) and path.read_bytes() == data
+    alike = found.st_mode == stat.S_IFREG | FILE_MODE and found.st_size == len(data)
+    return alike and path.read_bytes() == data
 
 
 def _replace(folder: Path, files: Mapping[str, bytes | memoryview | None]) -> None:

@@ -102,18 +102,18 @@ class Session:
         Raises:
             PeerFault: another round, or an end that is none (malformed); another federation's (wrong-federation).
         """
-        return self.checked((yield from self.coordinator.round(round_id, after)), round_id)
+        return self._checked((yield from self.coordinator.round(round_id, after)), round_id)
 
     def answer(self, round_id: str, reply: Message) -> Flow[RoundView]:
         """Answer what was asked; the round as it is then, or as it went on without the answer (Raises as `round`)."""
         try:
-            return self.checked((yield from self.coordinator.answer(round_id, reply)), round_id)
+            return self._checked((yield from self.coordinator.answer(round_id, reply)), round_id)
         except PeerFault as fault:
             if fault.cause is not Cause.WRONG_PHASE:
                 raise
         return (yield from self.round(round_id))
 
-    def checked(self, view: RoundView, round_id: str) -> RoundView:
+    def _checked(self, view: RoundView, round_id: str) -> RoundView:
         """A view that is one of the round; raises as `round`."""
         if view.round != round_id:
             raise PeerFault(
