@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor, nn
 
     from training.algorithms import State
     from training.data import Dataset
+    from training.heads import Classifier
 
 
 @dataclass(frozen=True)
@@ -24,18 +27,21 @@ class Hardware:
         channels_last: keep images and convolutions in that order, which tensor cores want, and processors do not mind: a tenth more
             images a second of MOON's CNN, about as many of the others.
         bfloat16: multiply in that type; weights, and what members send, stay float32.
+        compiled: run features by `torch.compile`, forwards and backwards, on a GPU replayed as CUDA graphs. Each shape of a batch
+            costs up to a minute before its first step, so this is for long runs.
     """
 
     device: str = "cpu"
     channels_last: bool = True
     bfloat16: bool = False
+    compiled: bool = False
 
     @classmethod
-    def named(cls, name: str) -> Hardware:
+    def named(cls, name: str, *, compiled: bool = False) -> Hardware:
         """What suits a device: bfloat16 on a GPU.
 
         Raises:
-            ValueError: if torch knows no such device, or this machine has none.
+            ValueError: if torch knows no such device, or this machine has none, or nothing can be compiled on it.
         """
         try:
             torch.empty(0, device=name)
@@ -43,16 +49,37 @@ class Hardware:
             raise ValueError(
                 f"device {name!r} can't be used here: {str(error).splitlines()[0]}; take cpu, or cuda where torch has it"
             ) from error
-        return cls(name, bfloat16=not name.startswith("cpu"))
+        if compiled:
+            try:
+                torch.compile(torch.neg)(torch.zeros(1, device=name))
+            except RuntimeError as error:
+                raise ValueError(
+                    f"torch.compile does not work here: {str(error).splitlines()[0]}; install a C++ compiler, such as g++, or run without it"
+                ) from error
+        return cls(name, bfloat16=not name.startswith("cpu"), compiled=compiled)
 
     def describe(self) -> dict[str, Any]:
         """What moves a run's numbers by more than another processor would, JSON-ready: nothing where all is as usual."""
-        return {"bfloat16": True} if self.bfloat16 else {}
+        return {name: True for name in ("bfloat16", "compiled") if getattr(self, name)}
 
     def model(self, model: nn.Module) -> nn.Module:
         """The model in its place."""
         form = torch.channels_last if self.channels_last else torch.preserve_format
         return model.to(device=self.device, memory_format=form)  # type: ignore[call-overload, no-any-return]
+
+    def features(self, model: Classifier) -> Callable[[Tensor], Tensor]:
+        """The model's features, as a step of training runs them."""
+        if not self.compiled:
+            return model.features
+        if torch.device(self.device).type != "cuda":
+            return torch.compile(model.features, dynamic=False)
+        graphed = torch.compile(model.features, dynamic=False, mode="reduce-overhead")
+
+        def replayed(x: Tensor) -> Tensor:
+            torch.compiler.cudagraph_mark_step_begin()  # the last step's features may be overwritten
+            return graphed(x)
+
+        return replayed
 
     def images(self, x: Tensor) -> Tensor:
         """Inputs in their place."""

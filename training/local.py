@@ -50,6 +50,7 @@ class LocalTrainer:
         self._hardware = hardware
         self._model = recipe.build(data.classes)
         hardware.model(self._model)
+        self._features = hardware.features(self._model)
         self._trainable = {name: p for name, p in self._model.named_parameters() if p.requires_grad}
 
     def __call__(self, task: Task) -> Update:
@@ -118,7 +119,7 @@ class LocalTrainer:
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
         with self._hardware.arithmetic():
-            z = model.features(x)
+            z = self._features(x)
             seen = z
             for term, site in terms:
                 seen = term.features(seen, y, site)

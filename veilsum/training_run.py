@@ -49,6 +49,7 @@ class Choices:
         data: the data folder; VEILSUM_DATA's where None.
         workers: processes that train members.
         device: torch's name of one; of `cuda`, each of torchrun's processes takes another.
+        compiled: whether steps are compiled first.
         snapshot_every: rounds between two snapshots.
         features: whether to write every member's features, as `veilsum join` reads them.
         analyse: whether results hold what reports draw of models and heads.
@@ -63,6 +64,7 @@ class Choices:
     data: Path | None = None
     workers: int = 1
     device: str = "cpu"
+    compiled: bool = False
     snapshot_every: int = 1
     features: bool = False
     analyse: bool = False
@@ -92,9 +94,9 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         DivergedError: the only seed did.
     """
     try:
-        hardware = Hardware.named(_device(choices.device))
+        hardware = Hardware.named(_device(choices.device), compiled=choices.compiled)
     except ValueError as error:
-        raise Misuse(f"--device: {error}") from error
+        raise Misuse(f"--device, --compile: {error}") from error
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
     with ExitStack() as stack:
         if "RANK" in os.environ:  # torchrun's

@@ -41,6 +41,41 @@ def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:
     assert {tensor.dtype for tensor in half.classifier.state_dict().values()} == {torch.float32}
 
 
+@pytest.mark.slow  # torch.compile alone takes a dozen seconds to import
+def test_a_compiled_run_is_the_same_but_for_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, shapes = torch.compile, list[torch.Size]()
+
+    def compiled_as_is(function: Any, **_: Any) -> Any:
+        """Forwards and backwards are traced, and run by torch's own kernels: whoever tests may have no C++ compiler."""
+        traced = compiled(function, backend="aot_eager")
+
+        def run(x: torch.Tensor) -> torch.Tensor:
+            shapes.append(x.shape)
+            return traced(x)  # type: ignore[no-any-return]
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compiled_as_is)
+    recipe = fedavg(MLP, rounds=1, local_epochs=1, lr=0.05, batch_size=256)
+    hardware = Hardware.named("cpu", compiled=True)
+    assert hardware.describe() == {"compiled": True}
+    fused = train(recipe, DIGITS, PARTITION, hardware=hardware)
+    assert shapes.count(torch.Size((256, 1, 8, 8))) >= 4
+    plain = train(recipe, DIGITS, PARTITION)
+    torch.testing.assert_close(
+        fused.classifier.state_dict(), plain.classifier.state_dict(), atol=1e-4, rtol=1e-4
+    )
+
+
+def test_a_machine_that_compiles_nothing_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_compiler(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("InvalidCxxCompiler: no compiler found")
+
+    monkeypatch.setattr(torch, "compile", without_compiler)
+    with pytest.raises(ValueError, match=r"no compiler found; install a C\+\+ compiler, such as g\+\+"):
+        Hardware.named("cpu", compiled=True)
+
+
 @pytest.mark.filterwarnings("ignore:.*copying from a non-meta parameter")
 @pytest.mark.parametrize("name", [name for name in ALGORITHMS if name != "fedrep"])
 def test_the_server_stays_on_the_cpu_where_updates_come_to(

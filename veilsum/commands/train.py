@@ -39,6 +39,12 @@ def train(
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; the result is the same.", min=1)] = 1,
     device: Annotated[str, typer.Option(help="cpu, or torch's name of a GPU.")] = "cpu",
+    compiled: Annotated[
+        bool,
+        typer.Option(
+            "--compile", help="Compile steps first, by torch.compile: for long runs, most of all on a GPU."
+        ),
+    ] = False,
     snapshot_every: Annotated[int, typer.Option(help="Rounds from one snapshot to the next.", min=1)] = 1,
     through: Annotated[
         Through,
@@ -96,6 +102,7 @@ def train(
                 data=data,
                 workers=workers,
                 device=device,
+                compiled=compiled,
                 snapshot_every=snapshot_every,
                 features=features,
                 analyse=analyse,
