@@ -19,7 +19,7 @@ from client_sdk.asked import (
     terms_noise,
     terms_question,
 )
-from client_sdk.errors import PeerFault
+from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import refused
 from protocol.attempt import Attempt
 from protocol.causes import Cause
@@ -98,9 +98,10 @@ class Offer:
         """Tag statistics for the ledger, so that only this member can tell what the tags name.
 
         Raises:
+            Misuse: the lineage has no name.
             RecordsNotTracked: the statistics keep no digest of their records.
         """
-        name = lineage.encode()
+        name = lineage_name(lineage)
         return cls(
             statistics,
             lineage,
@@ -198,9 +199,21 @@ def _fits(attempt: Attempt | HelperAttempt, layout: Layout) -> bool:
     return terms_question(attempt).takes(layout)
 
 
-def lineage_tag(key: bytes, name: str) -> bytes:
-    """lin_u, 8 bytes."""
-    return _tag(key, info(Tag.LINEAGE, name.encode()))
+def lineage_name(lineage: str) -> bytes:
+    """A lineage's name in UTF-8; Misuse for none, and for what is no text."""
+    if not lineage:
+        raise Misuse(
+            "a lineage needs a name, such as the data set's and its year's: pass lineage=, the same for the same records always"
+        )
+    try:
+        return lineage.encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(f"{lineage!r} is no lineage's name: it is not UTF-8 where it came from") from error
+
+
+def lineage_tag(key: bytes, lineage: str) -> bytes:
+    """lin_u, the 8 bytes by which uploads name a lineage; Misuse as `lineage_name`."""
+    return _tag(key, info(Tag.LINEAGE, lineage_name(lineage)))
 
 
 def _tag(key: bytes, message: bytes) -> bytes:

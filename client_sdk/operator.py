@@ -1,7 +1,6 @@
 """The operator's side of the same wire: federations, cohorts and rounds, by the operator's token."""
 
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import BaseModel
@@ -211,9 +210,7 @@ class Operator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _post(

@@ -12,7 +12,7 @@ from calibration.privacy import NoiseTerms
 from calibration.questions import Question
 from client_sdk.asked import contradiction, terms_lattice, terms_noise, terms_question
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.offer import Offer, Statistics, lineage_tag
+from client_sdk.offer import Offer, Statistics, lineage_name, lineage_tag
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.messages import Family
@@ -141,13 +141,12 @@ class Supply:
             Misuse: the lineage has no name.
             RecordsNotTracked: the statistics keep no digest of their records.
         """
-        if not lineage:
-            raise Misuse("a lineage needs a name, such as the data set's and its year's")
+        lineage_name(lineage)
         return cls(source if callable(source) else Offer.of(source, lineage, key), lineage, key)
 
     @property
     def lineage(self) -> bytes:
-        """lin_u."""
+        """lin_u, the 8 bytes by which uploads name the lineage."""
         return lineage_tag(self.key, self.name)
 
     def offer(self, attempt: Attempt, material: bytes | None = None) -> Offer:

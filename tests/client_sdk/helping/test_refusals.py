@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from client_sdk.client_result import ClientEvidence, ClientResult
+from client_sdk.conversations import Conversations
 from client_sdk.errors import Misuse, NoResult, PeerFault, StateError
 from client_sdk.helping import Duty
-from client_sdk.member import _Conversations
 from protocol.causes import Cause
 from protocol.helpers.helper import Standing
 from protocol.helpers.messages import HelperFreeze
@@ -202,7 +202,7 @@ async def test_a_result_on_disk(server: Server, party: HelperParty, people: Peop
 # Helpers
 
 
-def duty(process: _Conversations, party: HelperParty) -> Duty:
+def duty(process: Conversations, party: HelperParty) -> Duty:
     standing = Standing.start(process.session.member, party.admin.public, party.roster)
     return Duty(process.session, standing)
 
