@@ -142,8 +142,7 @@ class Conversations:
         """Begin no other conversation, and give the folder back: at once, or when the one under way in another thread has ended."""
         with self._turn:
             self._open = False
-            if not self._busy:
-                self.lock.release()
+            self._give_back()
 
     def _alone(self, begin: Callable[[], Flow[T]]) -> Flow[T]:
         """Two conversations at once would race for one stored phase; nothing is begun for the second, or after `close`."""
@@ -157,8 +156,11 @@ class Conversations:
         finally:
             with self._turn:
                 self._busy = False
-                if not self._open:
-                    self.lock.release()
+                self._give_back()
+
+    def _give_back(self) -> None:
+        if not (self._open or self._busy):
+            self.lock.release()
 
 
 class Blocking:
