@@ -116,6 +116,16 @@ class Children:
             self._failure.result()
         return done.result()
 
+    def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than every child is well.
+
+        Raises:
+            ChildFailed: as `during`.
+        """
+        wait([self._failure], seconds)
+        if self._failure.done():
+            self._failure.result()
+
     def join(self, names: Iterable[str], timeout_s: float) -> None:
         """Wait until these have ended well.
 
