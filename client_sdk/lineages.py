@@ -174,7 +174,7 @@ class Lineages:
         return tuple(read_sealed(path, whole(Attempt.decode_fields)) for path in paths)
 
     def heard(self, context: bytes) -> None:
-        """An attempt has ended, however it did."""
+        """Await an attempt's end no longer: it has ended, with a sum or without."""
         path = self._folder / _CHARGED / context.hex()
         if path.exists():
             remove_durably(path)

@@ -35,7 +35,7 @@ class Statistics(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """The vector's blocks."""
+        """The blocks that make up the vector, in their order, and what was asked beside them."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Statistics(Protocol):
 
     @property
     def withheld(self) -> tuple[int, ...]:
-        """The classes left out."""
+        """The classes whose records are in no block but are named by the digests, ascending."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Statistics(Protocol):
 
     @property
     def records_digest(self) -> bytes:
-        """Names the set of records."""
+        """32 bytes that name the set of records, whatever their order."""
         ...
 
     @property
@@ -112,7 +112,7 @@ class Offer:
         )
 
     def tag(self, terms: Terms) -> bytes:
-        """ver_u as it stands in the upload."""
+        """ver_u as it stands in the upload: the records', or under noise the lineage's constant one."""
         return self.constant if terms.noise else self.records
 
     def check(self, attempt: Attempt | HelperAttempt, member: str) -> None:

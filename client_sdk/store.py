@@ -133,7 +133,7 @@ class Store:
         return self._read("client.bin", Client.from_bytes)
 
     def hold_client(self, client: "Client") -> None:
-        """Store it durably, before its announcement leaves."""
+        """Store durably which openings are answered, before the announcement leaves that answers one."""
         write_sealed(self._state / "client.bin", client.to_bytes())
 
     def helper(self) -> "HelperPhase | None":
