@@ -253,7 +253,8 @@ class Result:
         disputes = [Dispute(Cause(view.cause), *view.parties) for view in self.record.disputes]
         dropped = set(self.record.dropped)
         if (
-            dropped != vertex_cover(context, disputes, self.evidence.attempt.quorum.colluders)
+            any(dispute.one == dispute.other for dispute in disputes)
+            or dropped != vertex_cover(context, disputes, self.evidence.attempt.quorum.colluders)
             or not {party for dispute in disputes for party in dispute.parties} <= members
             or dropped & set(self.survivors)
         ):
