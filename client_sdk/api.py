@@ -53,7 +53,7 @@ class Coordinator:
         return Roster.from_bytes((yield from self._get(path)).body)
 
     def send_card(self, card: KeyCard) -> Flow[rest.CohortView]:
-        """Enrol."""
+        """Hand this member's card in; the cohort as it is then."""
         path = rest.CARD.format(cohort=card.cohort.hex(), member=card.member)
         return model_of(rest.CohortView, (yield from self._send("PUT", path, card.to_bytes())))
 

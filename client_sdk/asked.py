@@ -114,7 +114,7 @@ def check_material(terms: Terms, content: bytes) -> None:
 
 
 def contradiction(detail: str) -> PeerFault:
-    """Terms that contradict themselves."""
+    """The fault of a coordinator whose terms contradict themselves, or ask for what this release cannot do (terms-refused)."""
     return PeerFault(Cause.TERMS_REFUSED, detail, ["coordinator"])
 
 

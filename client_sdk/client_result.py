@@ -3,17 +3,16 @@
 import hashlib
 import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 
 from calibration.head_file import Calibrated
 from client_sdk.asked import terms_question
-from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
-from client_sdk.files import make_folder, write_together
+from client_sdk.errors import mismatch
+from client_sdk.files import make_folder, read_part, write_together
 from client_sdk.policy import check_admin
 from client_sdk.result import calibrated_in, check_head
 from protocol.helpers.attempt import HelperAttempt
@@ -61,16 +60,10 @@ class ClientEvidence:
     @classmethod
     def load(cls, folder: Path) -> "ClientEvidence":
         """Read what `save` wrote; StateError where a file is missing or can't be parsed."""
-        try:
-            upload = HelperUpload.from_bytes((folder / _UPLOAD).read_bytes())
-            return cls(
-                upload.member,
-                Roster.from_bytes((folder / _ROSTER).read_bytes()),
-                HelperOpening.from_bytes((folder / _OPENING).read_bytes()),
-                upload,
-            )
-        except (OSError, PeerFault, Misuse) as error:
-            raise StateError(f"{folder} holds no complete evidence of a round ({error})") from error
+        read = partial(read_part, of="evidence of a round")
+        upload = read(folder / _UPLOAD, HelperUpload.from_bytes)
+        roster = read(folder / _ROSTER, Roster.from_bytes)
+        return cls(upload.member, roster, read(folder / _OPENING, HelperOpening.from_bytes), upload)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -184,17 +177,13 @@ class ClientResult:
     def load(cls, folder: str | os.PathLike[str]) -> "ClientResult":
         """Read what `save` wrote, unverified; StateError where a file is missing or can't be parsed."""
         home = Path(folder)
-        evidence = ClientEvidence.load(home)
-        try:
-            return cls(
-                evidence,
-                HelperCounted.from_bytes((home / _COUNTED).read_bytes()),
-                ResultRecord.model_validate_json((home / _RECORD).read_bytes()),
-                (home / _WEIGHTS).read_bytes(),
-            )
-        except (OSError, ValidationError, PeerFault) as error:
-            why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
-            raise StateError(f"{home} holds no complete result ({why})") from error
+        read = partial(read_part, of="result")
+        return cls(
+            ClientEvidence.load(home),
+            read(home / _COUNTED, HelperCounted.from_bytes),
+            read(home / _RECORD, ResultRecord.model_validate_json),
+            read(home / _WEIGHTS, bytes),
+        )
 
     def __repr__(self) -> str:
         return f"<ClientResult of round {self.record.round}, one of {self.counted.count} counted>"

@@ -64,8 +64,7 @@ def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[R
     """One round; its result, or the cohort of an indicator round, which has none."""
     folder = session.store.results(round_id)
     if Result.saved_in(folder):
-        result = Result.load(folder)
-        result.verify(session.policy.federation)
+        result = session.verified(Result.load, folder)
         _settle_saved(session, round_id, result.evidence.manifest.cohort)
         return result
     yield from session.roster()

@@ -2,15 +2,14 @@
 
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 
-from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import make_folder, write_together
+from client_sdk.errors import PeerFault
+from client_sdk.files import make_folder, read_part, whole, write_together
 from client_sdk.policy import check_admin
 from protocol.attempt import Attempt, check_manifest
 from protocol.causes import Cause
-from protocol.codec import Reader
 from protocol.member import Closed
 from protocol.messages import Certificate, Manifest, Opening, Roster, Survivor, Upload, UploadHeader
 from protocol.opening_rules import check_opening
@@ -21,7 +20,7 @@ _PARTS: dict[str, type[Roster | Manifest | Opening | Certificate]] = {
     "opening": Opening,
     "certificate": Certificate,
 }
-_HEADER = "header.bin"
+_HEADER, _MEMBER = "header.bin", "member.json"
 
 
 @dataclass(frozen=True)
@@ -99,12 +98,12 @@ class Evidence:
         content = json.dumps({"member": self.member, "uploads": own}, indent=2)
         parts = {f"{name}.bin": getattr(self, name).to_bytes() for name in _PARTS}
         header = None if self.header is None else self.header.encode_fields()
-        write_together(folder, {**parts, _HEADER: header, "member.json": f"{content}\n".encode()})
+        write_together(folder, {**parts, _HEADER: header, _MEMBER: f"{content}\n".encode()})
 
     @staticmethod
     def saved_in(folder: Path) -> bool:
         """Whether `save` finished here."""
-        return (folder / "member.json").exists()
+        return (folder / _MEMBER).exists()
 
     @classmethod
     def load(cls, folder: Path) -> "Evidence":
@@ -113,23 +112,21 @@ class Evidence:
         Raises:
             StateError: a file is missing or can't be parsed.
         """
-        try:
-            parts = {
-                name: form.from_bytes((folder / f"{name}.bin").read_bytes()) for name, form in _PARTS.items()
-            }
-            content = json.loads((folder / "member.json").read_text("utf-8"))
-            member = str(content["member"])
-            own = tuple(
-                Survivor(member, *(bytes.fromhex(entry[key]) for key in ("lineage", "records", "digest")))
-                for entry in content["uploads"]
-            )
-            kept = folder / _HEADER
-            header = read_header(kept.read_bytes()) if kept.exists() else None
-        except (OSError, ValueError, KeyError, TypeError, PeerFault, Misuse) as error:
-            raise StateError(
-                f"{folder} holds no complete evidence of a round ({error}): fetch the result again into another folder"
-            ) from error
+        read = partial(read_part, of="evidence of a round")
+        parts = {name: read(folder / f"{name}.bin", form.from_bytes) for name, form in _PARTS.items()}
+        member, own = read(folder / _MEMBER, _own)
+        header = read(folder / _HEADER, read_header) if (folder / _HEADER).exists() else None
         return cls(member, own=own, header=header, **parts)  # type: ignore[arg-type]  # each part has its own form
+
+
+def _own(content: bytes) -> tuple[str, tuple[Survivor, ...]]:
+    """Who kept the evidence, and its upload as a certificate names it."""
+    kept = json.loads(content)
+    member = str(kept["member"])
+    return member, tuple(
+        Survivor(member, *(bytes.fromhex(entry[key]) for key in ("lineage", "records", "digest")))
+        for entry in kept["uploads"]
+    )
 
 
 def read_header(raw: bytes) -> UploadHeader:
@@ -138,7 +135,4 @@ def read_header(raw: bytes) -> UploadHeader:
     Raises:
         PeerFault: truncated, malformed, left-over-bytes.
     """
-    reader = Reader(raw)
-    header = UploadHeader.decode_fields(reader)
-    reader.done()
-    return header
+    return whole(UploadHeader.decode_fields)(raw)

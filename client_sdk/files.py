@@ -3,16 +3,28 @@
 import hashlib
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
-from client_sdk.errors import StateError
+from pydantic import ValidationError
 
-_HEADER = b"veilsum-state/2\n"
+from client_sdk.errors import Misuse, PeerFault, StateError
+from protocol.codec import Reader
+
+T = TypeVar("T")
+
+_FORMAT = b"veilsum-state/"
+_HEADER = _FORMAT + b"2\n"
 LOSS = (
     "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
     "is a new identity: make one with Identity.create, give its public key to the admin, and enrol it in the "
     "next cohort"
+)
+
+ANEW = (
+    "fetch the result again into another folder; or, where the folder is a member's own, move its record.json and "
+    "counted.bin away and run the same call again"
 )
 
 FILE_MODE = 0o600
@@ -114,11 +126,57 @@ def write_sealed(path: Path, content: bytes) -> None:
     write_durably(path, _HEADER + hashlib.sha256(content).digest() + content)
 
 
-def read_sealed(path: Path) -> bytes:
-    """What `write_sealed` wrote; StateError where it is damaged: never guessed at."""
-    raw = path.read_bytes()
+def read_sealed(path: Path, load: Callable[[bytes], T]) -> T:
+    """What `write_sealed` wrote, parsed by `load`: never guessed at, and nobody else's fault.
+
+    Raises:
+        StateError: the file is missing, damaged or another release's.
+    """
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError as error:
+        raise StateError(f"{path} is missing. {LOSS}") from error
     start = len(_HEADER)
     content = raw[start + 32 :]
+    if raw[:start] != _HEADER and raw.startswith(_FORMAT):
+        raise _of_another_release(path)
     if raw[:start] != _HEADER or raw[start : start + 32] != hashlib.sha256(content).digest():
         raise StateError(f"{path} is damaged. {LOSS}")
-    return content
+    try:
+        return load(content)
+    except (PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise _of_another_release(path) from error
+
+
+def _of_another_release(path: Path) -> StateError:
+    return StateError(f"{path} is not of this release: go on with the one that wrote it. Else: {LOSS}")
+
+
+def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
+    """A file of a round's evidence or result, parsed by `load`.
+
+    Args:
+        path: of the file, which bears no checksum.
+        load: raises PeerFault, Misuse, ValueError or what comes of reading JSON of another form.
+        of: what the folder should hold, such as "result".
+
+    Raises:
+        StateError: the file is missing or can't be parsed.
+    """
+    try:
+        return load(path.read_bytes())
+    except (OSError, PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
+        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+        raise StateError(f"{path.parent} holds no complete {of} ({path.name}: {why}): {ANEW}") from error
+
+
+def whole(decode: Callable[[Reader], T]) -> Callable[[bytes], T]:
+    """Parse all bytes as fields without a header; PeerFault(left-over-bytes) where more follow."""
+
+    def load(content: bytes) -> T:
+        reader = Reader(content)
+        decoded = decode(reader)
+        reader.done()
+        return decoded
+
+    return load

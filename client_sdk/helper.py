@@ -1,14 +1,15 @@
 """A mask helper as a process: the SDK's front door for the four servers of a round with helpers."""
 
+from client_sdk.conversations import Blocking, Conversations, RosterSource
 from client_sdk.identity import Identity
-from client_sdk.member import LANES, PATIENCE_S, RosterSource, _Blocking, _Conversations
+from client_sdk.member import LANES, PATIENCE_S
 from client_sdk.policy import Policy
 from client_sdk.progress import Watcher
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import BlockingDriver, ClientCertificate
 
 
-class Helper(_Blocking):
+class Helper(Blocking):
     """One of the four; its arguments are those of `client_sdk.Member`.
 
     Its identity stands in the roster as a member that is named a helper. Its folder is its memory: restored from a backup it
@@ -31,7 +32,7 @@ class Helper(_Blocking):
         driver: BlockingDriver | None = None,
     ) -> None:
         self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
-        self._conversations = _Conversations(
+        self._conversations = Conversations(
             identity,
             roster,
             policy,

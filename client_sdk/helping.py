@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from client_sdk.effects import Flow, Pause, compute, together
+from client_sdk.effects import Flow, Pause, compute
 from client_sdk.errors import PeerFault, UnexpectedAnswer
-from client_sdk.progress import Counter, Progress, Step
+from client_sdk.progress import Progress, Step
 from client_sdk.session import POLL_MIN_S, Session
 from client_sdk.spool import Spool
+from client_sdk.upload import send_missing
 from protocol.causes import Cause
 from protocol.helpers.attempt import clients_of
 from protocol.helpers.helper import Enrolled, HelperPhase, Standing, SumChunk, Summing
@@ -30,7 +31,7 @@ from protocol.helpers.messages import (
     parse_shown,
 )
 from protocol.messages import Message
-from protocol.rest import HelpersView, UploadView, round_name
+from protocol.rest import HelpersView, round_name
 
 PAUSE_S = 10.0
 """After an answer of the coordinator that breaks a rule."""
@@ -263,10 +264,7 @@ class Duty:
         digests = [digest for of_seed in sums.digests for digest in of_seed]
         try:
             view = yield from session.coordinator.announce_sums(round_id, sums)
-            missing = [index for index in view.missing if 0 <= index < len(digests)]
-            counter = Counter(session.report, Step.UPLOADING, len(digests) - len(missing), len(digests))
-            flows = [partial(self._chunk, round_id, index, digests[index], counter) for index in missing]
-            yield from together(flows, session.lanes)
+            yield from send_missing(session, round_id, spool, digests, view)
         except PeerFault as fault:
             if fault.cause not in {Cause.WRONG_PHASE, Cause.NOT_FOUND}:
                 self._tell(f"the sums were not taken: {fault}")
@@ -276,12 +274,6 @@ class Duty:
         else:
             self._tell("sent the sums")
         spool.clear()
-
-    def _chunk(self, round_id: str, index: int, digest: bytes, counter: Counter) -> Flow[UploadView]:
-        packed = self._spool.read(index, digest)
-        view = yield from self.session.coordinator.chunk(round_id, self.session.member, index, packed)
-        counter()
-        return view
 
     @property
     def _spool(self) -> Spool:

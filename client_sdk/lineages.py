@@ -18,13 +18,11 @@ import numpy.typing as npt
 
 from calibration.errors import BudgetSpent
 from calibration.privacy import Budget, Charge
-from client_sdk.errors import LineageError, StateError
-from client_sdk.files import make_private, read_sealed, remove_durably, write_sealed
+from client_sdk.errors import LineageError
+from client_sdk.files import make_private, read_sealed, remove_durably, whole, write_sealed
 from client_sdk.offer import Offer
 from client_sdk.policy import Policy, refused
 from protocol.attempt import Attempt
-from protocol.codec import Reader
-from protocol.errors import PeerFault
 from protocol.messages import Family
 
 Hashes: TypeAlias = npt.NDArray[np.uint64]
@@ -83,26 +81,7 @@ class Lineages:
         path = self._folder / "index"
         if not path.exists():
             return ()
-        try:
-            return tuple(
-                Lineage(
-                    entry["name"],
-                    bytes.fromhex(entry["tag"]),
-                    entry["family"],
-                    tuple(
-                        Version(bytes.fromhex(tag), tuple(map(bytes.fromhex, contexts)))
-                        for tag, contexts in entry["versions"].items()
-                    ),
-                    bytes.fromhex(entry["helpers"]),
-                    tuple(
-                        (bytes.fromhex(context), float(mu))
-                        for context, mu in entry.get("charges", {}).items()
-                    ),
-                )
-                for entry in json.loads(read_sealed(path))
-            )
-        except (ValueError, KeyError, TypeError) as error:
-            raise StateError(f"{path} is not of this release") from error
+        return read_sealed(path, _lineages)
 
     def check(
         self,
@@ -192,13 +171,10 @@ class Lineages:
     def awaited(self) -> tuple[Attempt, ...]:
         """The attempts that were charged, and whose end was not `heard` of."""
         paths = sorted((self._folder / _CHARGED).glob("[!.]*"))
-        try:
-            return tuple(Attempt.decode_fields(Reader(read_sealed(path))) for path in paths)
-        except PeerFault as error:
-            raise StateError(f"{self._folder / _CHARGED} is not of this release") from error
+        return tuple(read_sealed(path, whole(Attempt.decode_fields)) for path in paths)
 
     def heard(self, context: bytes) -> None:
-        """An attempt has ended, however it did."""
+        """Await an attempt's end no longer: it has ended, with a sum or without."""
         path = self._folder / _CHARGED / context.hex()
         if path.exists():
             remove_durably(path)
@@ -263,10 +239,31 @@ class Lineages:
         write_sealed(self._folder / "index", json.dumps(entries).encode())
 
     def _hashes(self, lineage: Lineage, version: Version) -> Hashes:
-        return np.frombuffer(read_sealed(self._path(lineage, version)), "<u8")
+        return read_sealed(self._path(lineage, version), _hashes_in)
 
     def _path(self, lineage: Lineage, version: Version) -> Path:
         return self._folder / f"{lineage.tag.hex()}-{version.tag.hex()}"
+
+
+def _hashes_in(content: bytes) -> Hashes:
+    return np.frombuffer(content, "<u8")
+
+
+def _lineages(content: bytes) -> tuple[Lineage, ...]:
+    return tuple(
+        Lineage(
+            entry["name"],
+            bytes.fromhex(entry["tag"]),
+            entry["family"],
+            tuple(
+                Version(bytes.fromhex(tag), tuple(map(bytes.fromhex, contexts)))
+                for tag, contexts in entry["versions"].items()
+            ),
+            bytes.fromhex(entry["helpers"]),
+            tuple((bytes.fromhex(context), float(mu)) for context, mu in entry.get("charges", {}).items()),
+        )
+        for entry in json.loads(content)
+    )
 
 
 def _check_family(lineage: Lineage, name: str, family: str) -> None:

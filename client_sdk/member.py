@@ -1,172 +1,27 @@
 """A member of a federation, blocking and asynchronous: the SDK's front door."""
 
-import os
-import re
-from functools import partial
-from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from client_sdk.api import Coordinator
-from client_sdk.contribution import contribute
-from client_sdk.effects import Flow, compute
-from client_sdk.enrolment import enrol
-from client_sdk.errors import Misuse
+from client_sdk.conversations import Blocking, Conversations, RosterSource
 from client_sdk.identity import Identity
-from client_sdk.offer import Offer, Statistics
+from client_sdk.offer import Statistics
 from client_sdk.policy import Policy
-from client_sdk.progress import Reporter, Watcher
+from client_sdk.progress import Watcher
 from client_sdk.result import Result
-from client_sdk.retry import Caller
-from client_sdk.session import Session
-from client_sdk.signing import Signer
-from client_sdk.store import Store
-from client_sdk.supply import Maker, Supply
+from client_sdk.supply import Maker
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
-from protocol.messages import Roster
 from protocol.parameters import Quorum
 
 if TYPE_CHECKING:
     from client_sdk.client_result import ClientResult
     from client_sdk.speaking import Acknowledgement
 
-T = TypeVar("T")
-
 PATIENCE_S = 900.0
 LANES = 4
 
-RosterSource = Roster | bytes | str | os.PathLike[str] | None
 
-
-class _Conversations:
-    """What both members share: the folder's lock, the session, and one conversation at a time."""
-
-    def __init__(
-        self,
-        identity: Identity,
-        roster: RosterSource,
-        policy: Policy,
-        *,
-        progress: Watcher | None,
-        patience_s: float,
-        lanes: int,
-        transcripts: bool = False,
-        surroundings: Surroundings,
-    ) -> None:
-        if lanes < 1 or patience_s < 0:
-            raise Misuse(f"lanes is at least 1 and patience_s at least 0, not {lanes} and {patience_s}")
-        given = _roster(roster)
-        if given is not None:
-            policy.check_roster(given)
-        self.lock = identity.lock()
-        try:
-            report, store = Reporter(progress), Store(identity.folder)
-            signer = Signer(identity.member, identity.key, surroundings)
-            store.begin()
-            self.session = Session(
-                member=identity.member,
-                key=identity.key,
-                store=store,
-                policy=policy,
-                coordinator=Coordinator(Caller(patience_s, surroundings, report, signer)),
-                report=report,
-                surroundings=surroundings,
-                given=given,
-                lanes=lanes,
-                transcripts=transcripts,
-            )
-            if given is not None:
-                self.session.store.see_roster(given)
-        except BaseException:
-            self.lock.release()
-            raise
-        self._open, self._busy = True, False
-
-    def enrol(self, cohort: str | bytes) -> Flow[Quorum]:
-        raw = _cohort(cohort)
-        return self._alone(enrol(self.session, raw))
-
-    def contribute(self, round_id: str, statistics: Statistics | Maker | None, lineage: str) -> Flow[Result]:
-        _round(round_id)
-        supply = None
-        if statistics is not None:
-            supply = Supply.of(statistics, lineage, self.session.store.lineage_key())
-        return self._alone(contribute(self.session, round_id, supply))
-
-    def sums(self, result: Result) -> Flow[Any]:
-        from client_sdk.sums import verify_sums  # noqa: PLC0415 - readers alone need it
-
-        most = 8 * result.evidence.opening.terms.elements + (1 << 16)
-
-        def read() -> Flow[Any]:
-            content = yield from self.session.coordinator.sums(result.record.round, most)
-            return (yield from compute(partial(verify_sums, result, content)))
-
-        return self._alone(read())
-
-    def speak(self, round_id: str, statistics: Statistics | None, lineage: str) -> "Flow[Acknowledgement]":
-        from client_sdk.speaking import speak  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        offer = self._offer(round_id, statistics, lineage)
-        return self._alone(speak(self.session, round_id, offer))
-
-    def outcome(self, round_id: str) -> "Flow[ClientResult]":
-        from client_sdk.speaking import outcome  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        return self._alone(outcome(self.session, _round(round_id)))
-
-    def serve(self, attempts: int | None) -> Flow[int]:
-        from client_sdk.helping import serve  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        return self._alone(serve(self.session, attempts))
-
-    def _offer(self, round_id: str, statistics: Statistics | None, lineage: str) -> Offer | None:
-        _round(round_id)
-        if statistics is None:
-            return None
-        return Offer.of(statistics, lineage, self.session.store.lineage_key())
-
-    def close(self) -> None:
-        self._open = False
-        self.lock.release()
-
-    def _alone(self, flow: Flow[T]) -> Flow[T]:
-        """Two conversations at once would race for one stored phase."""
-        if self._busy or not self._open:
-            state = "in another conversation: wait for it" if self._busy else "closed: make a new one"
-            raise Misuse(f"this member is {state}")
-        self._busy = True
-        try:
-            return (yield from flow)
-        finally:
-            self._busy = False
-
-
-class _Blocking:
-    """What member and helper share that block: one driver, given back with the folder."""
-
-    _driver: BlockingDriver
-    _conversations: _Conversations
-
-    def close(self) -> None:
-        """Close the connections and give the identity's folder back."""
-        self._driver.close()
-        self._conversations.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._conversations.session.member}>"
-
-
-class Member(_Blocking):
+class Member(Blocking):
     """A member that blocks through every phase.
 
     Args:
@@ -209,7 +64,7 @@ class Member(_Blocking):
         driver: BlockingDriver | None = None,
     ) -> None:
         self._driver = driver or BlockingDriver(url, verify=verify, cert=cert)
-        self._conversations = _Conversations(
+        self._conversations = Conversations(
             identity,
             roster,
             policy,
@@ -325,7 +180,7 @@ class AsyncMember:
         driver: AsyncDriver | None = None,
     ) -> None:
         self._driver = driver or AsyncDriver(url, verify=verify, cert=cert)
-        self._conversations = _Conversations(
+        self._conversations = Conversations(
             identity,
             roster,
             policy,
@@ -368,32 +223,8 @@ class AsyncMember:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def __repr__(self) -> str:
         return f"<AsyncMember {self._conversations.session.member}>"
-
-
-def _roster(source: RosterSource) -> Roster | None:
-    if source is None or isinstance(source, Roster):
-        return source
-    return Roster.from_bytes(source if isinstance(source, bytes) else Path(source).read_bytes())
-
-
-def _round(value: str) -> str:
-    if not re.fullmatch(r"[0-9a-f]{16}", value):
-        raise Misuse(f"{value!r} is no round's id: it has 16 hexadecimal digits")
-    return value
-
-
-def _cohort(value: str | bytes) -> bytes:
-    try:
-        raw = bytes.fromhex(value) if isinstance(value, str) else value
-    except ValueError:
-        raw = b""
-    if len(raw) != 32:
-        raise Misuse(f"{value!r} is no cohort's id: it has 64 hexadecimal digits, or 32 bytes")
-    return raw

@@ -19,7 +19,7 @@ from client_sdk.asked import (
     terms_noise,
     terms_question,
 )
-from client_sdk.errors import PeerFault
+from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import refused
 from protocol.attempt import Attempt
 from protocol.causes import Cause
@@ -35,7 +35,7 @@ class Statistics(Protocol):
 
     @property
     def layout(self) -> Layout:
-        """The vector's blocks."""
+        """The blocks that make up the vector, in their order, and what was asked beside them."""
         ...
 
     @property
@@ -45,7 +45,7 @@ class Statistics(Protocol):
 
     @property
     def withheld(self) -> tuple[int, ...]:
-        """The classes left out."""
+        """The classes whose records are in no block but are named by the digests, ascending."""
         ...
 
     @property
@@ -60,7 +60,7 @@ class Statistics(Protocol):
 
     @property
     def records_digest(self) -> bytes:
-        """Names the set of records."""
+        """32 bytes that name the set of records, whatever their order."""
         ...
 
     @property
@@ -98,9 +98,10 @@ class Offer:
         """Tag statistics for the ledger, so that only this member can tell what the tags name.
 
         Raises:
+            Misuse: the lineage has no name.
             RecordsNotTracked: the statistics keep no digest of their records.
         """
-        name = lineage.encode()
+        name = lineage_name(lineage)
         return cls(
             statistics,
             lineage,
@@ -111,7 +112,7 @@ class Offer:
         )
 
     def tag(self, terms: Terms) -> bytes:
-        """ver_u as it stands in the upload."""
+        """ver_u as it stands in the upload: the records', or under noise the lineage's constant one."""
         return self.constant if terms.noise else self.records
 
     def check(self, attempt: Attempt | HelperAttempt, member: str) -> None:
@@ -198,9 +199,21 @@ def _fits(attempt: Attempt | HelperAttempt, layout: Layout) -> bool:
     return terms_question(attempt).takes(layout)
 
 
-def lineage_tag(key: bytes, name: str) -> bytes:
-    """lin_u, 8 bytes."""
-    return _tag(key, info(Tag.LINEAGE, name.encode()))
+def lineage_name(lineage: str) -> bytes:
+    """A lineage's name in UTF-8; Misuse for none, and for what is no text."""
+    if not lineage:
+        raise Misuse(
+            "a lineage needs a name, such as the data set's and its year's: pass lineage=, the same for the same records always"
+        )
+    try:
+        return lineage.encode()
+    except UnicodeEncodeError as error:
+        raise Misuse(f"{lineage!r} is no lineage's name: it is not UTF-8 where it came from") from error
+
+
+def lineage_tag(key: bytes, lineage: str) -> bytes:
+    """lin_u, the 8 bytes by which uploads name a lineage; Misuse as `lineage_name`."""
+    return _tag(key, info(Tag.LINEAGE, lineage_name(lineage)))
 
 
 def _tag(key: bytes, message: bytes) -> bytes:

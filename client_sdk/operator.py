@@ -1,7 +1,6 @@
 """The operator's side of the same wire: federations, cohorts and rounds, by the operator's token."""
 
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import BaseModel
@@ -76,7 +75,7 @@ class Operator:
         return self._model(rest.FederationView, Request("PUT", path, roster.to_bytes(), headers))
 
     def federation(self, federation: str) -> rest.FederationView:
-        """Its members, cohorts and rounds."""
+        """A federation's members, and the ids of its cohorts and rounds."""
         return self._model(rest.FederationView, Request("GET", rest.FEDERATION.format(federation=federation)))
 
     def roster(self, federation: str) -> Roster:
@@ -84,7 +83,7 @@ class Operator:
         return Roster.from_bytes(self._call(Request("GET", rest.ROSTER.format(federation=federation))).body)
 
     def open_cohort(self, federation: str, request: rest.CohortRequest) -> rest.CohortView:
-        """Open enrolment."""
+        """Open a cohort, which members join by their cards until it is full or its time is up."""
         return self._post(rest.CohortView, rest.COHORTS.format(federation=federation), request, _COHORTS)
 
     def cohort(self, cohort: str, after: int | None = None) -> rest.CohortView:
@@ -154,7 +153,7 @@ class Operator:
         return record, self._call(Request("GET", rest.COMBINED_WEIGHTS.format(combination=combination))).body
 
     def cancel(self, round_id: str, reason: str) -> rest.RoundView:
-        """Give a round up."""
+        """Give a round up; `reason` is shown to everybody."""
         request = rest.CancelRequest(reason=reason)
         return self._post(rest.RoundView, rest.CANCEL.format(round_id=round_id), request)
 
@@ -164,7 +163,7 @@ class Operator:
         return self._post(rest.RoundView, rest.EXTEND.format(round_id=round_id), request)
 
     def schedule(self, cohort: str, request: ScheduleRequest) -> ScheduleView:
-        """Have a round opened at a time."""
+        """Have the coordinator open a round by itself at the time that the request names."""
         return self._post(ScheduleView, rest.SCHEDULES.format(cohort=cohort), request, _SCHEDULES)
 
     def schedules(self, cohort: str) -> tuple[ScheduleView, ...]:
@@ -172,7 +171,7 @@ class Operator:
         return self._model(ScheduleViews, Request("GET", rest.SCHEDULES.format(cohort=cohort))).root
 
     def unschedule(self, schedule: str) -> Unscheduled:
-        """Take back what has not begun."""
+        """Take a scheduled round back that has not been opened."""
         return self._post(Unscheduled, rest.UNSCHEDULE.format(schedule=schedule))
 
     def new_token(self, request: TokenRequest) -> NewToken:
@@ -184,7 +183,7 @@ class Operator:
         return self._model(TokenList, Request("GET", rest.TOKENS))
 
     def revoke_token(self, token: str) -> TokenView:
-        """End a token now."""
+        """Have the coordinator take a token no more, from now on."""
         return self._post(TokenView, rest.REVOKE.format(token=token))
 
     def audit(self, after: int = 0) -> AuditPage:
@@ -211,9 +210,7 @@ class Operator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _post(

@@ -101,7 +101,7 @@ class Policy:
 
     @property
     def federation(self) -> bytes:
-        """The pinned admin key, 32 bytes."""
+        """The federation's id, which is the pinned admin key, 32 bytes."""
         assert isinstance(self.admin_key, bytes)
         return self.admin_key
 

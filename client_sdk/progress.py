@@ -54,7 +54,7 @@ class Reporter:
         self._last: Progress | None = None
 
     def __call__(self, event: Progress) -> None:
-        """Report an event."""
+        """Hand an event to the watcher, unless the last one said the same."""
         if self._watcher is None:
             return
         with self._lock:
@@ -71,7 +71,7 @@ class Counter:
         self._lock = threading.Lock()
 
     def __call__(self) -> None:
-        """One more."""
+        """Count one more chunk, and report how many there are."""
         with self._lock:
             self._done += 1
             self._report(Progress(self._step, done=self._done, total=self._total))

@@ -5,13 +5,12 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import ValidationError
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
@@ -21,9 +20,9 @@ from calibration.head_file import Calibrated, notes_in
 from calibration.personal import WEIGHTS, Personal
 from calibration.questions import REFUSED, Question
 from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_noise, terms_question
-from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
+from client_sdk.errors import Misuse, mismatch
 from client_sdk.evidence import Evidence
-from client_sdk.files import write_together
+from client_sdk.files import read_part, write_together
 from client_sdk.personal import personalise
 from client_sdk.replaying import replayed
 from client_sdk.supply import Records
@@ -254,7 +253,8 @@ class Result:
         disputes = [Dispute(Cause(view.cause), *view.parties) for view in self.record.disputes]
         dropped = set(self.record.dropped)
         if (
-            dropped != vertex_cover(context, disputes, self.evidence.attempt.quorum.colluders)
+            any(dispute.one == dispute.other for dispute in disputes)
+            or dropped != vertex_cover(context, disputes, self.evidence.attempt.quorum.colluders)
             or not {party for dispute in disputes for party in dispute.parties} <= members
             or dropped & set(self.survivors)
         ):
@@ -345,24 +345,18 @@ class Result:
         """
         home = Path(folder)
         evidence = Evidence.load(home)
-        try:
-            record = ResultRecord.model_validate_json((home / _RECORD).read_bytes())
-            raw = (home / _EVICTIONS).read_bytes() if record.evicted else None
-            evictions = Evictions.from_bytes(raw) if raw is not None else None
-            kept = home / TRANSCRIPT
-            transcript = kept.read_bytes() if kept.exists() else None
-            weights = (home / _WEIGHTS).read_bytes() if record.weights_sha256 is not None else None
-            documents = {
-                view.name: (home / f"{view.name}{_DOCUMENT}").read_bytes() for view in record.documents
-            }
-            rests = material_digest(evidence.opening.terms) is not None
-            material = (home / _MATERIAL).read_bytes() if rests else None
-            return cls(evidence, record, weights, evictions, transcript, documents, material)
-        except (OSError, ValidationError, PeerFault) as error:
-            why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
-            raise StateError(
-                f"{home} holds no complete result ({why}): fetch it again into another folder"
-            ) from error
+        read = partial(read_part, of="result")
+        record = read(home / _RECORD, ResultRecord.model_validate_json)
+        rests = material_digest(evidence.opening.terms) is not None
+        return cls(
+            evidence,
+            record,
+            read(home / _WEIGHTS, bytes) if record.weights_sha256 is not None else None,
+            read(home / _EVICTIONS, Evictions.from_bytes) if record.evicted else None,
+            read(home / TRANSCRIPT, bytes) if (home / TRANSCRIPT).exists() else None,
+            {view.name: read(home / f"{view.name}{_DOCUMENT}", bytes) for view in record.documents},
+            read(home / _MATERIAL, bytes) if rests else None,
+        )
 
     def __repr__(self) -> str:
         counted = "counted" if self.counted else "not counted"

@@ -1,10 +1,14 @@
 """What every flow of one member works with."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from client_sdk.api import Coordinator
 from client_sdk.effects import Flow, Pause
-from client_sdk.errors import Misuse, PeerFault
+from client_sdk.errors import Misuse, PeerFault, StateError
+from client_sdk.files import ANEW
 from client_sdk.policy import Policy, refused
 from client_sdk.progress import Reporter
 from client_sdk.store import Store
@@ -21,6 +25,17 @@ POLL_MIN_S = 1.0
 
 ENDINGS = frozenset({"done", "failed", "voided", "abandoned"})
 """The states of a round that has ended; "lost" waits for the admin."""
+
+
+class Verifiable(Protocol):
+    """A `Result` or a `ClientResult`."""
+
+    def verify(self, admin_key: bytes | str | None = None) -> None:
+        """Check everything again, from the stored bytes alone; PeerFault."""
+        ...
+
+
+V = TypeVar("V", bound=Verifiable)
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,6 +100,24 @@ class Session:
         """Pause where a long poll came back at once and without news: not every proxy lets one wait."""
         if self.surroundings.monotonic_s() - since_s < POLL_MIN_S:
             yield Pause(POLL_MIN_S)
+
+    def verified(self, load: Callable[[Path], V], folder: Path) -> V:
+        """Load a result that was verified before it was saved: where it does not hold any more, that is nobody else's fault.
+
+        Raises:
+            StateError: one of its files is damaged, or was changed since.
+            PeerFault: wrong-federation where another admin's key is pinned now.
+        """
+        try:
+            result = load(folder)
+            result.verify(self.policy.federation)
+        except PeerFault as fault:
+            if fault.cause is Cause.WRONG_FEDERATION:
+                raise
+            raise StateError(
+                f"{folder} does not hold the result any more that this member verified ({fault.detail}): {ANEW}"
+            ) from fault
+        return result
 
     def check_current(self, roster: Roster) -> None:
         """Refuse to begin anything under an older roster than one already seen (roster-rollback; protocol §4.3, clause 8)."""

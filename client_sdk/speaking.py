@@ -135,9 +135,7 @@ def outcome(session: Session, round_id: str) -> Flow[ClientResult]:
     """
     folder = session.store.results(round_id)
     if ClientResult.saved_in(folder):
-        result = ClientResult.load(folder)
-        result.verify(session.policy.federation)
-        return result
+        return session.verified(ClientResult.load, folder)
     if not ClientEvidence.saved_in(folder):
         raise Misuse(f"this client has not spoken in round {round_id}")
     evidence = ClientEvidence.load(folder)

@@ -53,7 +53,7 @@ class Spool:
         return packed
 
     def clear(self) -> None:
-        """Delete all chunks."""
+        """Delete all chunks, and the folder."""
         if self._folder.exists():
             for path in self._folder.iterdir():
                 path.unlink()

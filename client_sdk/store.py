@@ -14,19 +14,20 @@
 Every file but the spool's and the results' is sealed by a checksum: a damaged one is refused, never guessed at.
 """
 
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from client_sdk.errors import Misuse, PeerFault, StateError
-from client_sdk.files import LOSS, make_private, read_sealed, remove_durably, write_sealed
+from client_sdk.errors import PeerFault, StateError
+from client_sdk.files import make_private, read_sealed, remove_durably, whole, write_sealed
 from client_sdk.lineages import Lineages
 from client_sdk.spool import Spool
 from protocol.causes import Cause
-from protocol.codec import Reader, SecretBytes
+from protocol.codec import Fixed
 from protocol.member import History, MemberPhase, load_phase
 from protocol.messages import Roster
 from protocol.rest import ModeName
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from protocol.helpers.helper import HelperPhase
 
 T = TypeVar("T")
+
+LINEAGE_KEY_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,9 @@ class Store:
         path = self._state / "phases" / cohort.hex()
         if not path.exists():
             return None
-        round_id, _, raw = read_sealed(path).partition(b"\n")
-        try:
-            # What was learned in other cohorts since is known here too: no phase may take the history back to its own.
-            return Held(load_phase(raw).knowing(self.history()), round_id.decode("ascii"))
-        except (PeerFault, Misuse, ValueError) as error:
-            raise StateError(f"{path} is not of this release. {LOSS}") from error
+        held = read_sealed(path, _held)
+        # What was learned in other cohorts since is known here too: no phase may take the history back to its own.
+        return replace(held, phase=held.phase.knowing(self.history()))
 
     def hold(self, cohort: bytes, phase: MemberPhase, round_id: str) -> None:
         """Store a phase durably; only then may its messages leave."""
@@ -88,6 +88,8 @@ class Store:
     def cohorts(self) -> Iterator[tuple[bytes, Held]]:
         """What this member holds of each cohort; a damaged file is left out, and refused where it is used."""
         for path in sorted((self._state / "phases").glob("[!.]*")):
+            if not re.fullmatch("[0-9a-f]{64}", path.name):
+                continue  # no member wrote this
             cohort = bytes.fromhex(path.name)
             with suppress(StateError):
                 if (held := self.held(cohort)) is not None:
@@ -102,8 +104,7 @@ class Store:
 
     def history(self) -> History:
         """The newest: what the next opening is checked against, in whichever cohort."""
-        path = self._state / "history.bin"
-        return History.decode_fields(Reader(read_sealed(path))) if path.exists() else History()
+        return self._read("history.bin", whole(History.decode_fields)) or History()
 
     def remember(self, history: History, since: History) -> None:
         """Store what was learned, before the phase that learned it: done twice it comes to the same.
@@ -129,29 +130,26 @@ class Store:
         """Which openings with helpers this client still answers; None before the first."""
         from protocol.helpers.client import Client  # noqa: PLC0415 - the helpers' mode alone needs it
 
-        path = self._state / "client.bin"
-        return self._read(path, Client.from_bytes) if path.exists() else None
+        return self._read("client.bin", Client.from_bytes)
 
     def hold_client(self, client: "Client") -> None:
-        """Store it durably, before its announcement leaves."""
+        """Store durably which openings are answered, before the announcement leaves that answers one."""
         write_sealed(self._state / "client.bin", client.to_bytes())
 
     def helper(self) -> "HelperPhase | None":
         """A mask helper's phase; None before its first."""
         from protocol.helpers.helper import load_helper  # noqa: PLC0415 - the helpers' mode alone needs it
 
-        path = self._state / "helper.bin"
-        return self._read(path, load_helper) if path.exists() else None
+        return self._read("helper.bin", load_helper)
 
     def hold_helper(self, phase: "HelperPhase") -> None:
         """Store it durably; only then may its messages leave."""
         write_sealed(self._state / "helper.bin", phase.to_bytes())
 
-    def _read(self, path: Path, load: Callable[[bytes], T]) -> T:
-        try:
-            return load(read_sealed(path))
-        except (PeerFault, Misuse) as error:
-            raise StateError(f"{path} is not of this release. {LOSS}") from error
+    def _read(self, name: str, load: Callable[[bytes], T]) -> T | None:
+        """A file of the state; None before there is one."""
+        path = self._state / name
+        return read_sealed(path, load) if path.exists() else None
 
     def spool(self, cohort: bytes) -> Spool:
         """The masked chunks of the attempt that this cohort is in."""
@@ -167,8 +165,7 @@ class Store:
 
     def roster(self) -> Roster | None:
         """The highest version seen, if any."""
-        path = self._state / "roster.bin"
-        return Roster.from_bytes(read_sealed(path)) if path.exists() else None
+        return self._read("roster.bin", Roster.from_bytes)
 
     def see_roster(self, roster: Roster) -> None:
         """Remember a roster that the policy has checked.
@@ -191,9 +188,14 @@ class Store:
                 return
         write_sealed(self._state / "roster.bin", roster.to_bytes())
 
-    def lineage_key(self) -> SecretBytes:
+    def lineage_key(self) -> bytes:
         """32 bytes under which this member names its data sets: the same names for life, unreadable to others."""
         path = self._state / "lineage.key"
         if not path.exists():
-            write_sealed(path, secrets.token_bytes(32))
-        return SecretBytes(read_sealed(path))
+            write_sealed(path, secrets.token_bytes(LINEAGE_KEY_BYTES))
+        return read_sealed(path, whole(Fixed(LINEAGE_KEY_BYTES, secret=True).decode))
+
+
+def _held(content: bytes) -> Held:
+    round_id, _, raw = content.partition(b"\n")
+    return Held(load_phase(raw), round_id.decode("ascii"))

@@ -66,7 +66,8 @@ def _check_follows(
     if isinstance(pooled, FFCStatistics) and asked.rows == len(pooled.V) == asked.dim + asked.bias:
         _check_records(result, pooled.records)
         ridge = result.record.solution.ridge
-        assert ridge is not None
+        if ridge is None:
+            raise mismatch("the record names no ridge, and the head is one that has one")
         check_solution(pooled.V, pooled.U, ridge, _solved(result, pooled.constant), rng)
         return
     answer = asked.answer(pooled, summed)

@@ -10,9 +10,10 @@ from calibration.errors import CalibrationError, ShapeMismatch
 from calibration.layout import Layout
 from calibration.privacy import NoiseTerms
 from calibration.questions import Question
+from calibration.rows import as_features
 from client_sdk.asked import contradiction, terms_lattice, terms_noise, terms_question
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.offer import Offer, Statistics, lineage_tag
+from client_sdk.offer import Offer, Statistics, lineage_name, lineage_tag
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.messages import Family
@@ -61,8 +62,18 @@ class Wanted:
             dim: features per record, for an indicator round.
 
         Raises:
-            CalibrationError: terms or material that do not fit the question; an indicator round without `dim`.
+            CalibrationError: terms or material that do not fit the question; an indicator round without `dim`; statistics that
+                this machine's memory does not hold.
         """
+        try:
+            return self._empty(normalise, dim)
+        except MemoryError as error:
+            raise ShapeMismatch(
+                f"statistics of {self.classes} classes and {self.dim if dim is None else dim} features take more memory than "
+                "this machine has: ask the operator whether the round is the one that was meant"
+            ) from error
+
+    def _empty(self, normalise: bool, dim: int | None) -> FFCStatistics | Collected:  # noqa: FBT001 - `collect` names it
         if self.question is not None:
             # Sums of real numbers are encoded as they leave: any sums lattice will do.
             lattice = self.lattice or SumsLattice()
@@ -111,6 +122,7 @@ class Records:
     def __call__(self, wanted: Wanted) -> FFCStatistics | Collected:
         """The statistics; CalibrationError where the records do not fit."""
         own = self.features.shape[1] if wanted.dim is None else wanted.dim
+        as_features(self.features, own)  # before statistics of a size that somebody else chose are made
         statistics = wanted.collect(normalise=self.normalise, dim=own)
         statistics.update(self.features, self.labels)
         return statistics
@@ -141,13 +153,12 @@ class Supply:
             Misuse: the lineage has no name.
             RecordsNotTracked: the statistics keep no digest of their records.
         """
-        if not lineage:
-            raise Misuse("a lineage needs a name, such as the data set's and its year's")
+        lineage_name(lineage)
         return cls(source if callable(source) else Offer.of(source, lineage, key), lineage, key)
 
     @property
     def lineage(self) -> bytes:
-        """lin_u."""
+        """lin_u, the 8 bytes by which uploads name the lineage."""
         return lineage_tag(self.key, self.name)
 
     def offer(self, attempt: Attempt, material: bytes | None = None) -> Offer:

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, closing, suppress
 from dataclasses import dataclass
 from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -60,7 +61,11 @@ class BlockingDriver:
     ) -> None:
         self._sleep = sleep
         self._client = httpx.Client(
-            base_url=_checked(url), verify=_tls(verify, cert), headers=_HEADERS, transport=transport
+            base_url=_checked(url),
+            verify=_tls(verify, cert),
+            headers=_HEADERS,
+            cookies=_no_cookies(),
+            transport=transport,
         )
 
     def run(self, flow: Flow[T], stop: threading.Event | None = None) -> T:
@@ -150,7 +155,11 @@ class AsyncDriver:
     ) -> None:
         self._sleep = sleep
         self._client = httpx.AsyncClient(
-            base_url=_checked(url), verify=_tls(verify, cert), headers=_HEADERS, transport=transport
+            base_url=_checked(url),
+            verify=_tls(verify, cert),
+            headers=_HEADERS,
+            cookies=_no_cookies(),
+            transport=transport,
         )
 
     async def run(self, flow: Flow[T]) -> T:
@@ -244,6 +253,11 @@ _ASKED = re.compile("ALERT.*(CERTIFICATE|UNKNOWN_CA)")
 """The other side's reasons for refusing ours, in OpenSSL's words."""
 _UNSENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 _HEADERS = {"user-agent": "veilsum", "accept-encoding": "identity"}
+
+
+def _no_cookies() -> CookieJar:
+    """Keeps none: what a coordinator sets would pile up, and come back with every request."""
+    return CookieJar(DefaultCookiePolicy(allowed_domains=[]))
 
 
 def _checked(url: str) -> str:

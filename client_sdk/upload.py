@@ -1,5 +1,6 @@
 """M1 as flows: mask chunk by chunk into the spool, announce, and send what is missing."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -133,20 +134,26 @@ def check_same(upload: Upload | HelperUpload, offer: Offer, terms: Terms) -> Non
 
 
 def send(session: Session, round_id: str, cohort: bytes, upload: Upload | HelperUpload) -> Flow[None]:
-    """Announce an upload and send its missing chunks, several at a time; after a crash, the same bytes."""
+    """Announce an upload and send its missing chunks; after a crash, the same bytes."""
     view = yield from session.coordinator.announce(round_id, upload)
-    spool, total = session.store.spool(cohort), len(upload.chunk_digests)
-    missing = [index for index in view.missing if 0 <= index < total]
-    counter = Counter(session.report, Step.UPLOADING, total - len(missing), total)
-    flows = [partial(_chunk, session, round_id, upload, spool, index, counter) for index in missing]
-    yield from together(flows, session.lanes)
+    yield from send_missing(session, round_id, session.store.spool(cohort), upload.chunk_digests, view)
 
 
-def _chunk(
-    session: Session, round_id: str, upload: Upload | HelperUpload, spool: Spool, index: int, counter: Counter
-) -> Flow[UploadView]:
-    # Read when its turn comes: memory holds as many chunks as there are lanes.
-    packed = spool.read(index, upload.chunk_digests[index])
-    view = yield from session.coordinator.chunk(round_id, upload.header.member, index, packed)
-    counter()
-    return view
+def send_missing(
+    session: Session, round_id: str, spool: Spool, digests: Sequence[bytes], view: UploadView
+) -> Flow[None]:
+    """Send the chunks of a spool that the coordinator says are missing, each once, several at a time.
+
+    Raises:
+        StateError: a chunk is damaged or missing here too.
+    """
+    missing = sorted({index for index in view.missing if 0 <= index < len(digests)})
+    counter = Counter(session.report, Step.UPLOADING, len(digests) - len(missing), len(digests))
+
+    def chunk(index: int) -> Flow[None]:
+        # Read when its turn comes: memory holds as many chunks as there are lanes.
+        packed = spool.read(index, digests[index])
+        yield from session.coordinator.chunk(round_id, session.member, index, packed)
+        counter()
+
+    yield from together([partial(chunk, index) for index in missing], session.lanes)

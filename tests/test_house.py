@@ -82,6 +82,18 @@ def test_httpx_stays_behind_one_door() -> None:
     assert doors == ["client_sdk/transport.py"]
 
 
+def test_no_key_is_of_a_generator_that_can_be_guessed() -> None:
+    drawn = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in MODULES
+        if path.stem != "simulator"  # replays from a seed
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "SigningKey"
+        if re.search(r"\b(random|default_rng|rng)\b", ast.unparse(call))
+    ]
+    assert drawn == []
+
+
 def test_modules_are_small() -> None:
     lines = {path: len(path.read_text().splitlines()) for path in MODULES}
     assert median(lines.values()) <= 150

@@ -39,6 +39,8 @@ ClientKey = Annotated[
         envvar="VEILSUM_CLIENT_KEY", help="PEM file of its key; none where the certificate's file has it."
     ),
 ]
+NOTE_MAX = 4096
+"""Characters of a note that are shown."""
 CLIENT: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
 """The certificate and key that the command line names, before its command."""
 
@@ -76,8 +78,12 @@ def table(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def note(text: str) -> None:
-    """Tell a person something beside the result: on stderr, so that `--json` stays clean."""
-    sys.stderr.write(plain(text) + "\n")
+    """Tell a person something beside the result, in one line: on stderr, so that `--json` stays clean.
+
+    A coordinator that words its answers at length, again and again, fills no disk with them.
+    """
+    shown = plain(text[:NOTE_MAX]) + (" …" if len(text) > NOTE_MAX else "")
+    sys.stderr.write(shown + "\n")
     sys.stderr.flush()
 
 
@@ -131,9 +137,12 @@ def _shown(value: Any) -> str:
 
 
 def clock(moment_s: float | None) -> str:
-    """A Unix time as people read it: today's by the hour, another day's with its date."""
+    """A Unix time as people read it: today's by the hour, another day's with its date, and one beyond all calendars in seconds."""
     if moment_s is None:
         return "–"
-    moment = datetime.fromtimestamp(moment_s, UTC).astimezone()
+    try:
+        moment = datetime.fromtimestamp(moment_s, UTC).astimezone()
+    except (ValueError, OverflowError, OSError):  # a coordinator may show any number
+        return f"{moment_s:g} s"
     today = datetime.now(UTC).astimezone().date()
     return moment.strftime("%H:%M:%S" if moment.date() == today else "%Y-%m-%d %H:%M:%S")

@@ -29,7 +29,7 @@ def crew(work: Work, *arguments: Any) -> Iterator[Connection]:
 
 
 def tell(crews: Sequence[Connection], word: object) -> None:
-    """Let every process go on."""
+    """Send every process a word, for which it waits to go on."""
     for each in crews:
         each.send(word)
 

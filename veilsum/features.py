@@ -101,7 +101,7 @@ def split(features: Features, labels: Labels, share: float) -> tuple[Part, Part]
 
 @contextmanager
 def of_file(path: Path) -> Iterator[None]:
-    """Say of which file an error speaks."""
+    """Within the block an error about statistics is told with the file's name, as Misuse."""
     try:
         yield
     except CalibrationError as error:

@@ -8,6 +8,7 @@ Members wait before they announce, so that what is measured from then on is the 
 import asyncio
 import contextlib
 import math
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,7 @@ class Load:
         token: the operator's.
         verify: as the SDK takes it.
         cert: as the SDK takes it.
-        members: of the round, three at least.
+        members: of the round, four at least.
         upload_bytes: of each member's vector; rounded up to what a whole number of features takes.
         processes: that the members share.
         calls_per_s: signed control calls.
@@ -106,7 +107,7 @@ def run(load: Load, folder: Path, told: Told) -> dict[str, Any]:
         Operator(load.url, load.token, verify=load.verify, cert=load.cert) as operator,
         contextlib.ExitStack() as ending,
     ):
-        admin = SigningKey(np.random.default_rng().bytes(32))
+        admin = SigningKey(secrets.token_bytes(32))
         told(f"{load.members} members in {load.processes} processes enrol")
         cohort = _cohort(operator, admin, ids, keys)
         crews = [
@@ -208,7 +209,7 @@ def _request(load: Load) -> RoundRequest:
 
 
 class _Held(AsyncDriver):
-    """Waits before the announcement of an upload."""
+    """A member's way to the coordinator that waits, masked, before it announces its upload."""
 
     def __init__(self, load: Load, arrived: Callable[[], None], gate: asyncio.Event) -> None:
         super().__init__(load.url, verify=load.verify, cert=load.cert)

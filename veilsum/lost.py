@@ -71,7 +71,7 @@ class Papers:
         return self.attempt.quorum.threshold
 
     def values(self) -> dict[str, Any]:
-        """Who said what, for people."""
+        """What each decryptor reported, and the sizes of the sets that count as opened by all reports, for people."""
         counted = self.attempt.past(self.reports).sets
         return {
             "reported": {

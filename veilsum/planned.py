@@ -47,7 +47,7 @@ class SavedPlan(Model):
             ) from error
 
     def save(self, path: Path) -> None:
-        """Write it, as JSON."""
+        """Write the plan to a file, as JSON that `load` reads."""
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(self.model_dump_json(indent=2) + "\n", "utf-8")
 

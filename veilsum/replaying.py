@@ -157,7 +157,7 @@ def values_of(verdict: Verdict) -> dict[str, Any]:
 
 
 def lines(verdict: Verdict, path: Path) -> dict[str, Any]:
-    """The same for people."""
+    """What a transcript shows, as names and values for people."""
     values = values_of(verdict)
     shown = {
         "round": f"{values['round']}: round {values['sequence']}, attempt {values['attempt']} of its cohort",

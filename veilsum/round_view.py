@@ -9,14 +9,14 @@ from veilsum.console import clock, say
 
 
 def line(view: RoundView) -> str:
-    """How far it is, in one line."""
+    """How far a round is, for whom it waits and until when, in one line."""
     waiting = f", waiting for {', '.join(view.waiting_for)}" if view.waiting_for else ""
     until = f" until {clock(view.deadline_s)}" if view.deadline_s is not None else ""
     return f"{view.state}: {len(view.uploaded)} of {len(view.members)} uploaded{waiting}{until}"
 
 
 def show(view: RoundView, *, as_json: bool) -> None:
-    """Print it."""
+    """Print all that a round's view says, as names and values or as JSON."""
     if as_json:
         say(view.model_dump(mode="json"), as_json=True)
         return

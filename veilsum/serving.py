@@ -97,7 +97,7 @@ def _serve(
 
 
 class _Server(uvicorn.Server):
-    """Tells when it has started."""
+    """A uvicorn server that calls `tell` once it takes connections."""
 
     def __init__(self, config: uvicorn.Config, tell: Callable[[], None]) -> None:
         super().__init__(config)

@@ -18,6 +18,7 @@ from calibration import Head, solve_ffc
 from client_sdk import Identity, Member, Policy, Records
 from client_sdk import Result as Verified
 from client_sdk.operator import Operator
+from client_sdk.transport import BlockingDriver
 from protocol.errors import Misuse
 from protocol.rest import CohortRequest, CohortView, RoundRequest, RoundView
 from training import Classifier, accuracy, extractor_digest, per_class_accuracy, with_head
@@ -48,7 +49,7 @@ def through_service(
 
     Raises:
         Misuse: too few members for a secure sum, or more than one machine should play; no cohort was formed.
-        DemoError, PeerFault: the coordinator or a member failed.
+        DemoError, PeerFault: the coordinator or a member failed; a coordinator that died, within seconds.
     """
     classifier, data = finished.trained.classifier, finished.prepared.data
     held = Held.of(classifier, data.train, finished.prepared.partition, seed=finished.result.seed)
@@ -111,7 +112,9 @@ def _round(
             opened: Future[str] = Future()
             with ThreadPoolExecutor(len(names)) as pool:
                 working = [
-                    pool.submit(_member, address.url, own, admin.public, cohort.cohort, opened, z, y)
+                    pool.submit(
+                        _member, address.url, own, admin.public, cohort.cohort, opened, z, y, children
+                    )
                     for own, (z, y) in zip(identities, held.members(), strict=True)
                 ]
                 try:
@@ -140,9 +143,12 @@ def _member(
     opened: "Future[str]",
     features: np.ndarray,
     labels: np.ndarray,
+    children: Children,
 ) -> Verified:
     policy = Policy(admin_key=admin_key, publish_rare_classes=True)
-    with Member(url, identity, None, policy) as member:
+    # Nobody starts this coordinator again: whoever would try it once more learns that it is gone.
+    driver = BlockingDriver(url, sleep=children.pause)
+    with Member(url, identity, None, policy, driver=driver) as member:
         member.enrol(cohort)
         result = member.contribute(
             opened.result(), Records(features, labels, normalise=True), lineage=LINEAGE

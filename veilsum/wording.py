@@ -16,6 +16,7 @@ _SAID = {
     r"pass the same statistics, or statistics=None to": "pass the same --features, or none to",
     r"with statistics=None this": "without --features this",
     r": pass the statistics$": ": pass --features",
+    r"pass lineage=,": "pass --lineage,",
     r"pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
 }
 

@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calibration import FeaturesLattice, FFCStatistics, SumsLattice
+from client_sdk.conversations import Conversations
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
 from client_sdk.identity import Identity
-from client_sdk.member import _Conversations
 from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.surroundings import Surroundings
@@ -57,7 +57,7 @@ class Federation:
         self.coordinator = LocalCoordinator(self.coordinator_key, self.roster, self.clock)
         self.policy = Policy(admin_key=self.admin.public)
         self.events: list[tuple[str, Progress]] = []
-        self.open: dict[str, _Conversations] = {}
+        self.open: dict[str, Conversations] = {}
 
     def make_roster(self, version: int, admin: SigningKey | None = None, **changes: Any) -> Roster:
         values = {
@@ -73,7 +73,7 @@ class Federation:
         }
         return Roster.make(admin or self.admin, **{**values, **changes})
 
-    def member(self, member: str, **changes: Any) -> _Conversations:
+    def member(self, member: str, **changes: Any) -> Conversations:
         """A fresh process of this member: the one before is gone."""
         if member in self.open:
             self.open.pop(member).close()
@@ -86,7 +86,7 @@ class Federation:
             "surroundings": Surroundings(now_s=self.clock, monotonic_s=self.clock, jitter=lambda: 1.0),
         }
         values.update(changes)
-        self.open[member] = _Conversations(Identity.load(self.folder / member), **values)
+        self.open[member] = Conversations(Identity.load(self.folder / member), **values)
         return self.open[member]
 
     def close(self) -> None:

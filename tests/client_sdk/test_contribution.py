@@ -263,7 +263,7 @@ def test_the_same_call_after_the_end_verifies_what_is_stored_without_the_coordin
     assert np.array_equal(again.weights, first.weights)
     weights = federation.folder / "member-0/state/results" / round_id / "weights.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")
-    with pytest.raises(PeerFault, match="result-mismatch"):
+    with pytest.raises(StateError, match="the weights file is not the one that the record names"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
 
 

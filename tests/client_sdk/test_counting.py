@@ -450,6 +450,19 @@ def test_a_supply_says_early_what_it_lacks(counting: Counting) -> None:
     assert repr(counting.records("member-0")) == "<Records, 14 of them>"
 
 
+def test_terms_of_a_size_that_the_records_are_not_of_take_no_memory(
+    counting: Counting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(*_: Any, **__: Any) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr("client_sdk.supply.FFCStatistics", made)
+    with pytest.raises(ShapeMismatch, match=r"pass \(n, 65535\)"):
+        counting.records("member-0")(Wanted(classes=2, dim=65_535))
+    with pytest.raises(ShapeMismatch, match="take more memory than this machine has: ask the operator"):
+        counting.records("member-0")(Wanted(classes=65_535, dim=DIM))
+
+
 def test_an_indicator_can_be_offered_as_it_is_and_other_statistics_cannot(counting: Counting) -> None:
     cohort = counting.enrol()
     attempt = counting.coordinator.rounds[counting.coordinator.open_indicator(cohort)].phase.attempt

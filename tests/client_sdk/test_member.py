@@ -11,13 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 import uvicorn
 from pydantic import SecretStr
 
 import client_sdk
-from client_sdk import AsyncMember, Identity, Member, Policy, Result
-from client_sdk.effects import Request
+from calibration import FFCStatistics
+from client_sdk import AsyncMember, Identity, Member, Policy, Records, Result
+from client_sdk.conversations import Conversations
+from client_sdk.effects import Pause, Request
 from client_sdk.errors import IdentityError, Misuse, PeerFault
 from client_sdk.operator import Operator
 from client_sdk.transport import AsyncDriver, BlockingDriver
@@ -133,6 +136,100 @@ def test_a_member_has_one_conversation_at_a_time(federation: Federation) -> None
     next(conversations.enrol(cohort))
 
 
+def test_of_threads_that_begin_together_one_has_the_conversation(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, busy = list[int](), [False]
+    together, over = threading.Barrier(4), threading.Barrier(4)
+
+    def slowly(_: Conversations) -> bool:
+        seen = busy[0]
+        time.sleep(0.05)  # whatever another thread does meanwhile
+        return seen
+
+    def flow(_session: Any, _cohort: bytes) -> Iterator[Any]:
+        begun.append(threading.get_ident())
+        yield Pause(0.0)
+
+    def kept(_: Conversations, value: bool) -> None:  # noqa: FBT001 - a setter
+        busy[0] = value
+
+    monkeypatch.setattr(Conversations, "_busy", property(slowly, kept), raising=False)
+    monkeypatch.setattr("client_sdk.conversations.enrol", flow)
+    conversations = federation.member("member-0")
+
+    def begin(_: int) -> str:
+        conversation, refused = conversations.enrol("ab" * 32), ""
+        together.wait(10)
+        try:
+            next(conversation)
+        except Misuse as error:
+            refused = str(error)
+        over.wait(10)
+        conversation.close()
+        return refused
+
+    with ThreadPoolExecutor(4) as pool:
+        outcomes = sorted(pool.map(begin, range(4)))
+    assert outcomes == ["", *["this member is in another conversation: wait for it"] * 3]
+    assert len(begun) == 1
+
+
+def unread(_self: Any) -> Any:
+    raise AssertionError("nothing was to be made")
+
+
+def test_a_closed_member_makes_nothing(federation: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = Identity.load(federation.folder / "member-0")
+    member = Member(URL, identity, None, federation.policy)
+    asynchronous = AsyncMember(URL, Identity.load(federation.folder / "member-1"), None, federation.policy)
+    member.close()
+    asyncio.run(asynchronous.close())
+    before = sorted(federation.folder.rglob("*"))
+    statistics = federation.statistics("member-0")
+    monkeypatch.setattr(FFCStatistics, "record_digests", property(unread))
+    for call in (member.contribute, member.speak):
+        with pytest.raises(Misuse, match="closed: make a new one"):
+            call("0" * 16, statistics)
+    for later in (asynchronous.contribute, asynchronous.speak):
+        with pytest.raises(Misuse, match="closed: make a new one"):
+            asyncio.run(later("0" * 16, statistics))
+    assert sorted(federation.folder.rglob("*")) == before
+
+
+async def test_records_are_tagged_off_the_event_loop(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set[int]()
+    digests = FFCStatistics.record_digests.fget  # type: ignore[attr-defined]  # a property
+
+    def seen(self: FFCStatistics) -> bytes:
+        threads.add(threading.get_ident())
+        return bytes(digests(self))
+
+    monkeypatch.setattr(FFCStatistics, "record_digests", property(seen))
+    driver = AsyncDriver(URL, transport=httpx.MockTransport(Wire(federation).on_a_loop))
+    identity = Identity.load(federation.folder / "member-0")
+    async with AsyncMember(URL, identity, None, federation.policy, driver=driver) as member:
+        for call in (member.contribute, member.speak):
+            with pytest.raises(PeerFault, match="not-found"):
+                await call("0" * 16, federation.statistics("member-0"))
+    assert threads
+    assert threading.get_ident() not in threads
+
+
+def test_a_folder_is_given_back_when_the_conversation_under_way_has_ended(federation: Federation) -> None:
+    conversations = federation.member("member-0")
+    flow = conversations.enrol(federation.coordinator.open_cohort())
+    next(flow)
+    conversations.close()
+    identity = Identity.load(federation.folder / "member-0")
+    with pytest.raises(IdentityError, match="another process"):
+        identity.lock()
+    flow.close()
+    identity.lock().release()
+
+
 def test_an_identity_in_use_is_refused_and_given_back(federation: Federation) -> None:
     identity = Identity.load(federation.folder / "member-0")
     with (
@@ -164,9 +261,17 @@ def test_what_is_no_round(federation: Federation, round_id: str) -> None:
         federation.member("member-0").contribute(round_id, None, "main")
 
 
-def test_a_lineage_has_a_name(federation: Federation) -> None:
-    with pytest.raises(Misuse, match="needs a name"):
-        federation.member("member-0").contribute("0" * 16, federation.statistics("member-0"), "")
+@pytest.mark.parametrize(
+    ("lineage", "why"), [("", "a lineage needs a name.*pass lineage="), ("\udcff", "is not UTF-8")]
+)
+def test_a_lineage_has_a_name(federation: Federation, lineage: str, why: str) -> None:
+    statistics = federation.statistics("member-0")
+    with Member(URL, Identity.load(federation.folder / "member-0"), None, federation.policy) as member:
+        for call in (member.contribute, member.speak):
+            with pytest.raises(Misuse, match=why):
+                call("0" * 16, statistics, lineage=lineage)
+        with pytest.raises(Misuse, match=why):
+            member.contribute("0" * 16, Records(np.eye(DIM), np.zeros(DIM, int)), lineage=lineage)
 
 
 @pytest.mark.parametrize("settings", [{"lanes": 0}, {"patience_s": -1.0}])

@@ -19,7 +19,7 @@ from protocol.causes import Cause
 from protocol.identity import SigningKey
 from protocol.member import Closed
 from protocol.messages import Certificate, Opening, Survivor, UploadHeader, Vote, void_hash
-from protocol.published import DocumentView, SurvivorView
+from protocol.published import DisputeView, DocumentView, SurvivorView
 from protocol.record import sign_record
 from protocol.transcript import Transcript
 from tests.client_sdk.federation import Federation, tensor
@@ -132,6 +132,19 @@ def test_a_signed_record_that_says_something_else_is_refused(
     record = sign_record(result.record.model_copy(update={field: value}), federation.coordinator_key)
     with pytest.raises(PeerFault) as caught:
         replace(result, record=record).verify(federation.admin.public)
+    assert caught.value.cause is Cause.RESULT_MISMATCH
+
+
+def test_a_dispute_of_a_member_with_itself_is_refused(tmp_path: Path) -> None:
+    federation = Federation(tmp_path, members=5)
+    round_id = federation.coordinator.open_round(federation.enrol())
+    result = federation.together(federation.contributions(round_id))["member-0"]
+    federation.close()
+    alone = DisputeView(cause="edge-disagreement", parties=("member-1", "member-1"))
+    changed = result.record.model_copy(update={"disputes": (alone,)})
+    forged = replace(result, record=sign_record(changed, federation.coordinator_key))
+    with pytest.raises(PeerFault, match="do not follow from the record's disputes") as caught:
+        forged.verify(federation.admin.public)
     assert caught.value.cause is Cause.RESULT_MISMATCH
 
 

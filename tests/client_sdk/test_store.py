@@ -1,13 +1,17 @@
 """State on disk."""
 
+import hashlib
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from client_sdk import files
-from client_sdk.errors import StateError
+from client_sdk.errors import PeerFault, StateError
 from client_sdk.files import sync_folder, write_durably, write_sealed, write_synced, write_together
+from client_sdk.offer import Offer
+from client_sdk.policy import Policy
 from client_sdk.store import Store
 from protocol.member import History
 from tests.client_sdk.federation import Federation
@@ -51,6 +55,121 @@ def test_sealed_bytes_that_are_no_phase_are_refused(store: Store, tmp_path: Path
     write_sealed(tmp_path / "state/phases" / ("ab" * 32), content)
     with pytest.raises(StateError, match="not of this release"):
         store.held(b"\xab" * 32)
+
+
+NAME = b"\xab" * 32
+READERS: dict[str, Callable[[Store], object]] = {
+    "roster.bin": Store.roster,
+    "history.bin": Store.history,
+    "client.bin": Store.client,
+    "helper.bin": Store.helper,
+    "lineage.key": Store.lineage_key,
+    f"phases/{NAME.hex()}": lambda store: store.held(NAME),
+    "lineages/index": lambda store: store.lineages.all(),
+    f"lineages/charged/{NAME.hex()}": lambda store: store.lineages.awaited(),
+}
+SEALS = 16 + 32
+
+
+def sealed(content: bytes, version: int = 2) -> bytes:
+    return f"veilsum-state/{version}\n".encode() + hashlib.sha256(content).digest() + content
+
+
+@pytest.mark.parametrize("name", READERS)
+@pytest.mark.parametrize(
+    ("raw", "why"),
+    [
+        (b"", "is damaged"),
+        (b"\x00" * 200, "is damaged"),
+        (b"garbage", "is damaged"),
+        (sealed(b"garbage")[:-1], "is damaged"),
+        (sealed(b"garbage")[:SEALS], "is damaged"),
+        (sealed(b"garbage", version=1), "is not of this release: go on with the one that wrote it"),
+        (sealed(b"garbage", version=3), "is not of this release"),
+        (sealed(b""), "is not of this release"),
+        (sealed(b"garbage"), "is not of this release"),
+        (sealed(b"[[]]"), "is not of this release"),
+        (sealed(b'[{"versions": [1]}]'), "is not of this release"),
+        (sealed(b'{"versions": 1}'), "is not of this release"),
+        (sealed(bytes(33)), "is not of this release"),
+        (sealed(b"\x02\x01" + b"\xff" * 40), "is not of this release"),
+    ],
+)
+def test_what_is_no_state_is_the_folders_fault_and_the_file_is_named(
+    store: Store, tmp_path: Path, name: str, raw: bytes, why: str
+) -> None:
+    path = tmp_path / "state" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(raw)
+    with pytest.raises(StateError, match=f"^{path} {why}.*make one with Identity.create"):
+        READERS[name](store)
+
+
+def test_records_of_a_lineage_that_are_gone_or_cut_are_the_folders_fault(federation: Federation) -> None:
+    federation.together(federation.contributions(federation.coordinator.open_round(federation.enrol())))
+    lineages = federation.open["member-0"].session.store.lineages
+    lineage = lineages.all()[0]
+    [path] = (federation.folder / "member-0/state/lineages").glob("*-*")
+    offer = Offer.of(federation.statistics("member-0", "another"), "another", b"k" * 32)
+    for raw, why in (
+        (None, "is missing"),
+        (sealed(b"1234567"), "is not of this release"),
+        (b"", "is damaged"),
+    ):
+        path.unlink(missing_ok=True)
+        if raw is not None:
+            path.write_bytes(raw)
+        with pytest.raises(StateError, match=f"^{path} {why}"):
+            lineages.check(offer, lineage.family, b"c" * 32, federation.policy)
+
+
+def test_a_whole_history_with_more_behind_it_is_refused(store: Store, tmp_path: Path) -> None:
+    store.remember(History(head=b"h" * 32, length=2), History())
+    path = tmp_path / "state/history.bin"
+    path.write_bytes(sealed(path.read_bytes()[SEALS:] + b"\0"))
+    with pytest.raises(StateError, match="is not of this release"):
+        store.history()
+
+
+def test_a_damaged_history_is_not_the_phases_fault(federation: Federation) -> None:
+    cohort = bytes.fromhex(federation.enrol())
+    path = federation.folder / "member-0/state/history.bin"
+    path.write_bytes(sealed(b"\xff"))
+    with pytest.raises(StateError, match=f"^{path} is not"):
+        federation.member("member-0").session.store.held(cohort)
+
+
+def test_a_file_that_no_member_wrote_is_no_cohort(federation: Federation) -> None:
+    federation.enrol()
+    (federation.folder / "member-0/state/phases/notes~").write_text("mine")
+    assert len(list(federation.open["member-0"].session.store.cohorts())) == 1
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "record.json", "transcript.json", "opening.bin"])
+def test_a_kept_result_that_was_changed_is_the_folders_fault_and_can_be_fetched_anew(
+    federation: Federation, name: str
+) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    federation.together(federation.contributions(round_id))
+    folder = federation.folder / "member-0/state/results" / round_id
+    kept = (folder / name).read_bytes()
+    for raw in (kept[:-1] + bytes([kept[-1] ^ 1]), kept[: len(kept) // 2], b"", b"garbage", b"null", b"[]"):
+        (folder / name).write_bytes(raw)
+        with pytest.raises(StateError, match=f"^{folder} .*move its record.json"):
+            federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    if name != "opening.bin":  # evidence is kept once
+        (folder / "record.json").unlink()
+    else:
+        (folder / name).write_bytes(kept)
+    assert federation.alone(federation.contributions(round_id, ["member-0"])["member-0"]).counted
+
+
+def test_a_kept_result_of_another_admin_is_no_damage(federation: Federation) -> None:
+    round_id = federation.coordinator.open_round(federation.enrol())
+    federation.together(federation.contributions(round_id))
+    member = federation.member("member-0", policy=Policy(admin_key=b"x" * 32))
+    with pytest.raises(PeerFault, match="wrong-federation"):
+        federation.alone(member.contribute(round_id, None, "main"))
 
 
 def test_the_history_is_the_newest_whatever_the_cohort(store: Store) -> None:

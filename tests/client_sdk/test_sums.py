@@ -83,6 +83,14 @@ def test_another_number_of_records_is_refused(plain: tuple[Result, bytes]) -> No
         verify_sums(named(result, sums, records=19), sums)
 
 
+def test_a_record_without_the_ridge_that_was_solved_at_is_refused(plain: tuple[Result, bytes]) -> None:
+    result, sums = plain
+    solution = result.record.solution.model_copy(update={"ridge": None})
+    with pytest.raises(PeerFault, match="names no ridge") as caught:
+        verify_sums(named(result, sums, solution=solution), sums)
+    assert caught.value.cause is Cause.RESULT_MISMATCH
+
+
 def test_weights_that_solve_something_else_are_refused(plain: tuple[Result, bytes]) -> None:
     result, sums = plain
     weights = result.weights.copy()

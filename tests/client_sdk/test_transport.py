@@ -100,6 +100,21 @@ def test_a_request_is_signed_as_it_goes_out_and_anew_each_time(run: Runner) -> N
     assert len(nonces) == 2
 
 
+def test_what_the_coordinator_sets_as_cookies_is_not_kept(run: Runner) -> None:
+    seen: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(request)
+        return httpx.Response(204, headers={"set-cookie": f"name-{len(seen)}={'x' * 1000}; Path=/"})
+
+    def flow() -> Flow[None]:
+        for _ in range(3):
+            yield Request("GET", "/v1/x")
+
+    run(flow(), handler)
+    assert ["cookie" in request.headers for request in seen] == [False] * 3
+
+
 def test_other_effects(run: Runner) -> None:
     def flow() -> Flow[tuple[object, object]]:
         paused = yield Pause(3.0)

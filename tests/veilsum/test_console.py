@@ -10,7 +10,7 @@ import typer
 from client_sdk.progress import Progress, Step
 from protocol.errors import Misuse
 from protocol.rest import CohortRequest
-from veilsum.console import clock, fail, note, reported, say, table
+from veilsum.console import NOTE_MAX, clock, fail, note, reported, say, table
 from veilsum.contribute import teller
 from veilsum.wording import for_commands
 
@@ -88,6 +88,14 @@ def test_clock() -> None:
     assert clock(None) == "–"
     assert clock(now.timestamp()) in {now.strftime(form) for form in ("%H:%M:%S", "%Y-%m-%d %H:%M:%S")}
     assert clock(tomorrow.timestamp()) == tomorrow.strftime("%Y-%m-%d %H:%M:%S")
+    assert (clock(1e300), clock(-1e15)) == ("1e+300 s", "-1e+15 s")
+
+
+def test_a_note_is_a_line_that_ends(capsys: pytest.CaptureFixture[str]) -> None:
+    note("x" * 10_000_000)
+    assert capsys.readouterr().err == "x" * NOTE_MAX + " …\n"
+    note("\n" * NOTE_MAX)
+    assert capsys.readouterr().err == " " * NOTE_MAX + "\n"
 
 
 def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,6 +128,7 @@ SAID = {
     "pass the same statistics, or statistics=None to": "pass the same --features, or none to",
     "with statistics=None this": "without --features this",
     "finish it by contribute({self.round_id!r}) first": "",
+    "pass lineage=, the same": "pass --lineage, the same",
     "pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
 }
 

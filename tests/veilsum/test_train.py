@@ -1,4 +1,5 @@
 import json
+import signal
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -7,11 +8,15 @@ import numpy as np
 import pytest
 from torch import distributed
 
+from client_sdk.operator import Operator
+from protocol.rest import RoundView
 from tests.veilsum.cli import Cli
 from training import DivergedError
 from training.experiments import Experiment, Finished, run
 from training.results import Diverged, read_result, read_run
-from veilsum import training_run
+from veilsum import training_run, training_service
+from veilsum.demo.coordinator import Address, start_coordinator
+from veilsum.demo.processes import Children
 
 QUICK = ("--set", "training.rounds=1", "--set", "training.local_epochs=1", "--set", "calibrate.rff.size=32")
 SMALLER = (*QUICK, "--set", "data.train_records=300", "--set", 'model={architecture = "mlp"}')
@@ -92,6 +97,27 @@ def test_the_last_step_through_the_service(cli: Cli) -> None:
         "takes 5 to 100 members here, not 3"
         in cli("train", *SMALLER, *few, "--through", "service", "--output", "few").error
     )
+
+
+def test_a_coordinator_that_dies_in_the_round_is_told_at_once(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    families = []
+
+    def start(children: Children, folder: Path) -> Address:
+        families.append(children)
+        return start_coordinator(children, folder)
+
+    def dying(operator: Operator, *asked: Any) -> RoundView:
+        view = opening(operator, *asked)
+        families[0]._children["the coordinator"].signal(signal.SIGKILL)
+        return view
+
+    opening = Operator.open_round
+    monkeypatch.setattr(training_service, "start_coordinator", start)
+    monkeypatch.setattr(Operator, "open_round", dying)
+    outcome = cli("train", *SMALLER, "--through", "service")
+    assert "the coordinator was killed by SIGKILL" in outcome.error
 
 
 def test_a_run_is_analysed_also_after_it_ended(cli: Cli) -> None:

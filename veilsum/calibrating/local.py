@@ -107,14 +107,14 @@ class Local:
         return Wish(self._dim, self._classes, asked)
 
     def _earlier(self) -> Earlier | None:
-        """What the last question rests on."""
+        """What the last question of the chain rests on: the answer to the one before it; None where it is the first."""
         earlier = None
         for each in self._summed():
             earlier = each.earlier
         return earlier
 
     def _summed(self) -> Iterator[Alone]:
-        """The rounds before the last."""
+        """The answers to all questions of the chain before the last, in their order."""
         earlier = None
         for name in self.order.chain[:-1]:
             found = self._ask(name, earlier, ridges=False)

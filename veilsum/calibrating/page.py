@@ -29,7 +29,7 @@ _MANY = 100  # classes that a table shows
 
 
 def render(found: Findings) -> str:
-    """The whole page."""
+    """The report on a calibrated head, as one HTML page that loads nothing else."""
     template = Template(files("veilsum.calibrating").joinpath("report.html").read_text("utf-8"))
     return template.substitute(
         style=style(),

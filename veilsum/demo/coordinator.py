@@ -27,7 +27,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """For clients."""
+        """The address that the operator and the members are given, on this machine's own interface."""
         return f"http://{HOST}:{self.port}"
 
 

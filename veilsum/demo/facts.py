@@ -95,7 +95,7 @@ class Facts:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """What a demo must not show."""
+        """In words, what of this run a demo must not show as if all were well."""
         found = []
         if not self.max_rel_diff <= EXACT_ENOUGH:
             found.append(
@@ -109,7 +109,7 @@ class Facts:
         return tuple(found)
 
     def summary(self) -> dict[str, Any]:
-        """`summary.json`."""
+        """What `summary.json` holds: counts, accuracies in 0 to 1, bytes, and seconds of each stage."""
         return {
             "members": len(self.members),
             "survivors": list(self.survivors),
@@ -126,7 +126,7 @@ class Facts:
 
 
 def gather(seed: int, learned: Learned, held: Held, comparison: Comparison, total_s: float) -> Facts:
-    """The facts of a run."""
+    """Put together what a run found, after `total_s` seconds in all."""
     result, view = comparison.result, held.view
     record, attempt = result.record, result.evidence.attempt
     solution, terms = record.solution, result.evidence.opening.terms

@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self, TypeVar
 
 from veilsum.demo.errors import ChildFailed, DemoError
@@ -116,6 +116,16 @@ class Children:
             self._failure.result()
         return done.result()
 
+    def pause(self, seconds: float) -> None:
+        """Sleep, but no longer than every child is well.
+
+        Raises:
+            ChildFailed: as `during`.
+        """
+        wait([self._failure], seconds)
+        if self._failure.done():
+            self._failure.result()
+
     def join(self, names: Iterable[str], timeout_s: float) -> None:
         """Wait until these have ended well.
 
@@ -145,9 +155,7 @@ class Children:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _signal(self, number: signal.Signals) -> None:

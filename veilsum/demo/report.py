@@ -26,7 +26,7 @@ _IDENTITIES = {
 
 
 def render(facts: Facts) -> str:
-    """The whole page."""
+    """The demo's report, as one HTML page that loads nothing else."""
     template = Template(files("veilsum.demo").joinpath("report.html").read_text("utf-8"))
     return template.substitute(
         title=escape(f"veilsum demo, seed {facts.seed}"),

@@ -67,5 +67,5 @@ class Screen:
         )
 
     def event(self, text: str) -> None:
-        """A line of its own."""
+        """Print a line about something that was lost, such as a member that was killed."""
         self._console.print(Text.assemble(("✗ ", "red"), text), soft_wrap=True)

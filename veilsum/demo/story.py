@@ -36,7 +36,7 @@ def lead(facts: Facts) -> str:
 
 
 def steps(facts: Facts) -> Iterator[Step]:
-    """The run, in order."""
+    """What happened in the run, step by step, with the seconds that each took."""
     rules, took = facts.rules, facts.seconds
     lost = {loss.after: escape(loss.member) for loss in facts.lost}
     whole = len(facts.survivors)

@@ -19,7 +19,7 @@ FATES = {
 
 
 def fate(facts: Facts, member: str) -> str:
-    """What became of a member."""
+    """What became of a member: in the sum or not, and why."""
     after = {lost.member: lost.after for lost in facts.lost}.get(member)
     if after is not None:
         return FATES[after]
@@ -32,17 +32,17 @@ def percent(value: float) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration in seconds."""
+    """A duration in seconds, with two digits after the point below ten."""
     return f"{value:.2f} s" if value < 10 else f"{value:.1f} s"
 
 
 def kibibytes(value: int) -> str:
-    """A size in bytes."""
+    """A size of so many bytes, in KiB."""
     return f"{value / 1024:.1f} KiB"
 
 
 def power(value: float) -> str:
-    """A tiny number."""
+    """A number as a multiple of a power of ten, such as 5.0·10⁻⁸."""
     if value == 0:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")

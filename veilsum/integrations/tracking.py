@@ -8,13 +8,13 @@ from client_sdk.result import Result
 
 
 class Writer(Protocol):
-    """`torch.utils.tensorboard.SummaryWriter`, `tensorboardX.SummaryWriter`."""
+    """What `torch.utils.tensorboard.SummaryWriter` and `tensorboardX.SummaryWriter` have in common."""
 
     def add_scalar(self, tag: str, scalar_value: float, global_step: int | None = None) -> Any:
-        """A number at a step."""
+        """Chart a number over the steps."""
 
     def add_text(self, tag: str, text_string: str, global_step: int | None = None) -> Any:
-        """Words at a step."""
+        """Keep a text beside the charts of a step."""
 
 
 def facts(result: Result) -> dict[str, str]:
@@ -34,7 +34,7 @@ def facts(result: Result) -> dict[str, str]:
 
 
 def figures(result: Result) -> dict[str, float]:
-    """What came out, as numbers."""
+    """A result's counts, and how its head was solved, by the names that charts have."""
     record = result.record
     solution = record.solution
     found: dict[str, float | None] = {

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from client_sdk.conversations import Conversations
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Response, Together
 from client_sdk.identity import Identity
-from client_sdk.member import _Conversations
 from client_sdk.policy import Policy
 from client_sdk.progress import Progress
 from client_sdk.surroundings import THIS_MACHINE
@@ -31,7 +31,7 @@ class People:
 
     def __init__(self, folder: Path, party: HelperParty, server: Server) -> None:
         self.folder, self.party, self.server = folder, party, server
-        self.open: dict[str, _Conversations] = {}
+        self.open: dict[str, Conversations] = {}
         self.sent: dict[tuple[str, str], set[bytes]] = {}
         self.told: list[tuple[str, Progress]] = []
 
@@ -40,10 +40,10 @@ class People:
         for member in members:
             self.party.keys[member] = KEYS[member] = Identity.create(self.folder / member, member).key
 
-    def process(self, member: str, **policy: Any) -> _Conversations:
+    def process(self, member: str, **policy: Any) -> Conversations:
         """A fresh process of this member: the one before is gone."""
         self.close(member)
-        self.open[member] = _Conversations(
+        self.open[member] = Conversations(
             Identity.load(self.folder / member),
             None,
             Policy(admin_key=self.party.admin.public, **policy),
@@ -133,7 +133,7 @@ class People:
         return Response(answer.status_code, {n.lower(): v for n, v in answer.headers.items()}, answer.content)
 
     async def crashing(
-        self, member: str, flow: Callable[[_Conversations], Flow[T]], *, before: bool = False
+        self, member: str, flow: Callable[[Conversations], Flow[T]], *, before: bool = False
     ) -> T:
         """A process that dies at its first effect, then at its second, …, until it gets through."""
         budget = 0

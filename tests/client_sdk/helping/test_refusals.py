@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from client_sdk.client_result import ClientEvidence, ClientResult
+from client_sdk.conversations import Conversations
 from client_sdk.errors import Misuse, NoResult, PeerFault, StateError
 from client_sdk.helping import Duty
-from client_sdk.member import _Conversations
 from protocol.causes import Cause
 from protocol.helpers.helper import Standing
 from protocol.helpers.messages import HelperFreeze
@@ -199,10 +199,24 @@ async def test_a_result_on_disk(server: Server, party: HelperParty, people: Peop
     assert ClientEvidence.load(folder) == result.evidence
 
 
+async def test_a_kept_result_that_was_changed_is_fetched_anew(
+    server: Server, party: HelperParty, people: People
+) -> None:
+    round_id = (await done(server, party, people)).record.round
+    process = people.process("c-00")
+    folder = process.session.store.results(round_id)
+    weights = folder / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"!")
+    with pytest.raises(StateError, match=f"^{folder} does not hold .*counted.bin"):
+        await people.run("c-00", process.outcome(round_id))
+    (folder / "counted.bin").unlink()
+    assert (await people.run("c-00", process.outcome(round_id))).record.round == round_id
+
+
 # Helpers
 
 
-def duty(process: _Conversations, party: HelperParty) -> Duty:
+def duty(process: Conversations, party: HelperParty) -> Duty:
     standing = Standing.start(process.session.member, party.admin.public, party.roster)
     return Duty(process.session, standing)
 

@@ -1,11 +1,13 @@
 """What a hostile review broke in the SDK's part of the mode with helpers, each as it was done (docs/assurance.md)."""
 
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 import pytest
 
 from client_sdk.api import Coordinator
+from client_sdk.effects import Response
 from client_sdk.errors import LineageError, PeerFault, UnexpectedAnswer
 from client_sdk.helping import Duty
 from protocol.causes import Cause
@@ -14,8 +16,9 @@ from protocol.helpers.messages import HelperCertificate, HelperFreeze
 from protocol.identity import SigningKey
 from protocol.rest import UploadView
 from service.rounds import Round
-from tests.client_sdk.federation import Federation
+from tests.client_sdk.federation import Federation, asked
 from tests.client_sdk.helping.driver import Killed, People
+from tests.client_sdk.local_coordinator import model
 from tests.service.helping.driver import HelperParty
 from tests.service.serving import Server
 
@@ -151,6 +154,26 @@ async def test_a_chunk_that_there_is_not_is_not_looked_for(
     shown = UploadView(member="c-00", chunks=2, missing=missing)
     monkeypatch.setattr(Round, "upload_view", lambda *_: shown)
     assert (await speaking(people, party, "c-00", round_id, "main")).whole
+
+
+def test_a_chunk_that_is_said_to_be_missing_twice_leaves_once(
+    federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of one index, as long as an answer may be, had a member send a chunk millions of times."""
+    round_id = federation.coordinator.open_round(federation.enrol())
+    view = federation.coordinator._upload_view
+
+    def repeated(*what: Any) -> Response:
+        shown = UploadView.model_validate_json(view(*what).body)
+        return model(shown.model_copy(update={"missing": shown.missing * 50}))
+
+    monkeypatch.setattr(federation.coordinator, "_upload_view", repeated)
+    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
+    seen = list(takewhile(lambda step: step[0] != "waits", steps))
+    steps.close()
+    sent = [asked(effect) for state, effect in seen if state == "after" and "/chunks/" in asked(effect)]
+    assert sent
+    assert len(sent) == len(set(sent))
 
 
 def test_an_upload_among_members_is_remembered_before_it_leaves(federation: Federation) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from client_sdk.client_result import ClientResult
-from client_sdk.member import _Conversations
+from client_sdk.conversations import Conversations
 from protocol.helpers.messages import HelperKind
 from tests.client_sdk.helping.driver import People
 from tests.service.helping.driver import HelperParty
@@ -78,7 +78,7 @@ async def test_a_client_that_dies_at_every_effect_uploads_the_same_bytes(
     assert not late.whole
 
 
-def left(process: _Conversations) -> int:
+def left(process: Conversations) -> int:
     """Attempts that a helper has still to see the end of."""
     phase = process.session.store.helper()
     standing: Any = getattr(phase, "standing", phase)

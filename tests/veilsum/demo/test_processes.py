@@ -95,6 +95,17 @@ def test_work_gives_its_value_or_its_error(family: Family) -> None:
         family.children.during(lambda: 1 // 0)
 
 
+def test_a_pause_ends_when_a_child_has_died(family: Family) -> None:
+    family.start("member-01", SLEEP)
+    began = time.monotonic()
+    family.children.pause(0.2)
+    assert 0.2 <= time.monotonic() - began < 20
+    family.start("the coordinator", "pass", lasting=True)
+    with pytest.raises(ChildFailed, match="the coordinator ended"):
+        family.children.pause(60)
+    assert time.monotonic() - began < 40
+
+
 def test_a_child_that_is_killed_is_gone_and_no_failure(family: Family) -> None:
     family.start("member-01", SLEEP)
     pid = family.pid("member-01")
