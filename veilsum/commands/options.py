@@ -74,8 +74,8 @@ class ClientLimits:
 
     def policy(self, admin_key: str) -> "Policy":
         """The limits as the SDK takes them; Misuse where an id is none."""
-        from client_sdk import Policy  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.names import extractor_digest  # noqa: PLC0415 - as above
+        from client_sdk import Policy
+        from veilsum.names import extractor_digest
 
         limits = self.given
         if digests := limits.pop("extractor", ()):

@@ -136,24 +136,24 @@ def open_(
     end, then the round itself. Interrupted, run it again: it goes on where it was.
     """
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - as above
-        from protocol.rest import (  # noqa: PLC0415 - `--help` stays quick
+        from protocol.errors import Misuse
+        from protocol.rest import (
             HelperRoundRequest,
             RoundRequest,
             WindowsModel,
         )
-        from protocol.scheduling import ScheduleRequest  # noqa: PLC0415 - as above
-        from veilsum.asking import let_through, parsed  # noqa: PLC0415 - as above
-        from veilsum.names import (  # noqa: PLC0415 - as above
+        from protocol.scheduling import ScheduleRequest
+        from veilsum.asking import let_through, parsed
+        from veilsum.names import (
             cohort_id,
             extractor_digest,
             federation_id,
             round_id,
         )
-        from veilsum.opening import open_in_turn  # noqa: PLC0415 - as above
-        from veilsum.planned import SavedPlan  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import line, show  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.opening import open_in_turn
+        from veilsum.planned import SavedPlan
+        from veilsum.remote import operator
+        from veilsum.round_view import line, show
 
         windows = WindowsModel(
             upload_s=upload_s, check_s=answer_s, freeze_s=answer_s, reveal_s=answer_s, grace_s=grace_s
@@ -236,7 +236,7 @@ def _noise(
     member_records: int | None,
 ) -> dict[str, Any] | None:
     """The noise that a round asks for; None for an exact sum."""
-    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+    from protocol.errors import Misuse
 
     if epsilon is not None:
         return {
@@ -257,7 +257,7 @@ def _noise(
 def questions(json_: AsJson = False) -> None:
     """List what a round can ask: what follows, what the coordinator learns, its parameters, what it rests on."""
     with reported(as_json=json_):
-        from veilsum.asking import listed  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.asking import listed
 
         say(listed(), as_json=json_, title="What a round can ask")
 
@@ -266,9 +266,9 @@ def questions(json_: AsJson = False) -> None:
 def status(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
     """Show a round as it stands."""
     with reported(as_json=json_):
-        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import show  # noqa: PLC0415 - `--help` stays quick
+        from veilsum import names
+        from veilsum.remote import operator
+        from veilsum.round_view import show
 
         with operator(url, ca=ca) as client:
             show(client.round(names.round_id(round_id)), as_json=json_)
@@ -278,10 +278,10 @@ def status(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJs
 def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
     """Follow a round to its end, or until it waits for the admin; exit code 1 unless it ended with a result."""
     with reported(as_json=json_):
-        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.following import ended  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import show  # noqa: PLC0415 - `--help` stays quick
+        from veilsum import names
+        from veilsum.following import ended
+        from veilsum.remote import operator
+        from veilsum.round_view import show
 
         with operator(url, ca=ca) as client:
             view = ended(client, names.round_id(round_id))
@@ -294,10 +294,10 @@ def watch(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
 def result(round_id: RoundId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
     """Show what the coordinator signed about a finished round; members verify it against their own evidence."""
     with reported(as_json=json_):
-        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.asking import promised  # noqa: PLC0415 - as above
-        from veilsum.rare import rare_classes  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum import names
+        from veilsum.asking import promised
+        from veilsum.rare import rare_classes
+        from veilsum.remote import operator
 
         with operator(url, ca=ca) as client:
             record = client.result(names.round_id(round_id))
@@ -335,9 +335,9 @@ def cancel(
 ) -> None:
     """Give a round up: its decryptors are asked to sign VOID."""
     with reported(as_json=json_):
-        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import show  # noqa: PLC0415 - `--help` stays quick
+        from veilsum import names
+        from veilsum.remote import operator
+        from veilsum.round_view import show
 
         with operator(url, token, ca) as client:
             show(client.cancel(names.round_id(round_id), reason), as_json=json_)
@@ -354,10 +354,10 @@ def extend(
 ) -> None:
     """Give the phase that a round is in more time, up to the terms' latest end."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-        from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import show  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from veilsum import names
+        from veilsum.remote import operator
+        from veilsum.round_view import show
 
         with operator(url, token, ca) as client:
             view = client.round(names.round_id(round_id))
@@ -390,11 +390,11 @@ def lost(
 ) -> None:
     """Show who reported what of a lost round; as its admin, sign over the reports, so that the federation goes on."""
     with reported(as_json=json_):
-        from protocol.messages import Roster  # noqa: PLC0415 - `--help` stays quick
-        from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.admin import load_admin  # noqa: PLC0415 - as above
-        from veilsum.lost import HelperPapers, Papers  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.messages import Roster
+        from veilsum import names
+        from veilsum.admin import load_admin
+        from veilsum.lost import HelperPapers, Papers
+        from veilsum.remote import operator
 
         name = names.round_id(round_id)
         known = Roster.from_bytes(roster.read_bytes()) if roster else None
@@ -430,10 +430,10 @@ def exception(
 ) -> None:
     """As the admin, sign that one round may expose the group of exactly these members; who is named may still refuse it."""
     with reported(as_json=json_):
-        from protocol.messages import LedgerException  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.admin import load_admin  # noqa: PLC0415 - as above
-        from veilsum.names import cohort_id  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.messages import LedgerException
+        from veilsum.admin import load_admin
+        from veilsum.names import cohort_id
+        from veilsum.remote import operator
 
         admin, cohort = load_admin(folder), cohort_id(cohort)
         if sequence is None:
@@ -472,8 +472,8 @@ def transcript(
 ) -> None:
     """Fetch the signed transcript of a round that has ended; `veilsum verify` replays it."""
     with reported(as_json=json_):
-        from veilsum import names  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum import names
+        from veilsum.remote import operator
 
         name = names.round_id(round_id)
         with operator(url, ca=ca) as client:
