@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.commands.options import MemberLimits, Normalise, limited
+from veilsum.commands.options import MemberLimits, Normalise, gathered
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, note, reported, say
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ROUND = "Through a round"
 
 
-@limited
+@gathered
 def calibrate(
     features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
     head: Annotated[

@@ -12,12 +12,12 @@ from veilsum.commands.options import (
     MemberLimits,
     Normalise,
     Output,
-    limited,
+    gathered,
 )
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 
-@limited
+@gathered
 def join(
     folder: Annotated[Path, typer.Argument(help="The member's identity (`veilsum identity new`).")],
     features: Annotated[

@@ -12,12 +12,12 @@ from veilsum.commands.options import (
     Lineage,
     Normalise,
     Output,
-    limited,
+    gathered,
 )
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 
-@limited
+@gathered
 def speak(
     folder: Annotated[Path, typer.Argument(help="The client's identity (`veilsum identity new`).")],
     round_: Annotated[str, typer.Option("--round", help="The round's id.")],
