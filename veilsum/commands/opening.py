@@ -11,7 +11,8 @@ from veilsum.commands.options import gathered
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
 
 if TYPE_CHECKING:
-    from protocol.rest import WindowsModel
+    from client_sdk.operator import Operator
+    from protocol.rest import RoundRequest, WindowsModel
     from veilsum.planned import SavedPlan
 
 _NOISE, _MEMBERS, _HELPERS = "Differential privacy", "With the members' mode", "With mask helpers"
@@ -281,6 +282,12 @@ def open_(
     members: WithMembers,
     helpers: WithHelpers,
     windows: Windows,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Open nothing: show what would be opened now, and what it would cost."
+        ),
+    ] = False,
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
@@ -293,11 +300,10 @@ def open_(
     """
     with reported(as_json=json_):
         from protocol.rest import HelperRoundRequest, RoundRequest
-        from protocol.scheduling import ScheduleRequest
+        from veilsum import opening
         from veilsum.names import cohort_id, federation_id
-        from veilsum.opening import open_in_turn
         from veilsum.remote import operator
-        from veilsum.round_view import line, show
+        from veilsum.round_view import line, show, show_foreseen
 
         saved = noise.saved
         values = {
@@ -307,27 +313,31 @@ def open_(
             "windows": windows.request,
         }
         if helpers.chosen(members):
-            helped = HelperRoundRequest.model_validate({**values, **vars(helpers)})
+            name, helped = (
+                federation_id(cohort),
+                HelperRoundRequest.model_validate({**values, **vars(helpers)}),
+            )
             with operator(url, token, ca) as client:
-                show(client.open_helper_round(federation_id(cohort), helped), as_json=json_)
+                if dry_run:
+                    show_foreseen([client.helper_preflight(name, helped)], as_json=json_)
+                else:
+                    show(client.open_helper_round(name, helped), as_json=json_)
             return
-        request = RoundRequest.model_validate(values)
+        name, request = cohort_id(cohort), RoundRequest.model_validate(values)
         with operator(url, token, ca) as client:
             if saved is not None:
-                saved.check_cohort(client, cohort_id(cohort))
-            if members.at is not None:
-                entry = ScheduleRequest(at_s=members.at.replace(tzinfo=UTC).timestamp(), round=request)
-                kept = client.schedule(cohort_id(cohort), entry)
-                at = f"{members.at:%Y-%m-%d %H:%M:%S} UTC"
-                say(
-                    {"schedule": kept.schedule, "cohort": kept.cohort, "at": at},
-                    as_json=json_,
-                    title="Scheduled",
-                )
+                saved.check_cohort(client, name)
+            if dry_run:
+                foreseen = opening.foreseen(client, name, request, recount=members.recount)
+                # At a later time the round opens alone.
+                show_foreseen(foreseen if members.at is None else foreseen[-1:], as_json=json_)
                 return
-            view = open_in_turn(
+            if members.at is not None:
+                _schedule(client, name, request, members.at, as_json=json_)
+                return
+            view = opening.open_in_turn(
                 client,
-                cohort_id(cohort),
+                name,
                 request,
                 recount=members.recount,
                 tell=lambda seen: note(f"counting, {line(seen)}"),
@@ -335,6 +345,16 @@ def open_(
         show(view, as_json=json_)
     if view.ended or view.state == "lost":
         raise typer.Exit(1)
+
+
+def _schedule(
+    client: "Operator", cohort: str, request: "RoundRequest", at: datetime, *, as_json: bool
+) -> None:
+    from protocol.scheduling import ScheduleRequest
+
+    kept = client.schedule(cohort, ScheduleRequest(at_s=at.replace(tzinfo=UTC).timestamp(), round=request))
+    said = {"schedule": kept.schedule, "cohort": kept.cohort, "at": f"{at:%Y-%m-%d %H:%M:%S} UTC"}
+    say(said, as_json=as_json, title="Scheduled")
 
 
 def _fixed(asked: Asked, noise: Noise, saved: "SavedPlan | None") -> dict[str, Any]:
