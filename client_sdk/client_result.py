@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from calibration.head_file import Calibrated
 from client_sdk.asked import terms_question
-from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
+from client_sdk.errors import Misuse, PeerFault, StateError, first_fault, mismatch
 from client_sdk.files import make_folder, write_together
 from client_sdk.policy import check_admin
 from client_sdk.result import calibrated_in, check_head
@@ -193,7 +193,7 @@ class ClientResult:
                 (home / _WEIGHTS).read_bytes(),
             )
         except (OSError, ValidationError, PeerFault) as error:
-            why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+            why = first_fault(error) if isinstance(error, ValidationError) else error
             raise StateError(f"{home} holds no complete result ({why})") from error
 
     def __repr__(self) -> str:

@@ -21,7 +21,7 @@ from calibration.head_file import Calibrated, notes_in
 from calibration.personal import WEIGHTS, Personal
 from calibration.questions import REFUSED, Question
 from client_sdk.asked import check_material, material_digest, terms_mechanism, terms_noise, terms_question
-from client_sdk.errors import Misuse, PeerFault, StateError, mismatch
+from client_sdk.errors import Misuse, PeerFault, StateError, first_fault, mismatch
 from client_sdk.evidence import Evidence
 from client_sdk.files import write_together
 from client_sdk.personal import personalise
@@ -359,7 +359,7 @@ class Result:
             material = (home / _MATERIAL).read_bytes() if rests else None
             return cls(evidence, record, weights, evictions, transcript, documents, material)
         except (OSError, ValidationError, PeerFault) as error:
-            why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+            why = first_fault(error) if isinstance(error, ValidationError) else error
             raise StateError(
                 f"{home} holds no complete result ({why}): fetch it again into another folder"
             ) from error

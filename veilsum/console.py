@@ -102,7 +102,7 @@ def reported(*, as_json: bool) -> Iterator[None]:
     from pydantic import ValidationError
 
     from calibration import CalibrationError
-    from client_sdk.errors import ClientError
+    from client_sdk.errors import ClientError, first_fault
     from protocol.errors import Misuse, PeerFault
     from veilsum.wording import for_commands
 
@@ -111,8 +111,7 @@ def reported(*, as_json: bool) -> Iterator[None]:
     except PeerFault as fault:
         fail(for_commands(str(fault)), as_json=as_json, cause=fault.cause.value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", as_json=as_json)
+        fail(first_fault(error), as_json=as_json)
     except (Misuse, CalibrationError, ClientError, OSError) as error:
         fail(for_commands(str(error)), as_json=as_json)
     except KeyboardInterrupt:
