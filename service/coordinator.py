@@ -279,6 +279,16 @@ class Coordinator:
             raise not_found("round in this federation")
         return await asyncio.to_thread(combining.combine, rounds_, request, self.blobs, self.key)
 
+    async def combinations(self, federation: str) -> list[CombinedRecord]:
+        """What `combine` made of a federation's rounds, those with the newest first."""
+        found = await asyncio.to_thread(combining.kept, federation, self.blobs)
+        opened_s = {name: round_.opened_s for name, round_ in self.rounds.items()}
+        return sorted(
+            found,
+            key=lambda record: max(opened_s.get(part.round, 0.0) for part in record.parts),
+            reverse=True,
+        )
+
     def _things(self) -> tuple[Cohort | Round, ...]:
         return (*self.cohorts.values(), *self.rounds.values())
 

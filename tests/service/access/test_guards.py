@@ -74,6 +74,7 @@ PUBLIC = {
         rest.RESULT,
         rest.WEIGHTS,
         rest.EVICTIONS,
+        rest.COMBINATIONS,
         rest.COMBINATION,
         rest.COMBINED_WEIGHTS,
         rest.HELPERS,
