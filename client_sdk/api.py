@@ -6,7 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from client_sdk.effects import Flow, Request, Response
-from client_sdk.errors import PeerFault
+from client_sdk.errors import PeerFault, first_fault
 from client_sdk.retry import Caller
 from protocol import published, rest
 from protocol.causes import Cause
@@ -208,8 +208,8 @@ def model_of(form: type[_Model], response: Response) -> _Model:
     try:
         return form.model_validate_json(response.body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the body"
         raise PeerFault(
-            Cause.MALFORMED, f"the coordinator's {form.__name__}: {where}: {first['msg']}", ["coordinator"]
+            Cause.MALFORMED,
+            f"the coordinator's {form.__name__}: {first_fault(error, 'the body')}",
+            ["coordinator"],
         ) from error

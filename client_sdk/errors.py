@@ -13,6 +13,8 @@ Exception
     └── UnexpectedAnswer   an answer that this release can't read
 """
 
+from pydantic import ValidationError
+
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.rest import Problem, RoundView
@@ -98,6 +100,13 @@ def mismatch(detail: str) -> PeerFault:
     return PeerFault(Cause.RESULT_MISMATCH, detail, ["coordinator"])
 
 
+def first_fault(error: ValidationError, whole: str = "") -> str:
+    """Where JSON is first wrong, and how, without its values; `whole` is the place that has no name."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"])) or whole
+    return f"{where}: {first['msg']}" if where else first["msg"]
+
+
 __all__ = [
     "ClientError",
     "IdentityError",
@@ -111,5 +120,6 @@ __all__ = [
     "Unreachable",
     "fault_in",
     "fault_of",
+    "first_fault",
     "mismatch",
 ]

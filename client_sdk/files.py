@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from client_sdk.errors import Misuse, PeerFault, StateError
+from client_sdk.errors import Misuse, PeerFault, StateError, first_fault
 from protocol.codec import Reader
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def read_part(path: Path, load: Callable[[bytes], T], of: str) -> T:
     try:
         return load(path.read_bytes())
     except (OSError, PeerFault, Misuse, ValueError, TypeError, LookupError, AttributeError) as error:
-        why = error.errors(include_url=False)[0]["msg"] if isinstance(error, ValidationError) else error
+        why = first_fault(error) if isinstance(error, ValidationError) else error
         raise StateError(f"{path.parent} holds no complete {of} ({path.name}: {why}): {ANEW}") from error
 
 

@@ -18,6 +18,7 @@ from protocol.audit import AuditPage
 from protocol.helpers.messages import HelperLost, HelperOpening
 from protocol.identity import SigningKey
 from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
+from protocol.preflight import PreflightView
 from protocol.request_signature import ADMIN
 from protocol.scheduling import ScheduleRequest, ScheduleView, ScheduleViews, Unscheduled
 
@@ -102,6 +103,14 @@ class Operator:
         """Open the federation's next round with mask helpers."""
         path = rest.HELPER_ROUNDS.format(federation=federation)
         return self._post(rest.RoundView, path, request, _ROUNDS)
+
+    def preflight(self, cohort: str, request: rest.RoundRequest) -> PreflightView:
+        """What `open_round` would open now; nothing is opened."""
+        return self._post(PreflightView, rest.PREFLIGHT.format(cohort=cohort), request)
+
+    def helper_preflight(self, federation: str, request: rest.HelperRoundRequest) -> PreflightView:
+        """What `open_helper_round` would open now; nothing is opened."""
+        return self._post(PreflightView, rest.HELPER_PREFLIGHT.format(federation=federation), request)
 
     def helpers(self, federation: str, after: int | None = None) -> rest.HelpersView:
         """Where the federation's helpers stand; or with `after`, once that has changed or the long poll ends."""

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, RootModel
 
 from protocol.rest import Hex32, MemberId, Model, ModeName, NoiseView, RoundId
 
@@ -166,3 +166,7 @@ class CombinedRecord(Model):
     weights_error_bound: float | None
     solution: SolutionView
     signature: Annotated[str, Field(pattern=r"^([0-9a-f]{128})?$")] = ""
+
+
+class CombinationIds(RootModel[tuple[RoundId, ...]]):
+    """A federation's combinations, those with the newest round first."""

@@ -7,6 +7,8 @@ record from counting twice.
 import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +31,7 @@ from service.storage.blobs import Blobs
 SAME = ("statistic", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
 """Terms that the rounds of a combination share; their layouts are those of one question, over as many classes or fewer."""
 
-_RECORD = "record"
+_FOLDER, _RECORD = "combined", "record"
 
 
 def combination_id(request: CombineRequest) -> str:
@@ -90,16 +92,29 @@ def combine(
         if data is not None:
             blobs.put(_part(signed, part), data)
     # The record last: it stands for the whole, and names by its signature the parts that are its own.
-    blobs.put(f"combined/{name}/{_RECORD}", signed.model_dump_json().encode())
+    blobs.put(f"{_FOLDER}/{name}/{_RECORD}", signed.model_dump_json().encode())
     return signed
 
 
 def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
     """What `combine` kept; PeerFault(not-found)."""
     try:
-        return CombinedRecord.model_validate_json(blobs.get(f"combined/{name}/{_RECORD}"))
+        return CombinedRecord.model_validate_json(blobs.get(f"{_FOLDER}/{name}/{_RECORD}"))
     except FileNotFoundError:
         raise not_found("combination") from None
+
+
+def kept(federation: str, blobs: Blobs) -> list[CombinedRecord]:
+    """What `combine` kept of a federation's rounds."""
+    records = list[CombinedRecord]()
+    for name in blobs.names(_FOLDER):
+        with suppress(PeerFault):  # of what nobody came to the end of
+            records.append(_read_once(name, blobs))
+    return [record for record in records if record.federation == federation]
+
+
+_read_once = lru_cache(maxsize=4096)(stored_record)
+"""A listing reads each once: a combination that is asked for again is the one that was kept."""
 
 
 def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
@@ -111,7 +126,7 @@ def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:
 
 
 def _part(record: CombinedRecord, part: str) -> str:
-    return f"combined/{record.combination}/{record.signature[:16]}-{part}"
+    return f"{_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
 
 
 def _check_mode(rounds: Sequence[Round]) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from sqlalchemy import func, select
@@ -12,8 +13,10 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.coordinator import Lost
 from protocol.errors import PeerFault
+from protocol.helpers.attempt import HelperAttempt
 from protocol.identity import SigningKey
 from protocol.messages import Family, LedgerException, Opening
+from protocol.preflight import PreflightView
 from protocol.published import CombinedRecord, CombineRequest
 from protocol.rest import (
     MAX_WAIT_S,
@@ -21,6 +24,7 @@ from protocol.rest import (
     HelperRoundRequest,
     ModeName,
     RoundRequest,
+    WindowsModel,
     round_name,
 )
 from service import combining, counting, rare, solving, spending
@@ -30,9 +34,10 @@ from service.course import Outcome
 from service.federations import Federations
 from service.helping.desk import Desk
 from service.helping.opening import Helping, refuse_other_mode
+from service.indicating import NOTHING
 from service.keeper import PAUSE_S, Chore, Keeper
 from service.modes import PairedSummands, Summands
-from service.preflight import check_room, terms_of
+from service.preflight import check_room, preflight_view, terms_of
 from service.problems import not_found, problem_of
 from service.resting import layout_of
 from service.rounds import Round
@@ -46,6 +51,24 @@ from service.watch import Watch, calm_s
 
 SWEEP_S = 3600.0
 """Between two looks for what dead processes have left in storage."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An attempt that may be opened, as long as it is stored before any other.
+
+    Attributes:
+        place: sequence and attempt.
+        now_s: Unix time that its terms go by.
+        before: rounds that its federation had.
+        material: what it rests on.
+    """
+
+    attempt: Attempt | HelperAttempt
+    place: tuple[int, int]
+    now_s: float
+    before: int
+    material: bytes | None
 
 
 class Coordinator:
@@ -139,36 +162,49 @@ class Coordinator:
                 the preflight; exception-refused or bad-signature for an exception that members would refuse.
         """
         cohort = await self.cohort(cohort_id)
-        manifest = cohort.formed()
-        federation = cohort.roster.federation.hex()
         async with self._opening:
             while True:
-                before = await self._check_free(federation, "members")
-                sequence, number = cohort.next_place
-                now_s = self.now()
-                _refuse_expired(cohort, now_s)
-                ledger = await self.federations.ledger(federation)
-                clauses = rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
-                layout, material = await self._layout(request, federation)
-                terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
-                spending.check(self.rounds.values(), federation, terms, self.mu_budget)
-                opening = await asyncio.to_thread(
-                    Opening.make,
-                    self.key,
-                    cohort=manifest.cohort,
-                    sequence=sequence,
-                    attempt=number,
-                    links=ledger.links,
-                    terms=terms,
-                    exceptions=_exceptions(request, cohort, sequence),
-                )
-                attempt = Attempt(cohort.roster, manifest, opening)
-                await asyncio.to_thread(check_room, attempt, self.blobs)
-                place = sequence, number
-                if await self.catalogue.add(
-                    attempt, place, request.windows, now_s, before, material, schedule
-                ):
-                    return await self.catalogue.round(round_name(attempt.context))
+                made = await self._prepared(cohort, request)
+                if await self._add(made, request.windows, schedule):
+                    return await self.catalogue.round(round_name(made.attempt.context))
+
+    async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
+        """What `open_round` would open now; PeerFault as there, but where counts of rare classes are missing it says so instead."""
+        cohort = await self.cohort(cohort_id)
+        counts_first = rare.counts_first(request, cohort.roster, cohort.rounds)
+        made = await self._prepared(cohort, request, counts_first=counts_first)
+        return preflight_view(made.attempt, made.place, counts_first=counts_first)
+
+    async def _prepared(
+        self, cohort: Cohort, request: RoundRequest, *, counts_first: bool = False
+    ) -> Prepared:
+        """The cohort's next attempt, as nobody has seen it yet; with nothing withheld where counts come first."""
+        manifest = cohort.formed()
+        federation = cohort.roster.federation.hex()
+        before = await self._check_free(federation, "members")
+        sequence, number = cohort.next_place
+        now_s = self.now()
+        _refuse_expired(cohort, now_s)
+        ledger = await self.federations.ledger(federation)
+        clauses = (
+            NOTHING if counts_first else rare.clauses_of(request, cohort.roster, manifest, cohort.rounds)
+        )
+        layout, material = await self._layout(request, federation)
+        terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
+        spending.check(self.rounds.values(), federation, terms, self.mu_budget)
+        opening = await asyncio.to_thread(
+            Opening.make,
+            self.key,
+            cohort=manifest.cohort,
+            sequence=sequence,
+            attempt=number,
+            links=ledger.links,
+            terms=terms,
+            exceptions=_exceptions(request, cohort, sequence),
+        )
+        attempt = Attempt(cohort.roster, manifest, opening)
+        await asyncio.to_thread(check_room, attempt, self.blobs)
+        return Prepared(attempt, (sequence, number), now_s, before, material)
 
     async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:
         """Open the federation's next attempt with mask helpers.
@@ -179,15 +215,29 @@ class Coordinator:
         """
         async with self._opening:
             while True:
-                before = await self._check_free(federation, "helpers")
-                now_s = self.now()
-                layout, material = await self._layout(request, federation)
-                if layout is None:
-                    raise PeerFault(Cause.TERMS_REFUSED, "there are no indicator rounds with mask helpers")
-                attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
-                place = attempt.manifest.counter, 0
-                if await self.catalogue.add(attempt, place, request.windows, now_s, before, material):
-                    return await self.catalogue.round(round_name(attempt.context))
+                made = await self._prepared_with_helpers(federation, request)
+                if await self._add(made, request.windows):
+                    return await self.catalogue.round(round_name(made.attempt.context))
+
+    async def helper_preflight(self, federation: str, request: HelperRoundRequest) -> PreflightView:
+        """What `open_helper_round` would open now; PeerFault as there."""
+        made = await self._prepared_with_helpers(federation, request)
+        return preflight_view(made.attempt, made.place)
+
+    async def _prepared_with_helpers(self, federation: str, request: HelperRoundRequest) -> Prepared:
+        before = await self._check_free(federation, "helpers")
+        now_s = self.now()
+        layout, material = await self._layout(request, federation)
+        if layout is None:
+            raise PeerFault(Cause.TERMS_REFUSED, "there are no indicator rounds with mask helpers")
+        attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
+        return Prepared(attempt, (attempt.manifest.counter, 0), now_s, before, material)
+
+    async def _add(self, made: Prepared, windows: WindowsModel, schedule: str | None = None) -> bool:
+        """Whether it was stored, and no other before it."""
+        return await self.catalogue.add(
+            made.attempt, made.place, windows, made.now_s, made.before, made.material, schedule
+        )
 
     async def desk(self, federation: str) -> Desk:
         """A federation's helpers, as they stand; PeerFault as `Helping.desk`."""
@@ -228,6 +278,16 @@ class Coordinator:
         if any(round_.attempt.roster.federation.hex() != federation for round_ in rounds_):
             raise not_found("round in this federation")
         return await asyncio.to_thread(combining.combine, rounds_, request, self.blobs, self.key)
+
+    async def combinations(self, federation: str) -> list[CombinedRecord]:
+        """What `combine` made of a federation's rounds, those with the newest first."""
+        found = await asyncio.to_thread(combining.kept, federation, self.blobs)
+        opened_s = {name: round_.opened_s for name, round_ in self.rounds.items()}
+        return sorted(
+            found,
+            key=lambda record: max(opened_s.get(part.round, 0.0) for part in record.parts),
+            reverse=True,
+        )
 
     def _things(self) -> tuple[Cohort | Round, ...]:
         return (*self.cohorts.values(), *self.rounds.values())

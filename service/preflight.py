@@ -19,9 +19,11 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.cost import plan_of
 from protocol.errors import PeerFault
+from protocol.helpers.attempt import HelperAttempt
 from protocol.messages import NO_INDICATOR, Family, Manifest, Roster, Terms
+from protocol.preflight import OutlookView, PreflightView
 from protocol.rest import HelperRoundRequest, RoundRequest, TermsView
-from service.asked import PROMISED_BITS, noise_view
+from service.asked import PROMISED_BITS, mechanism_of, noise_view
 from service.indicating import NOTHING, Clauses, indicator_terms
 from service.storage.blobs import Blobs
 
@@ -105,6 +107,45 @@ def check_room(attempt: Attempt, blobs: Blobs) -> None:
             f"{len(attempt.members)} uploads take {uploads_bytes:,} bytes and their sum {sums_bytes:,}, and the coordinator's disk "
             f"has {free_bytes:,} left: make room there, keep uploads elsewhere (VEILSUM_BLOBS_URL), or sum fewer numbers",
         )
+
+
+def preflight_view(
+    attempt: Attempt | HelperAttempt, place: tuple[int, int], *, counts_first: bool = False
+) -> PreflightView:
+    """An attempt that could be opened, in its place: sequence and attempt."""
+    terms, manifest = attempt.opening.terms, attempt.manifest
+    return PreflightView(
+        mode="members" if isinstance(attempt, Attempt) else "helpers",
+        federation=attempt.roster.federation.hex(),
+        cohort=manifest.cohort.hex(),
+        sequence=place[0],
+        attempt=place[1],
+        members=len(attempt.members if isinstance(attempt, Attempt) else attempt.clients),
+        survivors_min=manifest.survivors_min,
+        counts_first=counts_first,
+        terms=terms_view(terms, manifest),
+        cost=plan_of(attempt).sentence if isinstance(attempt, Attempt) else None,
+        outlook=_outlook(terms, manifest),
+    )
+
+
+def _outlook(terms: Terms, manifest: Any) -> OutlookView | None:
+    if not terms.noise:
+        return None
+    classes = question(terms.statistic, Layout.from_bytes(terms.layout)).classes
+    delta = NoiseTerms.from_bytes(terms.noise).delta
+    plan = _expected(terms.statistic, mechanism_of(terms, manifest), terms.records_max, delta, classes)
+    if plan is None:
+        return None
+    median, worst = plan.expected_loss
+    return OutlookView(verdict=plan.verdict.value, median_loss=median, worst_loss=worst)
+
+
+def _expected(
+    statistic: str, mechanism: Mechanism, records_max: int, delta: float, classes: int
+) -> Plan | None:
+    """What the noise would leave of a head if all records came; None for questions whose loss nobody has measured."""
+    return Plan(mechanism, records_max, delta, classes) if statistic in {"ffc", "ffc-bias"} else None
 
 
 def _asked(request: RoundRequest, roster: Roster, caps: int) -> tuple[bytes, int]:
@@ -277,12 +318,10 @@ def _noisy(
 
 
 def _refuse_hopeless(request: RoundRequest, mechanism: Mechanism, records_max: int) -> None:
-    """Refuse noise that leaves little of a head however many records come; what it does to other questions nobody has measured."""
+    """Refuse noise that leaves little of a head however many records come."""
     assert request.noise is not None
-    if request.noise.insist or request.question not in {"ffc", "ffc-bias"}:
-        return
-    made = Plan(mechanism, records_max, request.noise.delta, request.classes)
-    if made.verdict is Verdict.HOPELESS:
+    made = _expected(request.question, mechanism, records_max, request.noise.delta, request.classes)
+    if made is not None and made.verdict is Verdict.HOPELESS and not request.noise.insist:
         median, worst = made.expected_loss
         raise PeerFault(
             Cause.TERMS_REFUSED,

@@ -78,6 +78,14 @@ def clauses_of(request: RoundRequest, roster: Roster, manifest: Manifest, rounds
     }
 
 
+def counts_first(request: RoundRequest, roster: Roster, rounds: Sequence[Round]) -> bool:
+    """Whether classes have to be counted before this round: what counts there are, if any, are of other classes."""
+    if request.statistic == "indicator" or not roster.withhold:
+        return False
+    found = counted(rounds)
+    return found is None or len(found.view().holders) != request.classes
+
+
 def reason(attempt: Attempt, rounds: Sequence[Round]) -> RareView | None:
     """Why a round withholds what it does, for its record; None where it rests on no indicator round."""
     terms = attempt.terms

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from client_sdk.errors import first_fault
 from client_sdk.files import make_private, sync_folder
 from protocol.codec import Reader
 from protocol.errors import Misuse
@@ -83,9 +84,7 @@ class Draft(BaseModel):
         try:
             return cls.model_validate(values)
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"])) or "the whole"
-            raise Misuse(f"{what}: {where}: {first['msg']}") from error
+            raise Misuse(f"{what}: {first_fault(error, 'the whole')}") from error
 
     def save(self, path: Path) -> None:
         """Write the draft, whole or not at all."""

@@ -40,9 +40,9 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001 - typer's form
     if wanted:
-        from importlib.metadata import version  # noqa: PLC0415 - as in every command
+        from importlib.metadata import version
 
-        from protocol.tags import PROTOCOL_VERSION  # noqa: PLC0415
+        from protocol.tags import PROTOCOL_VERSION
 
         typer.echo(f"veilsum {version('veilsum')}, protocol version {PROTOCOL_VERSION}")
         raise typer.Exit

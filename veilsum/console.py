@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -51,8 +52,8 @@ def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
         sys.stdout.write(json.dumps(values, indent=2) + "\n")
         sys.stdout.flush()
         return
-    from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.console import Console
+    from rich.text import Text
 
     console = Console(highlight=False, soft_wrap=True)  # a folded hash can't be copied
     if title:
@@ -65,9 +66,9 @@ def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:
 
 def table(title: str, rows: list[dict[str, Any]]) -> None:
     """Print rows that have the same names."""
-    from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
-    from rich.table import Table  # noqa: PLC0415 - as above
-    from rich.text import Text  # noqa: PLC0415 - as above
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
     shown = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False)
     for name in rows[0]:
@@ -96,23 +97,27 @@ def fail(message: str, *, as_json: bool, cause: str | None = None, code: int = 1
     raise typer.Exit(code)
 
 
+def lacks(*modules: str) -> bool:
+    """Whether any of these top-level modules, of an extra, is not installed; imports none."""
+    return any(find_spec(name) is None for name in modules)
+
+
 @contextmanager
 def reported(*, as_json: bool) -> Iterator[None]:
     """Turn the errors that a user can do something about into messages; let the others show where they came from."""
-    from pydantic import ValidationError  # noqa: PLC0415 - `--help` stays quick
+    from pydantic import ValidationError
 
-    from calibration import CalibrationError  # noqa: PLC0415 - as above
-    from client_sdk.errors import ClientError  # noqa: PLC0415 - as above
-    from protocol.errors import Misuse, PeerFault  # noqa: PLC0415 - as above
-    from veilsum.wording import for_commands  # noqa: PLC0415 - as above
+    from calibration import CalibrationError
+    from client_sdk.errors import ClientError, first_fault
+    from protocol.errors import Misuse, PeerFault
+    from veilsum.wording import for_commands
 
     try:
         yield
     except PeerFault as fault:
         fail(for_commands(str(fault)), as_json=as_json, cause=fault.cause.value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        fail(f"{'.'.join(map(str, first['loc']))}: {first['msg']}", as_json=as_json)
+        fail(first_fault(error), as_json=as_json)
     except (Misuse, CalibrationError, ClientError, OSError) as error:
         fail(for_commands(str(error)), as_json=as_json)
     except KeyboardInterrupt:

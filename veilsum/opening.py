@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from client_sdk.operator import Operator
 from protocol.messages import LedgerException
+from protocol.preflight import PreflightView
 from protocol.rest import CohortView, RoundRequest, RoundView
 from veilsum.remote import changes
 
@@ -31,7 +32,7 @@ def open_in_turn(
         PeerFault: what the coordinator refuses.
     """
     view = client.cohort(cohort)
-    if view.withhold and (recount or view.indicator is None):
+    if _counts_first(view, recount=recount):
         counting = _running(client, view, request) or client.open_round(cohort, _counting(request, view))
         rounds = changes(lambda after: client.round(counting.round, after))
         while not (counting := next(rounds)).ended and counting.state != "lost":
@@ -42,6 +43,27 @@ def open_in_turn(
             update={"exceptions": _exceptions(request, counting.sequence, named=False)}
         )
     return client.open_round(cohort, request)
+
+
+def foreseen(
+    client: Operator, cohort: str, request: RoundRequest, *, recount: bool = False
+) -> tuple[PreflightView, ...]:
+    """What `open_in_turn` would open now, in that order. Nothing is opened.
+
+    Where counts come first, the round after them is foreseen without its exceptions, which are signed for a later place.
+
+    Raises:
+        PeerFault: what the coordinator would refuse.
+    """
+    view = client.cohort(cohort)
+    if not _counts_first(view, recount=recount):
+        return (client.preflight(cohort, request),)
+    count = client.preflight(cohort, _counting(request, view))
+    return count, client.preflight(cohort, request.model_copy(update={"exceptions": ()}))
+
+
+def _counts_first(view: CohortView, *, recount: bool) -> bool:
+    return view.withhold and (recount or view.indicator is None)
 
 
 def _running(client: Operator, view: CohortView, request: RoundRequest) -> RoundView | None:

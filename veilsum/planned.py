@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from pydantic import Field, ValidationError
 
+from client_sdk.errors import first_fault
 from client_sdk.operator import Operator
 from protocol.errors import Misuse
 from protocol.rest import Model, NoiseRequest, Parameter
@@ -40,10 +41,8 @@ class SavedPlan(Model):
         try:
             return cls.model_validate_json(path.read_bytes())
         except ValidationError as error:
-            first = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, first["loc"]))
             raise Misuse(
-                f"{path} is no plan ({where}: {first['msg']}): make one with `veilsum privacy plan --output`"
+                f"{path} is no plan ({first_fault(error)}): make one with `veilsum privacy plan --output`"
             ) from error
 
     def save(self, path: Path) -> None:

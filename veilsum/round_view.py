@@ -1,7 +1,9 @@
 """A round as commands print it."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from protocol.preflight import OutlookView, PreflightView
 from protocol.rest import RoundView, round_name
 from protocol.trust import TRUST
 from veilsum.asking import promised
@@ -48,6 +50,44 @@ def show(view: RoundView, *, as_json: bool) -> None:
     if (following := _next(view)) is not None:
         values["next"] = following.format(round=view.round)
     say(values, as_json=False, title="Round")
+
+
+def show_foreseen(views: Sequence[PreflightView], *, as_json: bool) -> None:
+    """Print what would be opened, in that order."""
+    if as_json:
+        say({"would_open": [view.model_dump(mode="json") for view in views]}, as_json=True)
+        return
+    for view in views:
+        terms = view.terms
+        known = {
+            "mode": view.mode,
+            "trust": TRUST[view.mode],
+            "asks": terms.statistic,
+            "parameters": terms.parameters,
+            "of": f"{view.members} {'members' if view.mode == 'members' else 'clients'}, {view.survivors_min} needed",
+            "numbers": f"{terms.elements:,}, {terms.lattice} lattice, {terms.lattice_bits} of {terms.ring_bits} bits",
+            "records_at_most": terms.records_max,
+            "withheld": "by the counts" if view.counts_first else terms.withheld,
+            "latest_end": clock(terms.latest_end_s),
+            "noise": None if terms.noise is None else promised(terms.noise)["noise"],
+            "outlook": _outlook(view.outlook),
+            "cost": view.cost,
+            "verdict": _AFTER_COUNTS if view.counts_first else "it would be opened",
+        }
+        shown = {name: value for name, value in known.items() if value}
+        say(shown, as_json=False, title="A round that was not opened")
+
+
+_AFTER_COUNTS = "it would be opened after a round that counts how many members hold each class"
+
+
+def _outlook(outlook: OutlookView | None) -> str | None:
+    if outlook is None:
+        return None
+    return (
+        f"{outlook.verdict}: a head of it is expected to lose {outlook.median_loss:g} points of accuracy, and up to "
+        f"{outlook.worst_loss:g} were measured, if all those records come"
+    )
 
 
 def _asked(view: RoundView) -> dict[str, Any]:

@@ -4,16 +4,19 @@ import asyncio
 import time
 from functools import lru_cache
 from pathlib import Path as FilePath
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from protocol.causes import Cause
+from protocol.published import SolutionView
+from protocol.record import record_digest
 from protocol.rest import RoundView
 from protocol.trust import TRUST
 from service.access.guards import GuardedRoute
+from service.combining import stored_record
 from service.pages import grid, paths, reading
 from service.pages.problems import advice, cause_named
 from service.pages.rendering import page
@@ -21,7 +24,7 @@ from service.pages.session import SIGNED_IN_OR_NOT, session_of
 from service.pages.wording import PHASES, STATES
 from service.problems import not_found
 from service.rounds import Round
-from service.routes.common import ANYBODY, Here, Hex32Path, TheRound
+from service.routes.common import ANYBODY, CombinationPath, Here, Hex32Path, TheRound
 from service.telemetry.metrics import REFUSALS
 from service.telemetry.readiness import Readiness
 
@@ -129,20 +132,34 @@ CRITERIA = {
 async def result(request: Request, found: TheRound) -> HTMLResponse:
     """What the coordinator signed about a finished round, and how to check it."""
     record = found.result()
-    curve = list(zip(record.solution.grid, record.solution.errors, strict=True))
     return page(
         request,
         "result.html",
         {
             "view": found.view(),
             "record": record,
-            "curve": curve,
-            "criterion": CRITERIA.get(record.solution.chosen_by, record.solution.chosen_by),
+            **_choice(record.solution),
             "trust": TRUST[record.mode],
             "evictions": bool(record.evicted),
             "indicator": indicator_round(found.view()),
         },
     )
+
+
+@router.get(paths.COMBINATION)
+async def combination(request: Request, combination: CombinationPath, here: Here) -> HTMLResponse:
+    """What the coordinator signed about rounds whose sums were added up, and how to check it."""
+    record = await asyncio.to_thread(stored_record, combination, here.blobs)
+    digest = record_digest(record).hex()
+    return page(request, "combination.html", {"record": record, "digest": digest, **_choice(record.solution)})
+
+
+def _choice(solution: SolutionView) -> dict[str, Any]:
+    """λ and its errors, for `curve.html`."""
+    return {
+        "curve": list(zip(solution.grid, solution.errors, strict=True)),
+        "criterion": CRITERIA.get(solution.chosen_by, solution.chosen_by),
+    }
 
 
 @router.get(paths.MEMBERS)
@@ -166,6 +183,7 @@ async def federation(
             "federation": found,
             "people": found.people(found.names(first, PAGE_MEMBERS)),
             "cohorts": [cohort.view() for cohort in found.cohorts],
+            "combinations": await here.combinations(federation),
             "scheduled": await reading.scheduled(here, found),
             "number": number,
             "pages": -(-found.named // PAGE_MEMBERS),

@@ -1,19 +1,17 @@
 """Combinations: the sums of several rounds added up."""
 
 import asyncio
-from typing import Annotated
 
-from fastapi import APIRouter, Path, Response
+from fastapi import APIRouter, Response
 
 from protocol import published, rest
 from protocol.causes import Cause
 from service import combining
 from service.access.guards import GuardedRoute
 from service.problems import declared
-from service.routes.common import ANYBODY, ROUNDS, Here, Hex32Path, in_pieces, octets_out
+from service.routes.common import ANYBODY, ROUNDS, CombinationPath, Here, Hex32Path, in_pieces, octets_out
 
 router = APIRouter(tags=["combinations"], route_class=GuardedRoute)
-Combination = Annotated[str, Path(pattern=rest.ROUND_PATTERN)]
 
 
 @router.post(
@@ -31,8 +29,15 @@ async def combine(
     return await here.combine(federation, request)
 
 
+@router.get(rest.COMBINATIONS, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
+async def combinations(federation: Hex32Path, here: Here) -> published.CombinationIds:
+    """A federation's combinations, those with the newest round first."""
+    await here.federations.newest(federation)  # not-found for a stranger
+    return published.CombinationIds(tuple(each.combination for each in await here.combinations(federation)))
+
+
 @router.get(rest.COMBINATION, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
-async def combination(combination: Combination, here: Here) -> published.CombinedRecord:
+async def combination(combination: CombinationPath, here: Here) -> published.CombinedRecord:
     """The signed record of a combination."""
     return await asyncio.to_thread(combining.stored_record, combination, here.blobs)
 
@@ -46,7 +51,7 @@ async def combination(combination: Combination, here: Here) -> published.Combine
         **declared(Cause.NOT_FOUND),
     },
 )
-async def weights(combination: Combination, here: Here) -> Response:
+async def weights(combination: CombinationPath, here: Here) -> Response:
     """The head's weights, float64, as safetensors."""
     return in_pieces(
         *await asyncio.to_thread(combining.stored_weights, combination, here.blobs), rest.SAFETENSORS

@@ -8,6 +8,7 @@ from protocol import rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.helpers.messages import HelperCard
+from protocol.preflight import PreflightView
 from service.access.guards import GuardedRoute
 from service.problems import DECODING, declared
 from service.routes.common import (
@@ -27,6 +28,18 @@ from service.routes.common import (
 
 router = APIRouter(tags=["helpers"], route_class=GuardedRoute)
 PositionPath = Annotated[int, Path(ge=0, le=1 << 32)]
+_REFUSED = (
+    *ROUNDS.causes,
+    Cause.NOT_FOUND,
+    Cause.CONFLICT,
+    Cause.WEAK_PARAMETERS,
+    Cause.COHORT_TOO_SMALL,
+    Cause.TERMS_REFUSED,
+    Cause.LEDGER_REFUSED,
+    Cause.MALFORMED,
+    Cause.DUPLICATE,
+)
+"""Why a round is not opened."""
 
 
 @router.get(
@@ -76,17 +89,7 @@ async def put_card(federation: Hex32Path, member: MemberPath, body: Octets, here
     rest.HELPER_ROUNDS,
     dependencies=ROUNDS.dependencies,
     status_code=201,
-    responses=declared(
-        *ROUNDS.causes,
-        Cause.NOT_FOUND,
-        Cause.CONFLICT,
-        Cause.WEAK_PARAMETERS,
-        Cause.COHORT_TOO_SMALL,
-        Cause.TERMS_REFUSED,
-        Cause.LEDGER_REFUSED,
-        Cause.MALFORMED,
-        Cause.DUPLICATE,
-    ),
+    responses=declared(*_REFUSED),
 )
 async def open_round(
     federation: Hex32Path, request: rest.HelperRoundRequest, here: Here, made: Made
@@ -95,6 +98,12 @@ async def open_round(
     view = (await here.open_helper_round(federation, request)).view()
     made.append(f"round_id={view.round}")
     return view
+
+
+@router.post(rest.HELPER_PREFLIGHT, dependencies=ROUNDS.dependencies, responses=declared(*_REFUSED))
+async def preflight(federation: Hex32Path, request: rest.HelperRoundRequest, here: Here) -> PreflightView:
+    """What would be opened now; nothing is (operator). What would not be opened is refused as there."""
+    return await here.helper_preflight(federation, request)
 
 
 @router.get(

@@ -11,6 +11,7 @@ from fastapi.sse import KEEPALIVE_COMMENT
 from protocol import published, rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
+from protocol.preflight import PreflightView
 from service import counting, solving
 from service.access.guards import GuardedRoute
 from service.asked import SUMS, WEIGHTS, material_of
@@ -54,30 +55,38 @@ _EVENTS_SCHEMA = {
 }
 KEEPALIVE_S = 15.0
 """Between two signs of life of a stream: proxies give up on one that says nothing."""
+_REFUSED = (
+    *ROUNDS.causes,
+    Cause.NOT_FOUND,
+    Cause.WRONG_PHASE,
+    Cause.CONFLICT,
+    Cause.CARD_EXPIRED,
+    Cause.TERMS_REFUSED,
+    Cause.EXCEPTION_REFUSED,
+    Cause.LEDGER_REFUSED,
+    *DECODING,
+    Cause.BAD_SIGNATURE,
+)
+"""Why a round is not opened."""
 
 
 @router.post(
     rest.ROUNDS,
     dependencies=ROUNDS.dependencies,
     status_code=201,
-    responses=declared(
-        *ROUNDS.causes,
-        Cause.NOT_FOUND,
-        Cause.WRONG_PHASE,
-        Cause.CONFLICT,
-        Cause.CARD_EXPIRED,
-        Cause.TERMS_REFUSED,
-        Cause.EXCEPTION_REFUSED,
-        Cause.LEDGER_REFUSED,
-        *DECODING,
-        Cause.BAD_SIGNATURE,
-    ),
+    responses=declared(*_REFUSED),
 )
 async def open_round(cohort: Hex32Path, request: rest.RoundRequest, here: Here, made: Made) -> rest.RoundView:
     """Open the next round of a formed cohort, or the next attempt of a voided one (operator)."""
     view = (await here.open_round(cohort, request)).view()
     made.append(f"round_id={view.round}")
     return view
+
+
+@router.post(rest.PREFLIGHT, dependencies=ROUNDS.dependencies, responses=declared(*_REFUSED))
+async def preflight(cohort: Hex32Path, request: rest.RoundRequest, here: Here) -> PreflightView:
+    """What would be opened now, and what it would cost; nothing is (operator). What would not be opened is refused as there."""
+    return await here.preflight(cohort, request)
 
 
 @router.get(

@@ -66,6 +66,8 @@ def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], 
     [
         lambda it: it.coordinator(),
         lambda it: it.close_cohort(NAME),
+        lambda it: it.preflight(NAME, TERMS),
+        lambda it: it.helper_preflight(NAME, HELPED),
         lambda it: it.cancel(ROUND, "late"),
         lambda it: it.extend(ROUND, 2e9),
         lambda it: it.unschedule(ROUND),

@@ -348,8 +348,8 @@ BEFORE = {
     "One machine": "They have a PyTorch model, features that it made, and nothing of ours.",
     "An operator with two replicas": (
         "They have a PostgreSQL server, a bucket, certificates, and the settings of these in `coordinator.env`. Both replicas are "
-        "processes behind one port of one machine; to spread them over several, an operator starts one on each and a proxy before "
-        "them. It ends with the verified head, as an operator's part does: putting it into a model is the last command above. Nobody "
+        "processes behind one port of one machine, and share the key in its data folder; to spread them over several, an operator "
+        "adds one `VEILSUM_COORDINATOR_KEY` to those settings, starts one on each, and a proxy before them. It ends with the verified head, as an operator's part does: putting it into a model is the last command above. Nobody "
         "types what stands in brackets, and it is not counted."
     ),
     "From Flower": (
@@ -368,7 +368,9 @@ def page(figures: dict[str, Any]) -> str:
         "From an empty folder to a head in a model, as a new user goes: each command below was run by a shell as it stands, and what",
         f"it printed was looked at. `make trial` does it again. These times are of {figures['date']}, {machine}",
         f"(load {figures['load']:.1f}); a time is how long until the next command could be typed, and includes waiting",
-        "for the others. `pip install` fetched from an index nearby. What is counted is every command of everybody, members too.",
+        "for the others. `pip install` took a wheel of this clone by its path, and fetched the rest from an index nearby. Until a first",
+        "release is published, so does whoever tries it: the wheel's path, or the clone's, takes the place of `veilsum`. What is counted is",
+        "every command of everybody, members too.",
     ]
     for trial in figures["trials"]:
         lines += [

@@ -98,6 +98,9 @@ def test_the_whole_story(consortium: HelperConsortium, remote: Cli) -> None:
     assert "has helped in no round yet" in remote("helper", "show", c.folder / "h0").error
     helping = c.help(*c.helpers[:3])  # one is down
     c.carded(3)
+    dry = remote.at(*c.opening("--dry-run"), "--token", TOKEN)
+    assert " 6 clients, 4 needed\n" in remote(*dry).out
+    assert remote.json(*dry)["would_open"][0]["mode"] == "helpers"
     opened = remote.operate(*c.opening())
     assert (opened["mode"], opened["helpers"], opened["members"]) == (
         "helpers",

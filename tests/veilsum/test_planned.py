@@ -1,5 +1,6 @@
 """A plan that `veilsum privacy plan` saved opens the round that it was made for, and no other."""
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -28,6 +29,13 @@ def test_a_saved_plan_opens_its_round(consortium: Make, remote: Cli) -> None:
     other = plan(remote, 5)
     assert "the plan is for members = 5, the cohort has 4" in remote(*words, "--token", TOKEN).error
     assert plan(remote, 4, "--bias", "--replace", "--nonnegative", "--delta", 1e-6) == other
+    foreseen = remote(*words, "--dry-run", "--insist", "--token", TOKEN)
+    assert re.search("noise +ε = ", foreseen.out)
+    assert re.search(r"outlook +(good|weak|hopeless): a head of it is expected to lose [\d.]+ points", foreseen.out)
+    assert re.search("verdict +it would be opened\n", foreseen.out)
+    narrow = remote(*words, "--dry-run", "--token", TOKEN, "--ring-bits", 8)
+    assert "no scale of the features lattice" in narrow.error
+    assert remote.json(*remote.at("cohort", "status", c.cohort))["rounds"] == []
     opened = remote.operate(*words[:-2])
     terms = opened["terms"]
     assert (terms["statistic"], terms["dim"], terms["classes"]) == ("ffc-bias", DIM, CLASSES)

@@ -42,6 +42,20 @@ def test_one_command_each_counts_and_withholds(consortium: Make, remote: Cli) ->
     words = c.words("m2", "--output", head, "--held-out", c.test, "--json")
     joining.append(c.later("calibrate", c.files[2], *words_of(words), "--folder", c.folder / "m2"))
     c.formed()
+    dry = remote.at("round", "open", c.cohort, *terms(), "--dry-run")
+    count, main = remote.operate(*dry)["would_open"]
+    assert (count["terms"]["statistic"], count["counts_first"]) == ("indicator", False)
+    assert (main["terms"]["statistic"], main["counts_first"]) == ("ffc", True)
+    assert [
+        each["terms"]["statistic"] for each in remote.operate(*dry, "--at", "2099-01-01T02:00")["would_open"]
+    ] == ["ffc"]
+    said = remote(*dry, "--token", TOKEN).out
+    assert said.count("A round that was not opened") == 2
+    assert (
+        f"cost             {main['cost']}\nverdict          it would be opened after a round that counts"
+        in said
+    )
+    assert remote.json(*remote.at("cohort", "status", c.cohort))["rounds"] == []
     opened = remote(*remote.at("round", "open", c.cohort, *terms()), "--token", TOKEN)
     assert opened.code == 0, opened
     assert "counting, collecting: " in opened.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +13,7 @@ from calibration.head_file import Calibrated
 from calibration.questions import QUESTIONS, kind
 from calibration.questions.alone import chain
 from protocol.errors import Misuse
+from veilsum.console import lacks
 from veilsum.features import checked_features
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class Order:
             raise Misuse(f"a personal head is one of ffc, not of {self.head}: leave --head out")
         if self.personal and not self.held_share:
             raise Misuse("--personal needs --held-out SHARE: records of your own choose how much they count")
-        if self.report is not None and not (find_spec("matplotlib") and find_spec("torch")):
+        if self.report is not None and lacks("matplotlib", "torch"):
             raise Misuse("--report draws with the training extra: pip install 'veilsum[training]'")
 
     @property

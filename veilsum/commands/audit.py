@@ -26,8 +26,8 @@ def export(
 ) -> None:
     """Fetch the whole log into a file, with its signed head."""
     with reported(as_json=json_):
-        from veilsum.auditing import fetch  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.auditing import fetch
+        from veilsum.remote import operator
 
         with operator(url, token, ca) as client:
             page = fetch(client)
@@ -59,10 +59,10 @@ def verify(
 ) -> None:
     """Check the chain from its first entry, and that it holds every head that was noted; note the one it prints."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.auditing import check, fetch, load, noted  # noqa: PLC0415 - as above
-        from veilsum.names import coordinator_key  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from veilsum.auditing import check, fetch, load, noted
+        from veilsum.names import coordinator_key
+        from veilsum.remote import operator
 
         known = tuple(map(noted, head or ()))
         if log is not None:

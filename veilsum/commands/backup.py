@@ -45,7 +45,7 @@ def restore(
 
 def _do(name: str, as_json: bool, work: Callable[[Any], dict[str, Any]], title: str) -> None:
     try:
-        from veilsum import backup  # noqa: PLC0415 - an extra
+        from veilsum import backup
     except ImportError:
         fail(f"backup {name} needs the coordinator's extra: pip install 'veilsum[service]'", as_json=as_json)
     with reported(as_json=as_json):

@@ -40,8 +40,8 @@ def service(
     together. A call's time counts from when it was due. Members of one address share its limits (docs/operations.md).
     """
     with reported(as_json=json_):
-        from veilsum.loading import Load, run  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import certificate, trust  # noqa: PLC0415 - as above
+        from veilsum.loading import Load, run
+        from veilsum.remote import certificate, trust
 
         load = Load(
             url,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from veilsum.commands.options import MemberLimits, Normalise, limited
+from veilsum.commands.options import MemberLimits, Normalise, gathered
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, note, reported, say
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _ROUND = "Through a round"
 
 
-@limited
+@gathered
 def calibrate(
     features: Annotated[list[Path], typer.Argument(help="Features and labels, one file or several.")],
     head: Annotated[
@@ -123,9 +123,9 @@ def calibrate(
     there, which the operator opens.
     """
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.asking import parsed  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.calibrating.order import Order, held_out_from  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from veilsum.asking import parsed
+        from veilsum.calibrating.order import Order, held_out_from
 
         order = Order(
             head=head,
@@ -151,9 +151,9 @@ def calibrate(
         fixed = {"--classes": classes, "--bias": bias, "--ridge": ridge, "--parameter": parameter}
         _refuse("the round's terms fix", [name for name, value in fixed.items() if value])
         _refuse("a round's record says no counts of classes for", ["--prior"] if prior else [])
-        from veilsum.calibrating import shared  # noqa: PLC0415 - as above
-        from veilsum.contribute import Errand, cohort_of  # noqa: PLC0415 - as above
-        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
+        from veilsum.calibrating import shared
+        from veilsum.contribute import Errand, cohort_of
+        from veilsum.pinning import pinned
 
         if len(features) != 1:
             raise Misuse("a member contributes one file of features: join them first")
@@ -190,8 +190,8 @@ def _locally(
     explain: bool,
     as_json: bool,
 ) -> None:
-    from veilsum.calibrating.explained import of_questions  # noqa: PLC0415 - `--help` stays quick
-    from veilsum.calibrating.local import Local  # noqa: PLC0415 - as above
+    from veilsum.calibrating.explained import of_questions
+    from veilsum.calibrating.local import Local
 
     local = Local(order, features, labels=labels, classes=classes)
     if explain:
@@ -209,7 +209,7 @@ def _explain(rounds: list[dict[str, Any]], *, as_json: bool) -> None:
 
 
 def _refuse(why: str, given: list[str]) -> None:
-    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
+    from protocol.errors import Misuse
 
     if given:
         raise Misuse(f"{why} {', '.join(given)}: leave that out")

@@ -35,9 +35,9 @@ def open_(
 ) -> None:
     """Open a cohort; members enrol with `veilsum join`."""
     with reported(as_json=json_):
-        from protocol.rest import CohortRequest  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.names import federation_id  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.rest import CohortRequest
+        from veilsum.names import federation_id
+        from veilsum.remote import operator
 
         request = CohortRequest(records_cap=records_cap, colluders=colluders, enrol_s=enrol_s)
         with operator(url, token, ca) as client:
@@ -48,8 +48,8 @@ def open_(
 def status(cohort: CohortId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
     """Show who has enrolled, and what follows from how many there are."""
     with reported(as_json=json_):
-        from veilsum.names import cohort_id  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.names import cohort_id
+        from veilsum.remote import operator
 
         with operator(url, ca=ca) as client:
             _show(client.cohort(cohort_id(cohort)), as_json=json_)
@@ -59,9 +59,9 @@ def status(cohort: CohortId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJso
 def watch(cohort: CohortId, url: Url = DEFAULT_URL, ca: Ca = None, json_: AsJson = False) -> None:
     """Follow enrolment to its end; exit code 1 unless the cohort was formed."""
     with reported(as_json=json_):
-        from veilsum.following import formed  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.names import cohort_id  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.following import formed
+        from veilsum.names import cohort_id
+        from veilsum.remote import operator
 
         with operator(url, ca=ca) as client:
             view = formed(client, cohort_id(cohort))
@@ -76,8 +76,8 @@ def close(
 ) -> None:
     """End enrolment now, with the members that came."""
     with reported(as_json=json_):
-        from veilsum.names import cohort_id  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.names import cohort_id
+        from veilsum.remote import operator
 
         with operator(url, token, ca) as client:
             _show(client.close_cohort(cohort_id(cohort)), as_json=json_)

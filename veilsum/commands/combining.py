@@ -22,9 +22,9 @@ def combine(
 ) -> None:
     """Add up the sums of rounds over different lineages (periods), and solve for one head."""
     with reported(as_json=json_):
-        from protocol.published import CombineRequest  # noqa: PLC0415 - `--help` stays quick
-        from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.published import CombineRequest
+        from veilsum import names
+        from veilsum.remote import operator
 
         request = CombineRequest(rounds=tuple(map(names.round_id, rounds)), ridges=tuple(ridge or ()))
         with operator(url, token, ca) as client:
@@ -52,12 +52,12 @@ def combined(
 ) -> None:
     """As a member, fetch a combination and check it against the evidence of each of its rounds."""
     with reported(as_json=json_):
-        from client_sdk import Identity, Result  # noqa: PLC0415 - `--help` stays quick
-        from client_sdk.combined import Combined  # noqa: PLC0415 - as above
-        from client_sdk.store import Store  # noqa: PLC0415 - as above
-        from veilsum import names  # noqa: PLC0415 - as above
-        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from client_sdk import Identity, Result
+        from client_sdk.combined import Combined
+        from client_sdk.store import Store
+        from veilsum import names
+        from veilsum.pinning import pinned
+        from veilsum.remote import operator
 
         key = pinned(folder, admin_key)
         store = Store(Identity.load(folder).folder)

@@ -38,7 +38,7 @@ def downgrade(
 
 
 def _do(json_: bool, work: "Callable[[Tables], Coroutine[Any, Any, dict[str, Any]]]") -> None:
-    import asyncio  # noqa: PLC0415 - `--help` stays quick
+    import asyncio
 
     with reported(as_json=json_):
         say(asyncio.run(work(_tables(json_))), as_json=json_, title="Database")
@@ -46,9 +46,9 @@ def _do(json_: bool, work: "Callable[[Tables], Coroutine[Any, Any, dict[str, Any
 
 def _tables(json_: bool) -> "Tables":
     try:
-        from service.storage.operating import Tables  # noqa: PLC0415 - an extra
+        from service.storage.operating import Tables
     except ImportError:
         fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=json_)
-    from service.settings import Settings  # noqa: PLC0415 - an extra
+    from service.settings import Settings
 
     return Tables(Settings())

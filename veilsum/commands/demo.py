@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail, reported, say
+from veilsum.console import AsJson, fail, lacks, reported, say
 
 
 def demo(
@@ -30,20 +30,16 @@ def demo(
     fit in the clear. Exit code 1 where they differ or the head has not become better.
     """
     began_s = time.perf_counter()
-    try:
-        import sklearn  # noqa: F401, PLC0415 - an extra
-        import torch  # noqa: F401, PLC0415 - as above
-        import uvicorn  # noqa: F401, PLC0415 - as above
-    except ImportError:
+    if lacks("sklearn", "torch", "uvicorn"):
         fail("the demo needs two extras: pip install 'veilsum[service,training]'", as_json=json_)
     with reported(as_json=json_):
-        from rich.console import Console  # noqa: PLC0415 - `--help` stays quick
+        from rich.console import Console
 
-        from veilsum.demo.errors import DemoError  # noqa: PLC0415 - as above
-        from veilsum.demo.plan import Plan  # noqa: PLC0415 - as above
-        from veilsum.demo.run import run  # noqa: PLC0415 - as above
-        from veilsum.demo.screen import Screen  # noqa: PLC0415 - as above
-        from veilsum.demo.table import print_table  # noqa: PLC0415 - as above
+        from veilsum.demo.errors import DemoError
+        from veilsum.demo.plan import Plan
+        from veilsum.demo.run import run
+        from veilsum.demo.screen import Screen
+        from veilsum.demo.table import print_table
 
         try:
             facts, folder = run(Plan(seed, withhold=withhold), output, Screen(), keep=keep, began_s=began_s)

@@ -18,8 +18,8 @@ def new(
 ) -> None:
     """Make a federation: its admin's key. Its public key is the federation's name; members pin it."""
     with reported(as_json=json_):
-        from protocol.identity import fingerprint  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.admin import create_admin  # noqa: PLC0415 - as above
+        from protocol.identity import fingerprint
+        from veilsum.admin import create_admin
 
         admin = create_admin(folder)
         say(
@@ -73,11 +73,11 @@ def roster(
 ) -> None:
     """Write or change the draft of a roster; a change raises its version."""
     with reported(as_json=json_):
-        from veilsum import admin  # noqa: PLC0415 - `--help` stays quick
+        from veilsum import admin
 
         old = admin.Draft.load(draft) if draft.exists() else None
         if coordinator is None and old is None and url is not None:
-            from veilsum.remote import operator  # noqa: PLC0415 - as above
+            from veilsum.remote import operator
 
             with operator(url, ca=ca) as client:
                 coordinator = client.coordinator().public_key
@@ -121,8 +121,8 @@ def sign(
 ) -> None:
     """Sign a draft; with --publish also store it at the coordinator."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.admin import Draft, load_admin  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from veilsum.admin import Draft, load_admin
 
         read = Draft.load(draft)
         admin = load_admin(folder)
@@ -132,7 +132,7 @@ def sign(
             raise Misuse(f"{target} is the draft itself: pass another --output")
         target.write_bytes(signed.to_bytes())
         if publish:
-            from veilsum.remote import operator  # noqa: PLC0415 - as above
+            from veilsum.remote import operator
 
             with operator(url, token, ca, admin=admin) as client:
                 client.publish(signed)
@@ -166,9 +166,9 @@ def publish(
 ) -> None:
     """Store a signed roster at the coordinator: for an operator whom the admin handed the file."""
     with reported(as_json=json_):
-        from protocol.errors import Misuse, PeerFault  # noqa: PLC0415 - `--help` stays quick
-        from protocol.messages import Roster  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse, PeerFault
+        from protocol.messages import Roster
+        from veilsum.remote import operator
 
         try:
             signed = Roster.from_bytes(roster.read_bytes())

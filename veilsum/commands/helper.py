@@ -33,8 +33,8 @@ def run(
     Never restore its folder from a backup: it could vote twice. A lost folder is a new identity in a new roster.
     """
     with reported(as_json=json_):
-        from veilsum.pinning import pinned  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.speaking import run_helper  # noqa: PLC0415 - as above
+        from veilsum.pinning import pinned
+        from veilsum.speaking import run_helper
 
         say(run_helper(folder, url, pinned(folder, admin_key), attempts, ca), as_json=json_, title="Helper")
 
@@ -43,6 +43,6 @@ def run(
 def show(folder: Folder, json_: AsJson = False) -> None:
     """Show what a helper holds and what it has signed, which the admin asks for before closing a round that is stuck."""
     with reported(as_json=json_):
-        from veilsum.speaking import helper_state  # noqa: PLC0415 - as above
+        from veilsum.speaking import helper_state
 
         say(helper_state(folder), as_json=json_, title="Helper")

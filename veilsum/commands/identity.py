@@ -26,9 +26,9 @@ def new(
 ) -> None:
     """Make an identity; give its public key to the federation's admin."""
     with reported(as_json=json_):
-        from client_sdk import Identity  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.names import admin_key as checked  # noqa: PLC0415 - as above
-        from veilsum.pinning import pin  # noqa: PLC0415 - as above
+        from client_sdk import Identity
+        from veilsum.names import admin_key as checked
+        from veilsum.pinning import pin
 
         key = None if admin_key is None else checked(admin_key)
         made = Identity.create(folder, member)
@@ -41,7 +41,7 @@ def new(
 def show(folder: Folder, json_: AsJson = False) -> None:
     """Show an identity's id and public key."""
     with reported(as_json=json_):
-        from client_sdk import Identity  # noqa: PLC0415 - `--help` stays quick
+        from client_sdk import Identity
 
         _show(Identity.load(folder), as_json=json_)
 

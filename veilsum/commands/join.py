@@ -12,12 +12,12 @@ from veilsum.commands.options import (
     MemberLimits,
     Normalise,
     Output,
-    limited,
+    gathered,
 )
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 
-@limited
+@gathered
 def join(
     folder: Annotated[Path, typer.Argument(help="The member's identity (`veilsum identity new`).")],
     features: Annotated[
@@ -58,8 +58,8 @@ def join(
     Run it again after any interruption: it goes on where it stopped.
     """
     with reported(as_json=json_):
-        from veilsum.contribute import Errand, cohort_of, run  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
+        from veilsum.contribute import Errand, cohort_of, run
+        from veilsum.pinning import pinned
 
         policy = limits.policy(pinned(folder, admin_key))
         errand = Errand(

@@ -23,7 +23,7 @@ def ledger(
 ) -> None:
     """Show which rounds were opened over which members, this member's lineages, and what would be refused next."""
     with reported(as_json=json_):
-        from veilsum.accounts import account_of, as_values  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.accounts import account_of, as_values
 
         account = account_of(folder, url, ca)
         values = as_values(account)

@@ -1,8 +1,8 @@
-"""Options of every command that contributes data, whatever the mode."""
+"""Options of every command that contributes data, whatever the mode, and how options are gathered into dataclasses."""
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -74,8 +74,8 @@ class ClientLimits:
 
     def policy(self, admin_key: str) -> "Policy":
         """The limits as the SDK takes them; Misuse where an id is none."""
-        from client_sdk import Policy  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.names import extractor_digest  # noqa: PLC0415 - as above
+        from client_sdk import Policy
+        from veilsum.names import extractor_digest
 
         limits = self.given
         if digests := limits.pop("extractor", ()):
@@ -153,26 +153,38 @@ class MemberLimits(ClientLimits):
     ] = None
 
 
-def limited(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with an option for each field of the dataclass that it takes as `limits`."""
-    signature = inspect.signature(command)
-    kind = signature.parameters["limits"].annotation
-    hints = get_type_hints(kind, include_extras=True)
-    own = [
-        inspect.Parameter(
-            each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=hints[each.name]
-        )
-        for each in fields(kind)
-    ]
+def gathered(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with an option for each field of the dataclasses that it takes: it is given them whole."""
+    parameters = inspect.signature(command).parameters
+    groups = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
 
     @wraps(command)
     def run(**given: Any) -> None:
-        limits = kind(**{each.name: given.pop(each.name) for each in own})
-        command(**given, limits=limits)
+        made = {
+            name: kind(**{each.name: given.pop(each.name) for each in fields(kind)})
+            for name, kind in groups.items()
+        }
+        command(**given, **made)
 
     options: list[inspect.Parameter] = []
-    for name, each in signature.parameters.items():
-        options += own if name == "limits" else [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    for name, each in parameters.items():
+        options += _options(groups[name]) if name in groups else [each.replace(kind=_KEYWORD)]
     vars(run)["__signature__"] = inspect.Signature(options)  # which typer reads
     run.__annotations__ = {each.name: each.annotation for each in options}
     return run
+
+
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+
+
+def _options(kind: type) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(
+            each.name,
+            _KEYWORD,
+            default=inspect.Parameter.empty if each.default is MISSING else each.default,
+            annotation=hints[each.name],
+        )
+        for each in fields(kind)
+    ]

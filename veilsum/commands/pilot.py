@@ -41,14 +41,14 @@ def pilot(
     for real, each makes their own, and nobody needs this command.
     """
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-        from protocol.rest import RoundRequest  # noqa: PLC0415 - as above
-        from veilsum.following import ended, formed  # noqa: PLC0415 - as above
-        from veilsum.names import extractor_digest  # noqa: PLC0415 - as above
-        from veilsum.opening import open_in_turn  # noqa: PLC0415 - as above
-        from veilsum.piloting import NOTHING, Pilot  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
-        from veilsum.round_view import line, show  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from protocol.rest import RoundRequest
+        from veilsum.following import ended, formed
+        from veilsum.names import extractor_digest
+        from veilsum.opening import open_in_turn
+        from veilsum.piloting import NOTHING, Pilot
+        from veilsum.remote import operator
+        from veilsum.round_view import line, show
 
         if (dim is None) != (classes is None):
             raise Misuse("--dim and --classes go together")

@@ -59,11 +59,11 @@ def plan_(
 ) -> None:
     """Say what noise a round would need, what it would cost in bytes and accuracy, and what would help."""
     with reported(as_json=json_):
-        from calibration.privacy import Neighbours  # noqa: PLC0415 - `--help` stays quick
-        from protocol.errors import Misuse  # noqa: PLC0415 - as above
-        from protocol.parameters import Quorum  # noqa: PLC0415 - as above
-        from veilsum.asking import parsed  # noqa: PLC0415 - as above
-        from veilsum.planning import planned  # noqa: PLC0415 - as above
+        from calibration.privacy import Neighbours
+        from protocol.errors import Misuse
+        from protocol.parameters import Quorum
+        from veilsum.asking import parsed
+        from veilsum.planning import planned
 
         parameters = parsed(parameter or ())
         if output is not None and statistic == "refine":
@@ -91,8 +91,8 @@ def plan_(
             member_records=member_records,
         )
         if output is not None:
-            from protocol.rest import NoiseRequest  # noqa: PLC0415 - as above
-            from veilsum.planned import SavedPlan  # noqa: PLC0415 - as above
+            from protocol.rest import NoiseRequest
+            from veilsum.planned import SavedPlan
 
             SavedPlan(
                 records=records,

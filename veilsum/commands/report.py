@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail, reported, say
+from veilsum.console import AsJson, fail, lacks, reported, say
 
 
 def report(
@@ -19,15 +19,12 @@ def report(
     json_: AsJson = False,
 ) -> None:
     """Put results beside the papers' tables: mean and spread over seeds, cost, and what differs, in one HTML file."""
-    try:
-        import matplotlib  # noqa: F401, ICN001, PLC0415 - an extra
-        import torch  # noqa: F401, PLC0415 - as above
-    except ImportError:
+    if lacks("matplotlib", "torch"):
         fail("reports need the training extra: pip install 'veilsum[training]'", as_json=json_)
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - as below
-        from training.report import cells, markdown, page  # noqa: PLC0415 - torch takes seconds
-        from training.results import ResultError, read_diverged, read_results  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from training.report import cells, markdown, page
+        from training.results import ResultError, read_diverged, read_results
 
         try:
             found, diverged = cells(read_results(results)), read_diverged(results)

@@ -20,8 +20,8 @@ def list_(
 ) -> None:
     """Show what a cohort's rounds are scheduled for, by time, and what became of it."""
     with reported(as_json=json_):
-        from veilsum.names import cohort_id  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.names import cohort_id
+        from veilsum.remote import operator
 
         with operator(url, ca=ca) as client:
             found = client.schedules(cohort_id(cohort))
@@ -56,8 +56,8 @@ def cancel(
 ) -> None:
     """Take one back that has not begun; a round that was opened is given up by `veilsum round cancel`."""
     with reported(as_json=json_):
-        from veilsum.names import schedule_id  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from veilsum.names import schedule_id
+        from veilsum.remote import operator
 
         with operator(url, token, ca) as client:
             removed = client.unschedule(schedule_id(schedule))

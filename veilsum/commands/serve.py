@@ -34,7 +34,7 @@ def serve(
 ) -> None:
     """Start a coordinator. At first start it prints the operator's token, once."""
     try:
-        from veilsum import serving  # noqa: PLC0415 - an extra
+        from veilsum import serving
     except ImportError:
         fail("the coordinator needs its extra: pip install 'veilsum[service]'", as_json=json_)
     with reported(as_json=json_):

@@ -12,12 +12,12 @@ from veilsum.commands.options import (
     Lineage,
     Normalise,
     Output,
-    limited,
+    gathered,
 )
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Url, reported, say
 
 
-@limited
+@gathered
 def speak(
     folder: Annotated[Path, typer.Argument(help="The client's identity (`veilsum identity new`).")],
     round_: Annotated[str, typer.Option("--round", help="The round's id.")],
@@ -51,8 +51,8 @@ def speak(
     Run it again after any interruption: it sends the same bytes, or begins again where none had left.
     """
     with reported(as_json=json_):
-        from veilsum import speaking  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.pinning import pinned  # noqa: PLC0415 - as above
+        from veilsum import speaking
+        from veilsum.pinning import pinned
 
         speech = speaking.Speech(
             folder=folder,

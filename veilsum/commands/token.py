@@ -27,8 +27,8 @@ def new(
 ) -> None:
     """Make a token. It is shown this once, and kept only as a hash."""
     with reported(as_json=json_):
-        from protocol.access import TokenRequest  # noqa: PLC0415 - `--help` stays quick
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.access import TokenRequest
+        from veilsum.remote import operator
 
         request = TokenRequest.model_validate({"name": name, "scopes": scope, "lifetime_s": days * DAY_S})
         with operator(url, token, ca) as client:
@@ -46,7 +46,7 @@ def new(
 def list_(url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None, json_: AsJson = False) -> None:
     """Show every token that was ever made, without its secret."""
     with reported(as_json=json_):
-        from veilsum.remote import operator  # noqa: PLC0415 - `--help` stays quick
+        from veilsum.remote import operator
 
         with operator(url, token, ca) as client:
             found = client.tokens()
@@ -81,11 +81,11 @@ def revoke(
 ) -> None:
     """End a token now."""
     with reported(as_json=json_):
-        import re  # noqa: PLC0415 - `--help` stays quick
+        import re
 
-        from protocol.errors import Misuse  # noqa: PLC0415 - as above
-        from protocol.rest import SHORT_ID_PATTERN  # noqa: PLC0415 - as above
-        from veilsum.remote import operator  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from protocol.rest import SHORT_ID_PATTERN
+        from veilsum.remote import operator
 
         if not re.match(SHORT_ID_PATTERN, name):
             raise Misuse(

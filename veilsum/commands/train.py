@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from veilsum.console import AsJson, fail, note, reported, say, table
+from veilsum.console import AsJson, fail, lacks, note, reported, say, table
 
 
 class Through(StrEnum):
@@ -74,16 +74,13 @@ def train(
     json_: AsJson = False,
 ) -> None:
     """Train federated on this machine, calibrate the head, and keep result and extractor."""
-    try:
-        import sklearn  # noqa: F401, PLC0415 - an extra
-        import torch  # noqa: F401, PLC0415 - as above
-    except ImportError:
+    if lacks("sklearn", "torch"):
         fail("training needs its extra: pip install 'veilsum[training]'", as_json=json_)
-    from training import DataError, DivergedError, ResumeError  # noqa: PLC0415 - torch takes seconds
-    from training.experiments import ConfigError, shipped  # noqa: PLC0415 - as above
-    from training.tracking import TrackingError  # noqa: PLC0415 - as above
-    from veilsum.demo.errors import DemoError  # noqa: PLC0415 - as above
-    from veilsum.training_run import Choices, listing, run_all  # noqa: PLC0415 - as above
+    from training import DataError, DivergedError, ResumeError
+    from training.experiments import ConfigError, shipped
+    from training.tracking import TrackingError
+    from veilsum.demo.errors import DemoError
+    from veilsum.training_run import Choices, listing, run_all
 
     with reported(as_json=json_):
         try:

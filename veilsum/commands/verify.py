@@ -39,8 +39,8 @@ def verify(
     2 the file is no transcript, or the command is not one.
     """
     with reported(as_json=json_):
-        from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-        from veilsum import names  # noqa: PLC0415 - as above
+        from protocol.errors import Misuse
+        from veilsum import names
 
         pinned = None if admin_key is None else bytes.fromhex(names.admin_key(admin_key))
         if path.is_dir():
@@ -56,7 +56,7 @@ def verify(
 
 
 def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> bool:
-    from veilsum.speaking import verified  # noqa: PLC0415 - `--help` stays quick
+    from veilsum.speaking import verified
 
     values, kept = verified(folder, pinned)
     say({**_against(pinned), **values}, as_json=as_json, title="Verified")
@@ -72,8 +72,8 @@ def _transcript(
     *,
     as_json: bool,
 ) -> bool:
-    from protocol.errors import Misuse  # noqa: PLC0415 - `--help` stays quick
-    from veilsum import replaying  # noqa: PLC0415 - as above
+    from protocol.errors import Misuse
+    from veilsum import replaying
 
     if identity is not None and (member is not None or header is not None):
         raise Misuse("--identity knows member and header: leave --member and --header out")

@@ -43,11 +43,13 @@ OPERATORS = {
     ("POST", rest.COHORTS),
     ("POST", rest.CLOSE),
     ("POST", rest.ROUNDS),
+    ("POST", rest.PREFLIGHT),
     ("POST", rest.CANCEL),
     ("POST", rest.EXTEND),
     ("POST", rest.SCHEDULES),
     ("POST", rest.UNSCHEDULE),
     ("POST", rest.HELPER_ROUNDS),
+    ("POST", rest.HELPER_PREFLIGHT),
     ("POST", rest.COMBINATIONS),
 }
 READING = {("GET", rest.SUMS)}
@@ -72,6 +74,7 @@ PUBLIC = {
         rest.RESULT,
         rest.WEIGHTS,
         rest.EVICTIONS,
+        rest.COMBINATIONS,
         rest.COMBINATION,
         rest.COMBINED_WEIGHTS,
         rest.HELPERS,

@@ -105,16 +105,20 @@ class HelperParty:
     def desk(self) -> str:
         return f"/v1/federations/{self.federation}/helpers"
 
-    async def try_round(self, server: Server, **request: Any) -> Any:
-        values = {
+    def request(self, **changes: Any) -> dict[str, Any]:
+        """A round, as the operator asks for it."""
+        return {
             "mode": "helpers",
             "dim": DIM,
             "classes": CLASSES,
             "extractor": self.extractor.hex(),
             "chunk_elements": 8,
             "records_cap": 100,
+            **changes,
         }
-        return await server.client.post(f"{self.desk}/rounds", json={**values, **request})
+
+    async def try_round(self, server: Server, **request: Any) -> Any:
+        return await server.client.post(f"{self.desk}/rounds", json=self.request(**request))
 
     async def open_round(self, server: Server, **request: Any) -> str:
         answer = await self.try_round(server, **request)

@@ -5,6 +5,7 @@ import hashlib
 from protocol.helpers.helper import Standing
 from protocol.helpers.messages import HelperCertificate, HelperCounted, HelperReceipt, HelperSums
 from protocol.messages import Message
+from protocol.preflight import PreflightView
 from tests.service.helping.driver import HelperParty, complaining
 from tests.service.serving import Server
 
@@ -30,6 +31,22 @@ async def test_a_round_of_thirty_clients_and_four_helpers(server: Server, party:
     assert (await server.view(following))["sequence"] == 1
     party.down = ("c-07",)
     assert (await party.play(server, following))["state"] == "done"
+
+
+async def test_what_is_said_beforehand_is_what_is_opened(server: Server, party: HelperParty) -> None:
+    await party.found(server)
+    path = f"{party.desk}/rounds/preflight"
+    early = await server.client.post(path, json=party.request())
+    assert early.json()["cause"] == "cohort-too-small"
+    await party.enrol(server)
+    answer = await server.client.post(path, json=party.request())
+    assert answer.status_code == 200, answer.text
+    said = PreflightView.model_validate(answer.json())
+    assert (await server.client.get(f"/v1/federations/{party.federation}")).json()["rounds"] == []
+    opened = await server.view(await party.open_round(server))
+    assert (said.mode, said.cohort, said.cost) == ("helpers", opened["cohort"], None)
+    assert (said.members, said.survivors_min) == (30, opened["survivors_min"])
+    assert (said.sequence, said.terms.elements) == (0, opened["terms"]["elements"])
 
 
 async def test_one_helper_down_from_the_beginning(server: Server, party: HelperParty) -> None:

@@ -20,6 +20,8 @@ class Gallery:
     voided: str
     running: str
     removed: str
+    winter: str
+    combination: str
 
     def pages(self) -> dict[str, str]:
         """Every page that anybody may read, by what a picture of it is called."""
@@ -32,6 +34,7 @@ class Gallery:
             "result": f"/rounds/{self.done}/result",
             "members": "/members",
             "federation": f"/federations/{self.federation}",
+            "combination": f"/combinations/{self.combination}",
             "health": "/health",
             "problems": "/problems",
             "problem": "/problems/ledger-refused",
@@ -48,6 +51,7 @@ async def hang(server: Server, party: Party) -> Gallery:
     assert (await party.play(server, done))["state"] == "done"
     party.drop = {}
     await party.serve(server, done, party.ids[-1])  # it hears how that ended
+    winter, combination = await next_period(server, party, done)
     party.drop = dict.fromkeys(party.ids, After.ANNOUNCEMENT)
     voided = await party.open_round(server)
     for member in party.ids:
@@ -79,7 +83,20 @@ async def hang(server: Server, party: Party) -> Gallery:
     party.seal(party.ids[3], await server.opening(running, party.ids[3]))
     where = f"/v1/rounds/{running}/uploads/{party.ids[3]}"
     await server.client.put(where, content=party.upload_of(party.ids[3]), headers=OCTETS)
-    return Gallery(party.federation, done, voided, running, party.ids[1])
+    return Gallery(party.federation, done, voided, running, party.ids[1], winter, combination)
+
+
+async def next_period(server: Server, party: Party, before: str) -> tuple[str, str]:
+    """Another round over new records, and both combined."""
+    lineages, party.lineages = party.lineages, dict.fromkeys(party.ids, b"winter--")
+    second = await party.open_round(server)
+    assert (await party.play(server, second))["state"] == "done"
+    party.lineages = lineages
+    made = await server.client.post(
+        f"/v1/federations/{party.federation}/combinations", json={"rounds": [before, second]}
+    )
+    assert made.status_code == 201, made.text
+    return second, made.json()["combination"]
 
 
 def browser(server: Server) -> httpx.AsyncClient:

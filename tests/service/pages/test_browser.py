@@ -29,7 +29,7 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server, party
         gallery = await hang(server, party)
         pages = gallery.pages()
         context = await looking.context_of(browser, looking.WIDTHS["phone"], "dark")
-        for name in ("rounds", "result", "federation", "round-done"):
+        for name in ("rounds", "result", "federation", "combination", "round-done"):
             page = await context.new_page()
             found = await looking.look(page, address + pages[name])
             assert found.fine, (name, found)
@@ -52,6 +52,7 @@ async def test_pages_are_fine_and_a_rounds_page_follows_it(server: Server, party
         await page.locator("summary").click()
         await expect(page.locator("#curve tbody tr").first).to_be_visible()
         await expect(page.locator(".chart")).to_be_hidden()
+        await expect(page.locator("[data-copy]")).to_be_hidden()  # it would do nothing
 
 
 async def test_a_page_whose_stream_is_refused_asks_by_itself(tmp_path: Path, party: Party) -> None:

@@ -8,6 +8,9 @@ import httpx
 import pytest
 
 from protocol.causes import Cause
+from protocol.identity import fingerprint
+from protocol.published import CombinedRecord
+from protocol.record import record_digest, verify_record
 from protocol.rest import RoundView
 from service.pages import grid, rendering
 from service.pages.wording import PHASES, STATES
@@ -166,13 +169,13 @@ async def test_rounds_are_filtered_and_paged(
             r"<th scope=\"row\"><a href=\"/rounds/(\w+)", (await visitor.get("/", params=choice)).text
         )
 
-    assert await rounds() == [gallery.running, gallery.voided, gallery.done]
+    assert await rounds() == [gallery.running, gallery.voided, gallery.winter, gallery.done]
     assert await rounds(state="live") == [gallery.running]
-    assert await rounds(state="done", federation=gallery.federation) == [gallery.done]
+    assert await rounds(state="done", federation=gallery.federation) == [gallery.winter, gallery.done]
     assert await rounds(federation="0" * 64) == []
     assert "No round fits this choice" in (await visitor.get("/?state=lost")).text
     monkeypatch.setattr("service.pages.routes.PAGE_ROUNDS", 2)
-    assert await rounds(page="2") == [gallery.done]
+    assert await rounds(page="2") == [gallery.winter, gallery.done]
     assert "Page 1 of 2" in words((await visitor.get("/")).text)
 
 
@@ -266,3 +269,43 @@ async def test_who_refused_is_told_by_the_transcript_alone(server: Server, forme
     marks = [grid._mark(each, answers, "freezing", "m-0") for each in (live, ended)]
     others = grid._mark(live, {"refused": frozenset({"m-1"})}, "freezing", "m-0")
     assert marks == [others, "refused"]
+
+
+async def test_a_combination_says_what_it_rests_on_and_how_to_check_it(
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    where = f"/v1/combinations/{gallery.combination}"
+    record = CombinedRecord.model_validate((await server.client.get(where)).json())
+    page = (await visitor.get(f"/combinations/{gallery.combination}")).text
+    text = words(page)
+    assert f"Rounds 2 Vectors {record.vectors}" in text
+    assert f"Records {record.records}" in text
+    assert "Without differential privacy" in text
+    assert {f"/rounds/{part.round}/result" for part in record.parts} <= Reader(page).links
+    assert {where, f"{where}/weights"} <= Reader(page).links
+    assert f"veilsum round combined {gallery.combination} --folder FOLDER --admin-key ADMIN_KEY" in text
+    for digest in (record_digest(record).hex(), str(record.weights_sha256), record.sums_sha256):
+        assert fingerprint(bytes.fromhex(digest)) in text
+    verify_record(record, server.coordinator.key.public)
+    assert gallery.federation not in page  # the key to check with is the admin's to give
+    missing = await visitor.get(f"/combinations/{'0' * 16}")
+    assert (missing.status_code, "not-found" in missing.text) == (404, True)
+
+
+async def test_a_federation_s_page_lists_its_combinations(
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
+) -> None:
+    listing = f"/v1/federations/{gallery.federation}/combinations"
+    assert (await visitor.get(listing)).json() == [gallery.combination]
+    page = await visitor.get(f"/federations/{gallery.federation}")
+    assert f"/combinations/{gallery.combination}" in Reader(page.text).links
+    # One that was interrupted before its record is none, and is one once it has ended.
+    record = server.coordinator.blobs.get(f"combined/{gallery.combination}/record")
+    server.coordinator.blobs.put(f"combined/{'0' * 16}/f-sums", b"sums")
+    assert (await visitor.get(listing)).json() == [gallery.combination]
+    server.coordinator.blobs.put(
+        f"combined/{'0' * 16}/record", record.replace(gallery.combination.encode(), b"0" * 16)
+    )
+    assert sorted((await visitor.get(listing)).json()) == sorted([gallery.combination, "0" * 16])
+    stranger = await visitor.get(f"/v1/federations/{'0' * 64}/combinations")
+    assert stranger.status_code == 404

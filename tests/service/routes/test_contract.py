@@ -27,10 +27,12 @@ JSON = [
     "/v1/tokens",
     "/v1/federations/{f}/cohorts",
     "/v1/cohorts/{c}/rounds",
+    "/v1/cohorts/{c}/rounds/preflight",
     "/v1/rounds/{r}/cancel",
     "/v1/rounds/{r}/extend",
     "/v1/cohorts/{c}/schedules",
     "/v1/federations/{f}/helpers/rounds",
+    "/v1/federations/{f}/helpers/rounds/preflight",
 ]
 
 

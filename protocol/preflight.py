@@ -1,0 +1,44 @@
+"""What a round would be if it were opened now, as JSON says it."""
+
+from typing import Literal
+
+from protocol.rest import Hex32, ModeName, TermsView, View
+
+
+class OutlookView(View):
+    """What a noisy round's head is expected to lose against the exact one's, where `records_max` records come.
+
+    Attributes:
+        verdict: good up to 4 points in the median, weak up to 10, hopeless beyond; that one is refused unless the request insists.
+        median_loss: in points of accuracy.
+        worst_loss: the most that was measured.
+    """
+
+    verdict: Literal["good", "weak", "hopeless"]
+    median_loss: float
+    worst_loss: float
+
+
+class PreflightView(View):
+    """A round that could be opened now; nothing was opened, and nothing is kept of it.
+
+    Attributes:
+        cohort: with helpers, what the cards of the next attempt name.
+        members: how many there are to sum; with helpers, the clients.
+        counts_first: whether the coordinator opens it only after a round that counts how many members hold each class; its terms then
+            name no class withheld.
+        cost: what everybody would send, store and compute, as estimated from sizes alone; None with helpers.
+        outlook: None for an exact sum, and for questions whose loss nobody has measured.
+    """
+
+    mode: ModeName
+    federation: Hex32
+    cohort: Hex32
+    sequence: int
+    attempt: int
+    members: int
+    survivors_min: int
+    counts_first: bool
+    terms: TermsView
+    cost: str | None
+    outlook: OutlookView | None

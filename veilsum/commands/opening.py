@@ -1,0 +1,374 @@
+"""`veilsum round open`: each group of options is one part of the request, and the request is opened, or scheduled."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from veilsum.commands.options import gathered
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
+
+if TYPE_CHECKING:
+    from client_sdk.operator import Operator
+    from protocol.rest import RoundRequest, WindowsModel
+    from veilsum.planned import SavedPlan
+
+_NOISE, _MEMBERS, _HELPERS = "Differential privacy", "With the members' mode", "With mask helpers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The question, of which features, and how their numbers are sent."""
+
+    extractor: Annotated[str, typer.Option(help="Digest of the extractor, from the roster's list.")]
+    dim: Annotated[
+        int | None, typer.Option(help="Features that the extractor gives.", min=1, show_default="the plan's")
+    ] = None
+    classes: Annotated[int | None, typer.Option(help="Classes.", min=1, show_default="the plan's")] = None
+    bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False
+    statistic: Annotated[
+        str, typer.Option(help="What is asked: `veilsum round questions` lists what there is.")
+    ] = "ffc"
+    parameter: Annotated[
+        list[str] | None, typer.Option(help="NAME=VALUE of the question; repeat.", show_default="its own")
+    ] = None
+    rests_on: Annotated[
+        str | None, typer.Option(help="The finished round that the question rests on.", show_default="none")
+    ] = None
+    lattice: Annotated[
+        str | None,
+        typer.Option(help="How numbers become integers: sums or features.", show_default="the question's"),
+    ] = None
+    ring_bits: Annotated[int, typer.Option(help="Bits of an element on the wire.", min=8, max=64)] = 48
+    records_max: Annotated[
+        int | None, typer.Option(help="Most records in all.", min=1, show_default="the members' caps' sum")
+    ] = None
+    ridge: Annotated[
+        list[float] | None, typer.Option(help="λ; repeat for a grid.", show_default="GCV over a grid")
+    ] = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Its part of the request, but for what a plan fixes; Misuse where an id or a parameter is none."""
+        from veilsum.asking import parsed
+        from veilsum.names import extractor_digest, round_id
+
+        return {
+            "statistic": self.statistic,
+            "parameters": parsed(self.parameter or ()),
+            "rests_on": None if self.rests_on is None else round_id(self.rests_on),
+            "extractor": extractor_digest(self.extractor),
+            "lattice": self.lattice,
+            "ring_bits": self.ring_bits,
+            "records_max": self.records_max,
+            "ridges": self.ridge or (),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """What noise hides, if there is any, in words or as a saved plan has it."""
+
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            help="A noisy round as `veilsum privacy plan --output` saved it: dim, classes, bias, ε, δ.",
+            rich_help_panel=_NOISE,
+        ),
+    ] = None
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="ε of this round.", show_default="an exact sum", rich_help_panel=_NOISE),
+    ] = None
+    delta: Annotated[
+        float | None,
+        typer.Option(
+            help="δ, with --epsilon; well below 1 / records.", show_default="1e-05", rich_help_panel=_NOISE
+        ),
+    ] = None
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="With --epsilon: protect a record's content, not its presence.",
+            rich_help_panel=_NOISE,
+        ),
+    ] = False
+    nonnegative: Annotated[
+        bool,
+        typer.Option(
+            "--nonnegative",
+            help="With --epsilon: no feature is below 0, as after a ReLU, so less noise does; members cut what is.",
+            rich_help_panel=_NOISE,
+        ),
+    ] = False
+    member_records: Annotated[
+        int | None,
+        typer.Option(
+            help="With --epsilon: protect a member as a whole; its sums are cut to what so many records alike come to.",
+            min=1,
+            show_default="a record is protected",
+            rich_help_panel=_NOISE,
+        ),
+    ] = None
+    insist: Annotated[
+        bool,
+        typer.Option(
+            "--insist",
+            help="With --epsilon or --plan: also where noise is expected to leave little of a head.",
+            rich_help_panel=_NOISE,
+        ),
+    ] = False
+
+    @property
+    def saved(self) -> "SavedPlan | None":
+        """The plan; Misuse where the file is none."""
+        from veilsum.planned import SavedPlan
+
+        return None if self.plan is None else SavedPlan.load(self.plan)
+
+    @property
+    def request(self) -> dict[str, Any] | None:
+        """What the options ask for; None for an exact sum, Misuse where they say of what but not how much."""
+        from protocol.errors import Misuse
+
+        if self.epsilon is not None:
+            return {
+                "epsilon": self.epsilon,
+                "neighbours": "replace" if self.replace else "add-remove",
+                "nonnegative": self.nonnegative,
+                "member_records": self.member_records,
+                **({} if self.delta is None else {"delta": self.delta}),
+            }
+        if self.delta is not None or self.replace or self.nonnegative or self.member_records:
+            raise Misuse(
+                "--delta, --replace, --nonnegative and --member-records say what noise hides: pass --epsilon, or leave them out"
+            )
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithMembers:
+    """What there is in the members' mode alone: exceptions, counts of rare classes, and a time to open it."""
+
+    exception: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="An exception that the admin signed (`veilsum round exception`); repeat.",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = None
+    margin: Annotated[
+        int | None,
+        typer.Option(
+            help="Where rare classes are withheld: how many of the members counted may be missing.",
+            min=0,
+            show_default="a sixth or all colluders, whichever is more, as far as a sum can spare them",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = None
+    recount: Annotated[
+        bool,
+        typer.Option(
+            "--recount",
+            help="Count the classes' holders again: records have changed since.",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = False
+    at: Annotated[
+        datetime | None,
+        typer.Option(
+            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
+            help="Have the coordinator open it then, UTC; tried once. `veilsum round schedules list` shows what became of it.",
+            show_default="now",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = None
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """Its part of the request."""
+        return {
+            "margin": self.margin,
+            "exceptions": [path.read_bytes().hex() for path in self.exception or ()],
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithHelpers:
+    """Who takes the masks off, and what there is in the mode with helpers alone."""
+
+    mode: Annotated[
+        str,
+        typer.Option(
+            help="Who takes the masks off: members among themselves, or four mask helpers, which is another trust statement."
+        ),
+    ] = "members"
+    records_cap: Annotated[
+        int | None,
+        typer.Option(
+            help="With helpers: most records of one client.",
+            min=1,
+            show_default="none",
+            rich_help_panel=_HELPERS,
+        ),
+    ] = None
+    colluders: Annotated[
+        int | None,
+        typer.Option(
+            help="With helpers: clients that may collude.",
+            min=0,
+            show_default="a quarter of them",
+            rich_help_panel=_HELPERS,
+        ),
+    ] = None
+    survivors_min: Annotated[
+        int | None,
+        typer.Option(
+            help="With helpers: fewest clients in a sum.",
+            min=3,
+            show_default="colluders + 3",
+            rich_help_panel=_HELPERS,
+        ),
+    ] = None
+
+    def chosen(self, members: WithMembers) -> bool:
+        """Whether helpers take the masks off; Misuse for an option of the other mode, or another mode."""
+        from protocol.errors import Misuse
+
+        if self.mode == "helpers":
+            if members.at is not None or members.recount or members.margin is not None:
+                raise Misuse("--at, --recount and --margin go with --mode members: leave them out")
+            return True
+        if self != WithHelpers():
+            raise Misuse(
+                "--records-cap, --colluders and --survivors-min go with --mode helpers; --mode is members or helpers"
+            )
+        if members.at is not None and members.recount:
+            raise Misuse("--at opens the round alone: leave --recount out, or count again beforehand")
+        return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """How long each phase waits."""
+
+    upload_s: Annotated[float, typer.Option(help="Seconds to wait for uploads.")] = 3600.0
+    answer_s: Annotated[float, typer.Option(help="Seconds to wait for each later answer.")] = 300.0
+    grace_s: Annotated[float, typer.Option(help="Seconds to wait for more receipts than needed.")] = 15.0
+
+    @property
+    def request(self) -> "WindowsModel":
+        """Its part of the request."""
+        from protocol.rest import WindowsModel
+
+        answer_s = self.answer_s
+        return WindowsModel(
+            upload_s=self.upload_s,
+            check_s=answer_s,
+            freeze_s=answer_s,
+            reveal_s=answer_s,
+            grace_s=self.grace_s,
+        )
+
+
+@gathered
+def open_(
+    cohort: Annotated[str, typer.Argument(help="The cohort's id; with --mode helpers the federation's.")],
+    asked: Asked,
+    noise: Noise,
+    members: WithMembers,
+    helpers: WithHelpers,
+    windows: Windows,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run", help="Open nothing: show what would be opened now, and what it would cost."
+        ),
+    ] = False,
+    url: Url = DEFAULT_URL,
+    token: Token = None,
+    ca: Ca = None,
+    json_: AsJson = False,
+) -> None:
+    """Open the cohort's next round, or the next attempt of one that ended VOID; with helpers, the federation's.
+
+    Where rare classes are withheld, the round that counts how many members hold each class comes first: it is opened and followed to its
+    end, then the round itself. Interrupted, run it again: it goes on where it was.
+    """
+    with reported(as_json=json_):
+        from protocol.rest import HelperRoundRequest, RoundRequest
+        from veilsum import opening
+        from veilsum.names import cohort_id, federation_id
+        from veilsum.remote import operator
+        from veilsum.round_view import line, show, show_foreseen
+
+        saved = noise.saved
+        values = {
+            **asked.request,
+            **_fixed(asked, noise, saved),
+            **members.request,
+            "windows": windows.request,
+        }
+        if helpers.chosen(members):
+            name, helped = (
+                federation_id(cohort),
+                HelperRoundRequest.model_validate({**values, **vars(helpers)}),
+            )
+            with operator(url, token, ca) as client:
+                if dry_run:
+                    show_foreseen([client.helper_preflight(name, helped)], as_json=json_)
+                else:
+                    show(client.open_helper_round(name, helped), as_json=json_)
+            return
+        name, request = cohort_id(cohort), RoundRequest.model_validate(values)
+        with operator(url, token, ca) as client:
+            if saved is not None:
+                saved.check_cohort(client, name)
+            if dry_run:
+                foreseen = opening.foreseen(client, name, request, recount=members.recount)
+                # At a later time the round opens alone.
+                show_foreseen(foreseen if members.at is None else foreseen[-1:], as_json=json_)
+                return
+            if members.at is not None:
+                _schedule(client, name, request, members.at, as_json=json_)
+                return
+            view = opening.open_in_turn(
+                client,
+                name,
+                request,
+                recount=members.recount,
+                tell=lambda seen: note(f"counting, {line(seen)}"),
+            )
+        show(view, as_json=json_)
+    if view.ended or view.state == "lost":
+        raise typer.Exit(1)
+
+
+def _schedule(
+    client: "Operator", cohort: str, request: "RoundRequest", at: datetime, *, as_json: bool
+) -> None:
+    from protocol.scheduling import ScheduleRequest
+
+    kept = client.schedule(cohort, ScheduleRequest(at_s=at.replace(tzinfo=UTC).timestamp(), round=request))
+    said = {"schedule": kept.schedule, "cohort": kept.cohort, "at": f"{at:%Y-%m-%d %H:%M:%S} UTC"}
+    say(said, as_json=as_json, title="Scheduled")
+
+
+def _fixed(asked: Asked, noise: Noise, saved: "SavedPlan | None") -> dict[str, Any]:
+    """Sizes and noise, by the options or by a plan; Misuse where both say them, or nobody does."""
+    from protocol.errors import Misuse
+    from veilsum.asking import let_through
+
+    own = {"dim": asked.dim, "classes": asked.classes, "bias": asked.bias, "noise": noise.request}
+    if saved is None and (asked.dim is None or asked.classes is None):
+        raise Misuse("a round takes --dim and --classes, or --plan with both in it")
+    if saved is not None and any(own.values()):
+        raise Misuse(
+            "--plan fixes dim, classes, bias and noise: leave --dim, --classes, --bias and --epsilon out"
+        )
+    fixed = own if saved is None else saved.request
+    let_through(fixed["noise"], insist=noise.insist)
+    return fixed
