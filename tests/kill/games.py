@@ -179,9 +179,9 @@ class Helped(Longer):
         party = HelperParty(12, admin_seed=self.admin_seed)
         await party.found(server)
         await party.enrol(server)
-        round_id = await self.opened(party, server, chunk_elements=16, windows={"upload_s": 20.0})
+        round_id = await self.opened(party, server, chunk_elements=16, windows={"upload_s": WITHIN_S})
         await party.play(server, round_id, "recovered")
-        view = await server.until(round_id, within_s=60.0)
+        view = await server.until(round_id, within_s=WITHIN_S)
         assert view["state"] == "done", view
         return await self.files(round_id)
 

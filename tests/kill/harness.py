@@ -28,7 +28,7 @@ CONTEXT.set_forkserver_preload(["tests.kill.campaign"])
 START_S = 60.0
 FEW = 0.12
 """At which part of the labels a process may die, while all are due."""
-ANSWERED_S = 60.0
+ANSWERED_S = 180.0
 """Longest time in which a request is sent again and again."""
 
 
