@@ -1,4 +1,4 @@
-"""What V of one member alone gives away of its records: `python -m benchmarks.reconstruct` draws docs/pictures/reconstructed.png.
+"""What V of one member alone gives away of its records: `python -m benchmarks.reconstruct` draws docs/concepts/reconstructed.png.
 
 Features are the pixels of scikit-learn's digits at length 1, so that a feature vector can be looked at. V = Σ z zᵀ of one record has
 that record as its only eigenvector; of more, its eigenvectors mix them, and their span still holds each record.
@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 RECORDS = (1, 2, 5, 50)
 SHOWN = 5
-PICTURE = Path("docs/pictures/reconstructed.png")
+PICTURE = Path("docs/concepts/reconstructed.png")
 _RANK = 1e-9
 
 Floats = npt.NDArray[np.float64]

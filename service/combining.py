@@ -8,7 +8,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -104,17 +103,12 @@ def stored_record(name: str, blobs: Blobs) -> CombinedRecord:
         raise not_found("combination") from None
 
 
-def kept(federation: str, blobs: Blobs) -> list[CombinedRecord]:
-    """What `combine` kept of a federation's rounds."""
-    records = list[CombinedRecord]()
-    for name in blobs.names(_FOLDER):
+def kept(federation: str, blobs: Blobs, known: dict[str, CombinedRecord]) -> list[CombinedRecord]:
+    """What `combine` kept of a federation's rounds; `known` are those that were read before, which never change."""
+    for name in set(blobs.names(_FOLDER)).difference(known):
         with suppress(PeerFault):  # of what nobody came to the end of
-            records.append(_read_once(name, blobs))
-    return [record for record in records if record.federation == federation]
-
-
-_read_once = lru_cache(maxsize=4096)(stored_record)
-"""A listing reads each once: a combination that is asked for again is the one that was kept."""
+            known[name] = stored_record(name, blobs)
+    return [record for record in tuple(known.values()) if record.federation == federation]
 
 
 def stored_weights(name: str, blobs: Blobs) -> tuple[int, Iterator[bytes]]:

@@ -112,6 +112,7 @@ class Coordinator:
         self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
         self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
         self._opening = asyncio.Lock()
+        self._combined = dict[str, CombinedRecord]()
         self.background: tuple[asyncio.Task[None], ...] = ()
 
     # Cohorts
@@ -281,13 +282,13 @@ class Coordinator:
 
     async def combinations(self, federation: str) -> list[CombinedRecord]:
         """What `combine` made of a federation's rounds, those with the newest first."""
-        found = await asyncio.to_thread(combining.kept, federation, self.blobs)
+        found = await asyncio.to_thread(combining.kept, federation, self.blobs, self._combined)
         opened_s = {name: round_.opened_s for name, round_ in self.rounds.items()}
-        return sorted(
-            found,
-            key=lambda record: max(opened_s.get(part.round, 0.0) for part in record.parts),
-            reverse=True,
-        )
+
+        def newest(record: CombinedRecord) -> tuple[float, str]:
+            return max(opened_s.get(part.round, 0.0) for part in record.parts), record.combination
+
+        return sorted(found, key=newest, reverse=True)
 
     def _things(self) -> tuple[Cohort | Round, ...]:
         return (*self.cohorts.values(), *self.rounds.values())

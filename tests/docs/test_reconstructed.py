@@ -23,7 +23,7 @@ def test_v_of_one_record_is_that_record_and_of_many_a_blur() -> None:
         f"by {found[2].outside:.2f} and {found[5].outside:.2f} of its length",
         f"a stranger's record ({found[50].strangers:.2f})",
         f"own ({found[50].likeness:.2f})",
-        f"../{PICTURE.relative_to('docs')}",
+        f"]({PICTURE.name})",
         "`python -m benchmarks.reconstruct`",
     ):
         assert said in text

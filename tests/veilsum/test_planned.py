@@ -31,7 +31,9 @@ def test_a_saved_plan_opens_its_round(consortium: Make, remote: Cli) -> None:
     assert plan(remote, 4, "--bias", "--replace", "--nonnegative", "--delta", 1e-6) == other
     foreseen = remote(*words, "--dry-run", "--insist", "--token", TOKEN)
     assert re.search("noise +ε = ", foreseen.out)
-    assert re.search(r"outlook +(good|weak|hopeless): a head of it is expected to lose [\d.]+ points", foreseen.out)
+    assert re.search(
+        r"outlook +(good|weak|hopeless): a head of it is expected to lose [\d.]+ points", foreseen.out
+    )
     assert re.search("verdict +it would be opened\n", foreseen.out)
     narrow = remote(*words, "--dry-run", "--token", TOKEN, "--ring-bits", 8)
     assert "no scale of the features lattice" in narrow.error

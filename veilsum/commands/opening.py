@@ -362,7 +362,12 @@ def _fixed(asked: Asked, noise: Noise, saved: "SavedPlan | None") -> dict[str, A
     from protocol.errors import Misuse
     from veilsum.asking import let_through
 
-    own = {"dim": asked.dim, "classes": asked.classes, "bias": asked.bias, "noise": noise.request}
+    own: dict[str, Any] = {
+        "dim": asked.dim,
+        "classes": asked.classes,
+        "bias": asked.bias,
+        "noise": noise.request,
+    }
     if saved is None and (asked.dim is None or asked.classes is None):
         raise Misuse("a round takes --dim and --classes, or --plan with both in it")
     if saved is not None and any(own.values()):

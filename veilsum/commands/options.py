@@ -156,7 +156,11 @@ class MemberLimits(ClientLimits):
 def gathered(command: Callable[..., None]) -> Callable[..., None]:
     """The command with an option for each field of the dataclasses that it takes: it is given them whole."""
     parameters = inspect.signature(command).parameters
-    groups = {name: each.annotation for name, each in parameters.items() if is_dataclass(each.annotation)}
+    groups: dict[str, type[Any]] = {
+        name: kind
+        for name, each in parameters.items()
+        if isinstance(kind := each.annotation, type) and is_dataclass(kind)
+    }
 
     @wraps(command)
     def run(**given: Any) -> None:
