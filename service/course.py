@@ -93,6 +93,7 @@ class Course:
         wake: Callable[[], None],
         mode: Mode,
         opened_s: float,
+        ended: Row[tuple[object, ...]] | None = None,
     ) -> None:
         self.id, self.mode, self.version = round_name(mode.attempt.context), mode, 1
         self.opened_s = opened_s
@@ -103,14 +104,16 @@ class Course:
         self._journal = Journal(database, self.id)
         self._lock = asyncio.Lock()
         self._batches = Batches(self._go_on)
-        self.phase = mode.begin(opened_s)
-        self._timeline: Timeline = ((self.phase.name, opened_s),)
+        self.phase = mode.begin(opened_s) if ended is None else None
+        self._timeline: Timeline = ((self.phase.name, opened_s),) if self.phase is not None else ()
         self._behind = False
         """Storage may hold events that this object has not taken up: what it holds decides."""
         self._ending = False
         """This object may have ended the round, whatever it was told of the commit."""
         self._shown: Shown | None = None
         self.littered = False
+        if ended is not None:
+            self.restore(ended, littered=False)
 
     # Coming back from storage
 
