@@ -12,10 +12,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import structlog
-from sqlalchemy import Row, func, select
+from sqlalchemy import LargeBinary, Row, func, literal, select
 
 from protocol.attempt import Attempt
 from protocol.coordinator import Windows
+from protocol.helpers.messages import HelperKind
 from protocol.identity import SigningKey
 from protocol.messages import Manifest, Opening
 from protocol.rest import CohortRequest, RoundView, WindowsModel, round_name
@@ -165,7 +166,7 @@ class Catalogue:
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
-            count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
+            count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id, _MEMBERS)
             async with self._database.reading() as connection:
                 known = (await connection.execute(count)).scalar_one()
             if cohort.live is not None:
@@ -315,7 +316,7 @@ class Catalogue:
 
     async def _rounds_of(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
         """What a cohort has not heard of its rounds, oldest first; all that it has heard of stand as they are."""
-        query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
+        query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id, _MEMBERS)
         async with self._database.reading() as connection:
             new = await connection.execute(query.order_by(rounds.c.number).offset(len(cohort.rounds)))
             rows = new.all()
@@ -398,7 +399,7 @@ class Catalogue:
         here = dict(self.cohorts)
         counted = (
             select(rounds.c.cohort, func.count().label("many"))
-            .where(rounds.c.cohort.in_(here))
+            .where(rounds.c.cohort.in_(here), _MEMBERS)
             .group_by(rounds.c.cohort)
         )
         async with self._database.reading() as connection:
@@ -407,6 +408,8 @@ class Catalogue:
 
 
 _FORMING = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
+_MEMBERS = func.substr(rounds.c.opening, 2, 1) != literal(bytes([HelperKind.OPENING]), LargeBinary)
+"""Rounds without helpers: a cohort's id is made alike in both modes."""
 
 
 def _windows(row: Row[Any]) -> Windows:
