@@ -10,10 +10,8 @@ from calibration.questions import Question
 from client_sdk.asked import terms_question
 from client_sdk.errors import mismatch
 from client_sdk.result import Floats, Result, calibrated_in, check_head
-from protocol.published import CombinedRecord
+from protocol.published import ALIKE, CombinedRecord
 from protocol.record import verify_record
-
-_SAME = ("statistic", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -82,7 +80,7 @@ class Combined:
         terms = [result.evidence.opening.terms for result in by_round.values()]
         asked = [terms_question(result.evidence.attempt) for result in by_round.values()]
         widest = _widest([*by_round.values()])
-        alike = all(getattr(each, field) == getattr(terms[0], field) for each in terms for field in _SAME)
+        alike = all(getattr(each, field) == getattr(terms[0], field) for each in terms for field in ALIKE)
         if not alike or not all(widest.widens(each) for each in asked):
             raise mismatch("the rounds do not sum the same thing")
         records = [result.record for result in by_round.values()]

@@ -144,6 +144,10 @@ class PartView(Model):
     records: int
 
 
+ALIKE = ("statistic", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
+"""Terms that the rounds of a combination share; their layouts are those of one question, over as many classes or fewer."""
+
+
 class CombinedRecord(Model):
     """What the coordinator signs about the sum of several rounds' sums, in the same way as a `ResultRecord`.
 

@@ -8,25 +8,29 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import structlog
-from sqlalchemy import Row, func, select
+from sqlalchemy import LargeBinary, Row, func, literal, select
 
 from protocol.attempt import Attempt
 from protocol.coordinator import Windows
+from protocol.helpers.messages import HelperKind
 from protocol.identity import SigningKey
-from protocol.messages import Ledger, Opening
-from protocol.rest import CohortRequest, WindowsModel, round_name
+from protocol.messages import Manifest, Opening
+from protocol.rest import CohortRequest, RoundView, WindowsModel, round_name
 from protocol.transcript import Transcript
 from service import audit
 from service.asked import MATERIALS, material_named
 from service.cohorts import Cohort
+from service.counting import DISCLOSURE
 from service.federations import Federations
 from service.helping.opening import Helping, is_with_helpers, opening_from
 from service.journal import KEEP_S
+from service.known import Known
 from service.modes import AnyAttempt, MembersMode
+from service.past import Brief, Pasts
 from service.problems import not_found
 from service.rounds import Round
 from service.schedules import begin
@@ -46,7 +50,12 @@ LOOK_S = 5.0
 
 
 class Catalogue:
-    """Every cohort and round that somebody has asked for, or that is not over.
+    """Cohorts and rounds: those that are open, and what somebody has asked for.
+
+    Attributes:
+        cohorts: those held here, by id.
+        rounds: the same.
+        pasts: of rounds that have ended.
 
     Args:
         database: the truth.
@@ -68,73 +77,114 @@ class Catalogue:
     ) -> None:
         self._database, self._blobs, self._key = database, blobs, key
         self._federations, self._helping, self._wake = federations, helping, wake
-        self.cohorts: dict[str, Cohort] = {}
-        self.rounds: dict[str, Round] = {}
-        self._loading, self._looking, self._looked_s = asyncio.Lock(), asyncio.Lock(), -KEPT_S
+        self.cohorts, self.rounds = Known[Cohort](), Known[Round]()
+        self.pasts = Pasts(database)
+        self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
+        self._looking, self._looked_s = asyncio.Lock(), -KEPT_S
+        self._ended: dict[str, int] = {}
 
     # Asked for by name
 
     async def cohort(self, name: str) -> Cohort:
         """As it stands; PeerFault(not-found)."""
-        if name not in self.cohorts:
-            await self._find(select(cohorts.c.federation).where(cohorts.c.id == name))
         found = self.cohorts.get(name)
         if found is None:
-            raise not_found("cohort")
+            async with self._loading:
+                found = await self._cohort_named(name)
         await self._refresh_cohort(found)
         return found
 
     async def round(self, name: str, what: str = "round") -> Round:
         """As it stands; PeerFault(not-found)."""
-        if name not in self.rounds:
-            await self._find(select(rounds.c.federation).where(rounds.c.id == name))
         found = self.rounds.get(name)
-        if found is None:
-            raise not_found(what)
+        while found is None:
+            row = await self._row(select(rounds).where(rounds.c.id == name))
+            if row is None:
+                raise not_found(what)
+            if row.final is None:
+                await self._take_up(row.federation)
+                found = self.rounds.get(name)  # unless it has ended meanwhile
+            else:
+                async with (
+                    self._reading
+                ):  # one at a time: whoever asks for what is over keeps nobody from what runs
+                    found = self.rounds.get(name) or await self._as_it_ended(row)
         await found.refresh()
         return found
 
     async def refresh(self, federation: str) -> None:
         """All of a federation's, as it stands."""
         await self._take_up(federation)
-        for thing in self._things():
-            if _federation(thing) == federation:
-                await thing.refresh()
+        for cohort in list(self.cohorts.values()):
+            if _federation(cohort) == federation:
+                await self._refresh_cohort(cohort)
+        for round_ in self.live(federation):
+            await round_.refresh()
         await self._helping.refresh(federation)
 
+    def open(self) -> list[Cohort | Round]:
+        """For which there is something to do, or will be."""
+        return [*self.cohorts.open(), *self.rounds.open()]
+
+    def live(self, federation: str | None = None) -> list[Round]:
+        """Rounds that have not ended, as far as is known here; of one federation one at the most."""
+        return [
+            round_
+            for round_ in self.rounds.open()
+            if round_.final is None and federation in {None, _federation(round_)}
+        ]
+
+    async def first(self, federation: str) -> tuple[int, tuple[str, bytes] | None]:
+        """How many rounds a federation has opened, and the first one's id and opening."""
+        count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
+        query = select(rounds.c.id, rounds.c.opening).where(rounds.c.federation == federation)
+        async with self._database.reading() as connection:
+            found = (await connection.execute(query.order_by(rounds.c.number).limit(1))).one_or_none()
+            return (await connection.execute(count)).scalar_one(), None if found is None else tuple(found)
+
+    async def numbers(self, names: Collection[str]) -> dict[str, int]:
+        """Rounds' places in storage, the later the higher."""
+        query = select(rounds.c.id, rounds.c.number).where(rounds.c.id.in_(names))
+        async with self._database.reading() as connection:
+            return {row.id: row.number for row in await connection.execute(query)}
+
     async def refresh_all(self) -> None:
-        """All there is, as it stands."""
+        """All that is open, or held here, as it stands."""
         if not self._database.shared:
             return
-        for federation in sorted({*await self._stirring(), *await self._unknown()}):
+        for federation in sorted({*await self._stirring(), *await self._behind()}):
             await self.refresh(federation)
 
     async def look(self) -> None:
         """The same, as far as storage answers soon, and once in a while however often it is asked: for those whom no limit holds."""
         async with self._looking:
             if time.monotonic() >= self._looked_s + KEPT_S:
-                await tried(asyncio.wait_for(self.refresh_all(), LOOK_S))
+                await tried(asyncio.wait_for(self._look(), LOOK_S))
                 self._looked_s = time.monotonic()
+
+    async def _look(self) -> None:
+        await self.refresh_all()
+        self._ended = await self.pasts.states()
+
+    def states(self) -> Counter[str]:
+        """How many rounds there are in each state, as of the last `look`."""
+        return Counter(self._ended) + Counter(round_.view().state for round_ in self.live())
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
-            count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
+            count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id, _MEMBERS)
             async with self._database.reading() as connection:
                 known = (await connection.execute(count)).scalar_one()
+            if cohort.live is not None:
+                await cohort.live.refresh()
             if known != len(cohort.rounds):
-                await self._take_up(_federation(cohort))
-            for round_ in cohort.rounds:
-                await round_.refresh()
+                async with self._loading:
+                    await self._rounds_of(cohort)
         await cohort.refresh()
 
-    def _things(self) -> tuple[Cohort | Round, ...]:
-        return (*self.cohorts.values(), *self.rounds.values())
-
-    async def _find(self, federation: Any) -> None:
+    async def _row(self, query: Any) -> Row[Any] | None:
         async with self._database.reading() as connection:
-            found = (await connection.execute(federation)).scalar_one_or_none()
-        if found is not None:
-            await self._take_up(found)
+            return (await connection.execute(query)).one_or_none()
 
     # New ones
 
@@ -185,13 +235,8 @@ class Catalogue:
     # From storage
 
     async def load(self, not_before_s: float) -> None:
-        """All there is, as it was when the last process stopped."""
-        async with self._database.reading() as connection:
-            known = (
-                await connection.execute(select(cohorts.c.federation).union(select(rounds.c.federation)))
-            ).scalars()
-            federations = sorted(known)
-        for federation in federations:
+        """All that is open, as it was when the last process stopped."""
+        for federation in sorted(await self._stirring()):
             await self._take_up(federation, not_before_s)
         await self.sweep()
 
@@ -205,12 +250,29 @@ class Catalogue:
         await self._sweep_materials()
         lying = {each: set(await asyncio.to_thread(self._blobs.names, each)) for each in FOLDERS}
         await self.refresh_all()
-        for round_ in self.rounds.values():
-            if round_.final is not None:
-                kept = {"results"} if round_.final.state == "done" else set()
-                left = any(round_.id in lying[folder] for folder in FOLDERS if folder not in kept)
-                round_.littered = round_.littered or left
+        ended = select(rounds.c.id, rounds.c.state).where(rounds.c.state.is_not(None))
+        async with self._database.reading() as connection:
+            states = {row.id: row.state for row in await connection.execute(ended)}
+        for name in set[str]().union(*lying.values()) & states.keys():
+            kept = {"results"} if states[name] == "done" else set()
+            if any(name in lying[folder] for folder in FOLDERS if folder not in kept):
+                round_ = await self.round(name)
+                round_.littered = True
+                self.rounds.put(round_)
         self._wake()
+
+    async def disclosed(self) -> set[str]:
+        """Cohorts of which an indicator round's disclosure lies in storage."""
+        query = select(rounds.c.id, rounds.c.cohort).where(
+            rounds.c.state == "done", rounds.c.record.is_(None)
+        )
+        async with self._database.reading() as connection:
+            counted = (await connection.execute(query)).all()
+
+        def lying() -> set[str]:
+            return {row.cohort for row in counted if DISCLOSURE in self._blobs.names(f"results/{row.id}")}
+
+        return await asyncio.to_thread(lying)
 
     async def _sweep_materials(self) -> None:
         """Delete those that no round names: a round and its material are stored under the same lock."""
@@ -224,46 +286,86 @@ class Catalogue:
                 await asyncio.to_thread(self._blobs.delete, f"{MATERIALS}/{digest}")
 
     async def _take_up(self, federation: str, not_before_s: float = 0.0) -> None:
-        """What of a federation is not here yet, oldest first."""
+        """What of a federation is open and not here yet."""
         async with self._loading:
+            forming = select(cohorts.c.id).where(cohorts.c.federation == federation, *_FORMING)
             async with self._database.reading() as connection:
-                query = select(cohorts).where(cohorts.c.federation == federation).order_by(cohorts.c.counter)
-                new_cohorts = [row for row in await connection.execute(query) if row.id not in self.cohorts]
-                names = select(rounds.c.id).where(rounds.c.federation == federation)
-                new = set((await connection.execute(names)).scalars()) - set(self.rounds)
-                by_number = select(rounds).where(rounds.c.id.in_(new)).order_by(rounds.c.number)
-                new_rounds = (await connection.execute(by_number)).all() if new else []
-            for row in new_cohorts:
-                self.cohorts[row.id] = await self._cohort(row, not_before_s)
-            ledger = await self._federations.ledger(federation) if new_rounds else None
-            for row in new_rounds:
-                if is_with_helpers(row.opening):
-                    self.rounds[row.id] = await self._helping.load(row, not_before_s)
-                else:
-                    assert ledger is not None
-                    self.rounds[row.id] = await self._round(row, ledger, not_before_s)
-                    self.cohorts[row.cohort].opened(self.rounds[row.id])
-        if new_cohorts or new_rounds:
-            self._wake()
+                names = (await connection.execute(forming)).scalars().all()
+            for name in names:
+                await self._cohort_named(name, not_before_s)
+            live = select(rounds).where(rounds.c.federation == federation, rounds.c.final.is_(None))
+            row = await self._row(live)
+            if row is None or row.id in self.rounds:
+                return
+            if is_with_helpers(row.opening):
+                self.rounds.put(await self._helping.load(row, not_before_s))
+                self._wake()
+            elif row.cohort in self.cohorts:
+                await self._rounds_of(self.cohorts[row.cohort], not_before_s)
+            else:
+                await self._cohort_named(row.cohort, not_before_s)
 
-    async def _cohort(self, row: Row[Any], not_before_s: float) -> Cohort:
+    async def _cohort_named(self, name: str, not_before_s: float = 0.0) -> Cohort:
+        if (known := self.cohorts.get(name)) is not None:
+            return known
+        row = await self._row(select(cohorts).where(cohorts.c.id == name))
+        if row is None:
+            raise not_found("cohort")
         roster = await self._federations.roster(row.federation, row.roster_version)
         request = CohortRequest.model_validate_json(row.request)
         cohort = Cohort(self._database, self._wake, roster, row.counter, request, row.deadline_s)
-        return await cohort.load(not_before_s)
+        await cohort.load(not_before_s)
+        await self._rounds_of(cohort, not_before_s)
+        self.cohorts.put(cohort)
+        self._wake()
+        return cohort
 
-    async def _round(self, row: Row[Any], ledger: Ledger, not_before_s: float) -> Round:
-        cohort = self.cohorts[row.cohort]
+    async def _rounds_of(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
+        """What a cohort has not heard of its rounds, oldest first; all that it has heard of stand as they are."""
+        query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id, _MEMBERS)
+        async with self._database.reading() as connection:
+            new = await connection.execute(query.order_by(rounds.c.number).offset(len(cohort.rounds)))
+            rows = new.all()
+        for row in rows:
+            if row.final is None:
+                live = await self._row(select(rounds).where(rounds.c.id == row.id))
+                assert live is not None
+                round_ = await self._round(live, cohort, not_before_s)
+                self.rounds.put(round_)
+                cohort.opened(round_)
+                self.cohorts.put(cohort)  # again, for as long as the round is live
+            else:
+                view = await asyncio.to_thread(RoundView.model_validate_json, row.final)
+                cohort.opened(Brief.of(view))
+        self._wake()
+
+    async def _round(self, row: Row[Any], cohort: Cohort, not_before_s: float) -> Round:
+        """One that was live when its row was read."""
         await cohort.refresh()
-        opening = await asyncio.to_thread(Opening.from_bytes, row.opening)
-        attempt = Attempt(cohort.roster, cohort.formed(), opening)
-        ended = row.final is not None
-        noted = None if ended else await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
-        windows = Windows(**WindowsModel.model_validate_json(row.windows).model_dump())
+        ledger = await self._federations.ledger(row.federation)
+        attempt = Attempt(
+            cohort.roster, cohort.formed(), await asyncio.to_thread(Opening.from_bytes, row.opening)
+        )
+        noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
         history = ledger.history[: len(attempt.opening.links)]
-        mode = MembersMode(attempt, windows, history, noted, self._key)
+        mode = MembersMode(attempt, _windows(row), history, noted, self._key)
         round_ = Round(self._database, self._blobs, self._wake, mode, row.opened_s)
-        return round_.restore(row, littered=False) if ended else await round_.resume(not_before_s)
+        return await round_.resume(not_before_s)
+
+    async def _as_it_ended(self, row: Row[Any]) -> Round:
+        if is_with_helpers(row.opening):
+            round_ = await self._helping.load(row, 0.0)
+        else:
+            query = select(cohorts.c.roster_version, cohorts.c.manifest).where(cohorts.c.id == row.cohort)
+            formed = await self._row(query)
+            assert formed is not None
+            roster = await self._federations.roster(row.federation, formed.roster_version)
+            manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
+            attempt = Attempt(roster, manifest, await asyncio.to_thread(Opening.from_bytes, row.opening))
+            mode = MembersMode(attempt, _windows(row), (), None, self._key)
+            round_ = Round(self._database, self._blobs, self._wake, mode, row.opened_s, row)
+        self.rounds.put(round_)
+        return round_
 
     # From other processes
 
@@ -291,23 +393,33 @@ class Catalogue:
                 await tried(thing.refresh() if thing is not None else self.refresh(topic))
 
     async def _stirring(self) -> set[str]:
-        """Federations of which something is not over, in storage or as far as is known here."""
-        forming = select(cohorts.c.federation).where(cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None))
+        """Federations of which something is open, in storage or as far as is known here."""
+        forming = select(cohorts.c.federation).where(*_FORMING)
         live = select(rounds.c.federation).where(rounds.c.final.is_(None))
         async with self._database.reading() as connection:
             found = set((await connection.execute(forming.union(live))).scalars())
-        return found | {_federation(thing) for thing in self._things() if not thing.over}
+        return found | set(map(_federation, self.open()))
 
-    async def _unknown(self) -> set[str]:
-        """Federations of which storage has more than is here: neither cohorts nor rounds are ever deleted."""
-        here = Counter(map(_federation, self._things()))
-        stored: Counter[str] = Counter()
+    async def _behind(self) -> set[str]:
+        """Federations of whose cohorts that are held here storage has more rounds."""
+        here = dict(self.cohorts)
+        counted = (
+            select(rounds.c.cohort, func.count().label("many"))
+            .where(rounds.c.cohort.in_(here), _MEMBERS)
+            .group_by(rounds.c.cohort)
+        )
         async with self._database.reading() as connection:
-            for table in (cohorts, rounds):
-                counted = select(table.c.federation, func.count().label("many")).group_by(table.c.federation)
-                for row in await connection.execute(counted):
-                    stored[row.federation] += row.many
-        return {name for name, count in stored.items() if count != here[name]}
+            rows = (await connection.execute(counted)).all()
+        return {_federation(here[row.cohort]) for row in rows if row.many != len(here[row.cohort].rounds)}
+
+
+_FORMING = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
+_MEMBERS = func.substr(rounds.c.opening, 2, 1) != literal(bytes([HelperKind.OPENING]), LargeBinary)
+"""Rounds without helpers: a cohort's id is made alike in both modes."""
+
+
+def _windows(row: Row[Any]) -> Windows:
+    return Windows(**WindowsModel.model_validate_json(row.windows).model_dump())
 
 
 def _federation(thing: Cohort | Round) -> str:

@@ -10,11 +10,12 @@ from protocol.attempt import cohort_sizes, colluders_assumed
 from protocol.causes import Cause
 from protocol.coordinator import Enrolling, Voided
 from protocol.errors import PeerFault
-from protocol.messages import Cards, KeyCard, Manifest, Opening, Roster
+from protocol.messages import Cards, KeyCard, Manifest, Roster
 from protocol.messages.base import MAX_MEMBERS
 from protocol.messages.opening import MAX_ATTEMPTS
 from protocol.rest import CohortRequest, CohortView, Problem
 from service import rare
+from service.past import Brief
 from service.problems import problem_of, wrong_phase
 from service.rounds import Round
 from service.storage.database import Database
@@ -49,7 +50,7 @@ class Cohort:
         deadline_s: when enrolment closes, in Unix time.
         manifest: once the cohort is formed.
         fault: why it could not be formed.
-        rounds: oldest first.
+        live: the last one of its rounds, until it has ended.
     """
 
     manifest: Manifest | None = None
@@ -69,27 +70,39 @@ class Cohort:
         )
         self.deadline_s = deadline_s
         self.id = self.enrolling.cohort.hex()
-        self.rounds: list[Round] = []
+        self.live: Round | None = None
+        self._past: tuple[Brief, ...] = ()
         self.watch = Watch(lambda: self.version, lambda: 0 if self.open else self.version)
         self._database, self._wake = database, wake
         self._seen = 0
         """How often the stored cohort had changed when it was last read."""
         self._lock = asyncio.Lock()
 
-    def opened(self, round_: Round) -> None:
-        """A round of this cohort stands in the database."""
-        self.rounds.append(round_)
+    def opened(self, opened: Round | Brief) -> None:
+        """A round of this cohort stands in the database, after the others, which have ended; a `Brief` of one that has, too."""
+        past = self.rounds
+        self.live = opened if isinstance(opened, Round) else None
+        self._past = (*past, opened) if isinstance(opened, Brief) else past
         self.watch.notify()
+
+    @property
+    def rounds(self) -> tuple[Brief, ...]:
+        """Its rounds, oldest first."""
+        if self.live is None:
+            return self._past
+        last = Brief.of(self.live.view())
+        if self.live.final is not None:
+            self._past, self.live = (*self._past, last), None
+            return self._past
+        return (*self._past, last)
 
     @property
     def next_place(self) -> tuple[int, int]:
         """Sequence and attempt of the round that may be opened next: another attempt where the last one ended VOID."""
         if not self.rounds:
             return 0, 0
-        opening = self.rounds[-1].attempt.opening
-        assert isinstance(opening, Opening)
-        sequence, number = opening.place
-        if self.rounds[-1].view().state == Voided.name and number + 1 < MAX_ATTEMPTS:
+        sequence, number = self.rounds[-1].place
+        if self.rounds[-1].state == Voided.name and number + 1 < MAX_ATTEMPTS:
             return sequence, number + 1
         return sequence + 1, 0
 
@@ -140,9 +153,14 @@ class Cohort:
         return self.manifest is None and self.fault is None
 
     @property
-    def over(self) -> bool:
-        """Whether nobody changes it any more."""
-        return not self.open
+    def at_rest(self) -> bool:
+        """Whether no more cards are taken, and no round of it is live."""
+        return not self.open and (self.live is None or self.live.at_rest)
+
+    @property
+    def size(self) -> int:
+        """Members of its roster."""
+        return len(self.roster.members)
 
     @property
     def due_s(self) -> float | None:
@@ -234,7 +252,8 @@ class Cohort:
 
     def view(self) -> CohortView:
         """What anybody may see."""
-        indicator = rare.standing(self.rounds)
+        known = self.rounds
+        indicator = rare.standing(known)
         return CohortView(
             cohort=self.id,
             federation=self.roster.federation.hex(),
@@ -245,7 +264,7 @@ class Cohort:
             deadline_s=self.deadline_s if self.open else None,
             quorum=quorum_view(self.manifest) if self.manifest else None,
             fault=self.fault,
-            rounds=tuple(round_.id for round_ in self.rounds),
+            rounds=tuple(each.id for each in known),
             next_sequence=self.next_place[0],
             withhold=bool(self.roster.withhold),
             indicator=indicator.id if indicator else None,

@@ -19,16 +19,13 @@ from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Certificate
-from protocol.published import CombinedRecord, CombineRequest, PartView, ResultRecord
+from protocol.published import ALIKE, CombinedRecord, CombineRequest, PartView, ResultRecord
 from protocol.record import sign_record
 from service.asked import SUMS, WEIGHTS, asked_question, summed_of
 from service.problems import not_found
 from service.rounds import Round
 from service.solving import files_of, solution_view, solve
 from service.storage.blobs import Blobs
-
-SAME = ("statistic", "ring_bits", "lattice", "lattice_bits", "extractor", "noise", "withheld")
-"""Terms that the rounds of a combination share; their layouts are those of one question, over as many classes or fewer."""
 
 _FOLDER, _RECORD = "combined", "record"
 
@@ -146,7 +143,7 @@ def _check_alike(rounds: Sequence[Round], asked: Sequence[Question], widest: Que
     first = rounds[0].attempt.opening.terms
     for round_ in rounds[1:]:
         other = round_.attempt.opening.terms
-        for field in SAME:
+        for field in ALIKE:
             if getattr(other, field) != getattr(first, field):
                 raise PeerFault(
                     Cause.TERMS_REFUSED,

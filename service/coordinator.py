@@ -37,6 +37,7 @@ from service.helping.opening import Helping, refuse_other_mode
 from service.indicating import NOTHING
 from service.keeper import PAUSE_S, Chore, Keeper
 from service.modes import PairedSummands, Summands
+from service.past import Brief, spent
 from service.preflight import check_room, preflight_view, terms_of
 from service.problems import not_found, problem_of
 from service.resting import layout_of
@@ -192,7 +193,8 @@ class Coordinator:
         )
         layout, material = await self._layout(request, federation)
         terms = terms_of(request, cohort.roster, manifest, now_s, layout, clauses)
-        spending.check(self.rounds.values(), federation, terms, self.mu_budget)
+        if terms.noise and self.mu_budget is not None:
+            spending.check(await self.spent(federation), terms, self.mu_budget)
         opening = await asyncio.to_thread(
             Opening.make,
             self.key,
@@ -256,11 +258,20 @@ class Coordinator:
 
     async def _check_free(self, federation: str, mode: ModeName) -> int:
         """Refuse a round beside another, or in a federation of the other mode, as all processes know it; how many there were."""
+        count, first = await self.catalogue.first(
+            federation
+        )  # before a look: what comes after it is missed by the count
         await self.catalogue.refresh(federation)
-        known = [each for each in self.rounds.values() if each.attempt.roster.federation.hex() == federation]
-        _refuse_unsettled(known)
-        refuse_other_mode(known, federation, mode)
-        return len(known)
+        _refuse_unsettled(self.catalogue.live(federation))
+        if first is not None:
+            refuse_other_mode(*first, mode)
+        return count
+
+    async def spent(self, federation: str) -> dict[str, float]:
+        """μ of a federation's noisy rounds, by id: of one from its opening on, and no more once it has ended VOID."""
+        past = await self.catalogue.pasts.of(federation)
+        live = (spent(round_.view()) for round_ in self.catalogue.live(federation))
+        return {**past.noisy, **dict(pair for each in live for pair in each.items())}
 
     async def round(self, round_id: str) -> Round:
         """A round by its id, as it stands; PeerFault(not-found)."""
@@ -283,15 +294,12 @@ class Coordinator:
     async def combinations(self, federation: str) -> list[CombinedRecord]:
         """What `combine` made of a federation's rounds, those with the newest first."""
         found = await asyncio.to_thread(combining.kept, federation, self.blobs, self._combined)
-        opened_s = {name: round_.opened_s for name, round_ in self.rounds.items()}
+        numbers = await self.catalogue.numbers({part.round for record in found for part in record.parts})
 
-        def newest(record: CombinedRecord) -> tuple[float, str]:
-            return max(opened_s.get(part.round, 0.0) for part in record.parts), record.combination
+        def newest(record: CombinedRecord) -> tuple[int, str]:
+            return max(numbers[part.round] for part in record.parts), record.combination
 
         return sorted(found, key=newest, reverse=True)
-
-    def _things(self) -> tuple[Cohort | Round, ...]:
-        return (*self.cohorts.values(), *self.rounds.values())
 
     # Waiting
 
@@ -306,17 +314,18 @@ class Coordinator:
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""
         self.stopping = True
-        for thing in (*self._things(), *self.helping.desks):
-            thing.watch.stop()
+        things = (self.cohorts.values(), self.rounds.values(), self.helping.desks)
+        for watch in [thing.watch for each in things for thing in each]:
+            watch.stop()
 
     # What goes on by itself
 
     async def load(self) -> None:
-        """Bring everything back from storage, as it was when the last process stopped."""
+        """Bring everything that is open back from storage, as it was when the last process stopped."""
         await self.catalogue.load(self.now() + self._resume_grace_s)
         self._swept_s = self.now()
         await self.schedules.load()
-        await asyncio.to_thread(self._forget_disclosures)
+        await self._forget_disclosures()
 
     async def follow(self) -> None:
         """Keep up with what other processes store, until cancelled: by what the database tells, and by looking."""
@@ -330,10 +339,10 @@ class Coordinator:
 
     def _chores(self) -> Iterator[Chore]:
         """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""
-        for thing in self._things():
+        for thing in self.catalogue.open():
             if thing.due_s is not None:
                 yield Chore(thing.id, thing.due_s, partial(self._advance, thing))
-        for round_ in self.rounds.values():
+        for round_ in self.catalogue.live():
             if (recovered := round_.recovered) is not None:
                 missing = set(round_.summing.parts) - round_.summing.unmasked
                 for part in missing:
@@ -352,7 +361,7 @@ class Coordinator:
     async def _sweep(self) -> None:
         await self.catalogue.sweep()
         # A process that stood still may have put one back that was forgotten.
-        await asyncio.to_thread(self._forget_disclosures)
+        await self._forget_disclosures()
         self._swept_s = self.now()
 
     async def _advance(self, thing: Cohort | Round) -> None:
@@ -372,17 +381,19 @@ class Coordinator:
         recovered, pieces = round_.recovered, await round_.summing.pieces()
         if recovered is None or pieces is None:
             return
-        cohort = self.cohorts.get(round_.attempt.manifest.cohort.hex())
-        beside = cohort.rounds if cohort is not None else ()
+        helped = round_.mode.name == "helpers"
+        cohort = None if helped else await self.cohort(round_.attempt.manifest.cohort.hex())
         try:
+            beside = cohort.rounds if cohort is not None else ()
             outcome = await asyncio.to_thread(self._outcome, round_, recovered, pieces, beside)
             await round_.finish(outcome, self.now())
-            await asyncio.to_thread(self._forget_disclosures)
+            if cohort is not None:
+                await self._forget(cohort)
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
 
     def _outcome(
-        self, round_: Round, recovered: Summands, pieces: Pieces, beside: Sequence[Round]
+        self, round_: Round, recovered: Summands, pieces: Pieces, beside: Sequence[Brief]
     ) -> Outcome:
         """The sum, or the counts; `beside` are the rounds of its cohort, none in the mode with helpers."""
         if recovered.attempt.opening.terms.family == Family.INDICATOR:
@@ -391,10 +402,14 @@ class Coordinator:
         why = rare.reason(round_.attempt, beside)
         return solving.compute(round_, recovered, pieces, self.blobs, self.key, why)
 
-    def _forget_disclosures(self) -> None:
-        for cohort in tuple(self.cohorts.values()):
-            for round_ in rare.spent(cohort.rounds, over=bool(cohort.expired(self.now()))):
-                self.blobs.delete(f"results/{round_.id}/{counting.DISCLOSURE}")
+    async def _forget_disclosures(self) -> None:
+        for name in await self.catalogue.disclosed():
+            await self._forget(await self.cohort(name))
+
+    async def _forget(self, cohort: Cohort) -> None:
+        """Delete what members have been shown of its indicator rounds that nobody needs any more."""
+        for each in rare.spent(cohort.rounds, over=bool(cohort.expired(self.now()))):
+            await asyncio.to_thread(self.blobs.delete, f"results/{each.id}/{counting.DISCLOSURE}")
 
 
 def _refuse_expired(cohort: Cohort, now_s: float) -> None:
@@ -423,8 +438,6 @@ def _exceptions(request: RoundRequest, cohort: Cohort, sequence: int) -> tuple[L
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:
     """One round after the other: what a set may be signed for depends on everything that was opened before."""
     for round_ in rounds:
-        if round_.final is not None:
-            continue
         if round_.view().state == Lost.name:
             raise PeerFault(
                 Cause.CONFLICT,

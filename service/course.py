@@ -48,6 +48,8 @@ class Outcome:
 
 
 NOTHING = Outcome()
+REPLAYED = 64
+"""Stored events that are folded at once: each of them holds a transcript until all are taken up."""
 Decision = Callable[[Phase | None], Event | None]
 """What somebody wants: the event that follows on a phase, if there is one; PeerFault where there can be none."""
 
@@ -91,6 +93,7 @@ class Course:
         wake: Callable[[], None],
         mode: Mode,
         opened_s: float,
+        ended: Row[tuple[object, ...]] | None = None,
     ) -> None:
         self.id, self.mode, self.version = round_name(mode.attempt.context), mode, 1
         self.opened_s = opened_s
@@ -101,14 +104,16 @@ class Course:
         self._journal = Journal(database, self.id)
         self._lock = asyncio.Lock()
         self._batches = Batches(self._go_on)
-        self.phase = mode.begin(opened_s)
-        self._timeline: Timeline = ((self.phase.name, opened_s),)
+        self.phase = mode.begin(opened_s) if ended is None else None
+        self._timeline: Timeline = ((self.phase.name, opened_s),) if self.phase is not None else ()
         self._behind = False
         """Storage may hold events that this object has not taken up: what it holds decides."""
         self._ending = False
         """This object may have ended the round, whatever it was told of the commit."""
         self._shown: Shown | None = None
         self.littered = False
+        if ended is not None:
+            self.restore(ended, littered=False)
 
     # Coming back from storage
 
@@ -138,15 +143,24 @@ class Course:
     async def _catch_up(self) -> None:
         if self._behind and self.final is None:
             ended, unseen = await self._journal.unseen()
-            for event in unseen:
-                after = await asyncio.to_thread(event.apply, self.live, self.mode)
-                noted = await asyncio.to_thread(event.note, self.noted, self.live, after)
-                self._moved(after, noted, event.at_s)
+            for start in range(0, len(unseen), REPLAYED):
+                for step in await asyncio.to_thread(self._replayed, unseen[start : start + REPLAYED]):
+                    self._moved(step.after, step.noted, step.event.at_s)
             if ended is not None:
                 # Whoever ended it clears up after it, or the hourly sweep where that one died.
                 self.restore(ended, littered=self._ending)
             self._behind = False
             self._changed()
+
+    def _replayed(self, unseen: Sequence[Event]) -> list[Step]:
+        """Where stored events lead, each of which was accepted once."""
+        phase, noted, steps = self.live, self.noted, list[Step]()
+        for event in unseen:
+            after = event.apply(phase, self.mode)
+            noted = event.note(noted, phase, after)
+            steps.append(Step(event, after, noted))
+            phase = after
+        return steps
 
     # What it is
 

@@ -180,6 +180,7 @@ class Journal:
                     final=end.final.model_dump_json(),
                     closing=end.closing,
                     record=end.record.model_dump_json() if end.record else None,
+                    state=end.final.state,
                 )
             )
             if end.link is not None:

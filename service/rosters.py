@@ -23,6 +23,8 @@ K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 KEPT_BYTES = 64 << 20
 """Of newest rosters: of thirteen federations of 100,000 members. One that is not among them costs its read, and a look at each length."""
+PARSED_BYTES = 16 << 20
+"""Of rosters that stay parsed, as they are stored, seven times that in memory: whoever asks for what ended under one has it parsed once."""
 KEPT_FORMER = 10_000
 """Of those who are no members any more, in each federation: who left last."""
 _EACH_BYTES = 2048
@@ -115,6 +117,7 @@ class Rosters:
         self._former = dict[str, Former]()
         # What cohorts and rounds hold is there for others too.
         self._parsed = WeakValueDictionary[tuple[str, int], Roster]()
+        self._used = Recent[tuple[str, int], Roster](PARSED_BYTES)
         self._locks = WeakValueDictionary[tuple[str, int | str], asyncio.Lock]()
 
     async def newest(self, federation: str) -> Listed | None:
@@ -143,6 +146,7 @@ class Rosters:
             if body is None:
                 return None
             roster = self._parsed[key] = await asyncio.to_thread(Roster.from_bytes, body)
+            self._used.put(key, roster, len(body) + _EACH_BYTES)
             return roster
 
     async def body(self, federation: str) -> bytes | None:

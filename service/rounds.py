@@ -8,6 +8,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from sqlalchemy import Row
+
 from protocol.messages import Message
 from protocol.phases import cancelled
 from protocol.published import ResultRecord
@@ -36,8 +38,9 @@ class Round(Course):
         wake: Callable[[], None],
         mode: Mode,
         opened_s: float,
+        ended: Row[tuple[object, ...]] | None = None,
     ) -> None:
-        super().__init__(database, blobs, wake, mode, opened_s)
+        super().__init__(database, blobs, wake, mode, opened_s, ended)
         self.summing = Summing(
             database,
             blobs,
@@ -187,9 +190,14 @@ class Round(Course):
     # What goes on by itself
 
     @property
-    def over(self) -> bool:
-        """Whether nobody changes it any more."""
-        return self.final is not None
+    def at_rest(self) -> bool:
+        """Whether it has ended, and nothing is to be cleared up after it."""
+        return self.final is not None and not self.littered
+
+    @property
+    def size(self) -> int:
+        """Members of its roster."""
+        return len(self.attempt.roster.members)
 
     @property
     def due_s(self) -> float | None:

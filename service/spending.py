@@ -5,24 +5,21 @@ if every record stood in each of its noisy rounds.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Mapping
 
 from calibration.privacy import NoiseTerms, compose, gdp_epsilon
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Terms
 from protocol.rest import BudgetView
-from service.asked import mechanism_of
-from service.rounds import Round
 
 DELTA = 1e-5
 """At which the sum of all rounds is shown, whatever each was shown at."""
 
 
-def view(rounds: Iterable[Round], federation: str, budget: float | None) -> BudgetView:
-    """What the federation has spent; a round counts from its opening, and no more once it has ended VOID."""
-    noisy = [each for each in rounds if _charged(each, federation)]
-    mu = _composed(noisy)
+def view(noisy: Mapping[str, float], federation: str, budget: float | None) -> BudgetView:
+    """What the federation has spent, by the μ of its noisy rounds, which stand under their ids."""
+    mu = compose(noisy.values())
     epsilon = gdp_epsilon(mu, DELTA) if mu else 0.0
     return BudgetView(
         federation=federation,
@@ -30,15 +27,13 @@ def view(rounds: Iterable[Round], federation: str, budget: float | None) -> Budg
         epsilon=epsilon if math.isfinite(epsilon) else None,
         delta=DELTA,
         mu_budget=budget,
-        rounds=tuple(each.id for each in noisy),
+        rounds=tuple(noisy),
     )
 
 
-def check(rounds: Iterable[Round], federation: str, terms: Terms | None, budget: float | None) -> None:
+def check(noisy: Mapping[str, float], terms: Terms, budget: float) -> None:
     """Refuse a noisy round that would leave the budget (terms-refused)."""
-    if terms is None or not terms.noise or budget is None:
-        return
-    spent = _composed(each for each in rounds if _charged(each, federation))
+    spent = compose(noisy.values())
     asked = NoiseTerms.from_bytes(terms.noise).mu
     if compose((spent, asked)) > budget * (1 + 1e-12):
         left = max(0.0, budget**2 - spent**2) ** 0.5
@@ -47,14 +42,3 @@ def check(rounds: Iterable[Round], federation: str, terms: Terms | None, budget:
             f"this federation's noisy rounds have taken μ = {spent:.4g} of the {budget:.4g} that the operator has set "
             f"(VEILSUM_MU_BUDGET), and another {asked:.4g} would leave it: a round of μ ≤ {left:.4g} would fit",
         )
-
-
-def _composed(noisy: Iterable[Round]) -> float:
-    attempts = (each.attempt for each in noisy)
-    return compose(mechanism_of(attempt.opening.terms, attempt.manifest).mu_round for attempt in attempts)
-
-
-def _charged(round_: Round, federation: str) -> bool:
-    attempt = round_.attempt
-    same = bool(attempt.roster.federation.hex() == federation and attempt.opening.terms.noise)
-    return same and not (round_.final is not None and round_.final.state == "voided")

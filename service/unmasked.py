@@ -17,13 +17,13 @@ from calibration import CalibrationError, FFCStatistics, solve_ffc
 from calibration.layout import DenseBlock, Layout, SymmetricBlock
 from protocol.causes import Cause
 from protocol.errors import PeerFault
-from protocol.rest import Model, View
+from protocol.rest import Model, Problem, View
 from service.asked import WEIGHTS, document
-from service.problems import wrong_phase
+from service.problems import problem_of, wrong_phase
 from service.storage.blobs import Blobs
 from service.watch import Watch
 
-State = Literal["collecting", "solving", "done"]
+State = Literal["collecting", "solving", "done", "failed"]
 ELEMENT = np.dtype("<f4")
 
 
@@ -65,14 +65,16 @@ class UnmaskedView(View):
     """How far it has come.
 
     Attributes:
-        state: "collecting", "solving" or "done".
+        state: "collecting", "solving", then "done" or "failed".
         version: grows with the state.
         seconds: what each state took that is over, "solving" being the sum and the solution.
+        fault: why it failed.
     """
 
     state: State
     version: int
     seconds: dict[State, float]
+    fault: Problem | None = None
 
 
 class Unmasked:
@@ -88,14 +90,16 @@ class Unmasked:
         self._folder, self._request, self._blobs = folder_of(federation), request, blobs
         self._stored: dict[str, set[int]] = {}
         self._times_s = [time.monotonic()]
+        self._fault: Problem | None = None
         self.watch = Watch(lambda: len(self._times_s))
 
     async def store(self, member: str, index: int, data: bytes) -> None:
         """Keep a chunk durably; the last one of all has them added up and solved.
 
         Raises:
-            PeerFault: chunk-unknown for an index that there is not; chunk-mismatch for another length than the request's; wrong-phase for
-                a member more than were asked, or once all are there; sum-check-failed, where the sum has no solution.
+            PeerFault: chunk-unknown for an index that there is not; chunk-mismatch for another length than the request's, or what is no
+                number; wrong-phase for a member more than were asked, or once all are there; sum-check-failed, where the sum has no
+                solution.
         """
         request = self._request
         if index >= request.chunks:
@@ -104,6 +108,8 @@ class Unmasked:
         if len(data) != size * ELEMENT.itemsize:
             detail = f"chunk {index} has {len(data)} bytes of {size * ELEMENT.itemsize}"
             raise PeerFault(Cause.CHUNK_MISMATCH, detail, [member])
+        if not np.isfinite(np.frombuffer(data, ELEMENT)).all():
+            raise PeerFault(Cause.CHUNK_MISMATCH, f"chunk {index} holds what is no finite number", [member])
         if len(self._times_s) > 1 or len({*self._stored, member}) > request.members:
             raise wrong_phase(f"all {request.members} members have sent theirs: begin another")
         await asyncio.to_thread(self._blobs.put, f"{self._folder}/{member}/{index}", data)
@@ -111,8 +117,13 @@ class Unmasked:
         whole = sum(map(len, self._stored.values())) == request.members * request.chunks
         if whole and len(self._times_s) == 1:  # not where the last chunk came twice
             self._moved()
-            await asyncio.to_thread(self._solve)
-            self._moved()
+            try:
+                await asyncio.to_thread(self._solve)
+            except BaseException as error:
+                self._fault = problem_of(_fault_of(error))
+                raise
+            finally:
+                self._moved()
 
     def _moved(self) -> None:
         self._times_s.append(time.monotonic())
@@ -135,7 +146,7 @@ class Unmasked:
     def weights(self) -> bytes:
         """The head, as safetensors; PeerFault(wrong-phase) before it is solved."""
         if (state := self.view().state) != "done":
-            raise wrong_phase(f"the sum is {state}")
+            raise wrong_phase(f"the sum is {state}" + (f": {self._fault.detail}" if self._fault else ""))
         return self._blobs.get(f"{self._folder}/{WEIGHTS}")
 
     def view(self) -> UnmaskedView:
@@ -143,7 +154,15 @@ class Unmasked:
         states: tuple[State, ...] = get_args(State)
         spans = zip(states, self._times_s, self._times_s[1:], strict=False)
         seconds = {state: round(until - since, 6) for state, since, until in spans}
-        return UnmaskedView(state=states[len(seconds)], version=len(self._times_s), seconds=seconds)
+        state = "failed" if self._fault else states[len(seconds)]
+        return UnmaskedView(state=state, version=len(self._times_s), seconds=seconds, fault=self._fault)
+
+
+def _fault_of(error: BaseException) -> PeerFault:
+    """Why a sum was not solved, for whoever waits for it."""
+    if isinstance(error, PeerFault):
+        return error
+    return PeerFault(Cause.UNAVAILABLE, f"{type(error).__name__} while it was solved: begin another")
 
 
 def folder_of(federation: str) -> str:

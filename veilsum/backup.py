@@ -27,7 +27,7 @@ def create(data_dir: Path, archive: Path) -> dict[str, Any]:
     """
     if not (data_dir / _DATABASE).is_file():
         raise Misuse(f"{data_dir} is no coordinator's data folder: it has no {_DATABASE}")
-    with _stopped(data_dir):
+    with FolderLock(data_dir):
         _settle(data_dir / _DATABASE)
         files = sorted(path for path in data_dir.rglob("*") if path.is_file() and path.name != _LOCK)
         digests = {str(path.relative_to(data_dir)): _digest_of(path) for path in files}
@@ -99,15 +99,6 @@ def _checked(archive: Path, folder: Path) -> dict[str, str]:
             f"{archive} is damaged: {', '.join(odd[:5]) or _DATABASE} is missing, changed or too much"
         )
     return files
-
-
-@contextmanager
-def _stopped(data_dir: Path) -> Iterator[None]:
-    lock = FolderLock(data_dir)
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _settle(database: Path) -> None:

@@ -4,23 +4,27 @@ Nothing here is kept but the cards: the history is the rounds' own closings, in 
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import Row, select
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.helpers.coordinator import Enrolling
 from protocol.helpers.messages import HELPERS, Ended, HelperCard, HelperCertificate, HelperLost
-from protocol.messages import Roster
+from protocol.messages import Roster, parse
 from protocol.rest import HelpersView
 from service.modes import AnyClosing
 from service.problems import not_found, wrong_phase
 from service.rounds import Round
 from service.storage.database import Database
-from service.storage.tables import helper_cards
+from service.storage.tables import helper_cards, rounds
 from service.watch import Watch
+
+READ = 20
+"""Ends that are read at once."""
 
 
 class Desk:
@@ -28,49 +32,80 @@ class Desk:
 
     Attributes:
         roster: the newest; cards are for it.
-        rounds: attempts with helpers, oldest first. One at a time: all but the last have ended.
     """
 
     def __init__(self, database: Database, roster: Roster) -> None:
         self.roster = roster
-        self.rounds: list[Round] = []
         self.watch = Watch(lambda: self.version)
         self._database, self._lock = database, asyncio.Lock()
-        self._history: tuple[Ended, ...] = ()
+        self._taking = asyncio.Lock()
+        self._live: Round | None = None
+        self._ended: dict[str, Ended] = {}
+        """By the ids of attempts with helpers, oldest first."""
         self._enrolling: Enrolling | None = None
 
-    def opened(self, rounds: Iterable[Round]) -> None:
-        """Rounds of this federation stand in the database."""
-        self.rounds.extend(rounds)
+    def opened(self, round_: Round) -> None:
+        """A round of this federation stands in the database; all before it have ended."""
+        self._settle()
+        self._live = round_
         self.watch.notify()
+
+    async def take_up(self) -> None:
+        """Read how attempts have ended of which nothing was heard here."""
+        async with self._taking:
+            if self.live is not None:
+                await self.live.refresh()
+            federation = self.roster.federation.hex()
+            query = (
+                select(rounds.c.id, rounds.c.closing)
+                .where(rounds.c.federation == federation, rounds.c.final.is_not(None))
+                .order_by(rounds.c.number)
+                .limit(READ)
+            )
+            while True:
+                async with self._database.reading() as connection:
+                    rows = (await connection.execute(query.offset(self._count))).all()
+                new = await asyncio.to_thread(_endings, rows)
+                if not new:
+                    return
+                self._ended |= {name: ended for name, ended in new.items() if name not in self._ended}
+
+    def _settle(self) -> None:
+        if self._live is not None and self._live.final is not None:
+            self._ended.setdefault(self._live.id, _closing(self._live.end()).ended)
+            self._live = None
 
     @property
     def live(self) -> Round | None:
-        """The attempt that runs."""
-        return self.rounds[-1] if self.rounds and self.rounds[-1].final is None else None
+        """The attempt that runs. One at a time: all others have ended."""
+        self._settle()
+        return self._live
 
     @property
-    def _ended(self) -> int:
-        return len(self.rounds) - (self.live is not None)
+    def _count(self) -> int:
+        self._settle()
+        return len(self._ended)
 
     @property
     def history(self) -> tuple[Ended, ...]:
         """How each attempt has ended, oldest first."""
-        for round_ in self.rounds[len(self._history) : self._ended]:
-            self._history += (_closing(round_).ended,)
-        return self._history
+        self._settle()
+        return tuple(self._ended.values())
 
-    def closing(self, position: int) -> AnyClosing:
-        """How attempt `position` has ended; PeerFault(not-found) before it has."""
-        if position >= self._ended:
+    async def closing(self, position: int) -> bytes:
+        """How attempt `position` has ended, as a message; PeerFault(not-found) before it has."""
+        if position >= self._count:
             raise not_found("attempt that has ended")
-        return _closing(self.rounds[position])
+        name = list(self._ended)[position]
+        async with self._database.reading() as connection:
+            found = await connection.execute(select(rounds.c.closing).where(rounds.c.id == name))
+            return bytes(found.scalar_one())
 
     @property
     def _known(self) -> Enrolling | None:
         """The cards as they were loaded, if they are the next attempt's under the newest roster."""
         known = self._enrolling
-        fits = known is not None and (known.roster.hash, known.counter) == (self.roster.hash, self._ended)
+        fits = known is not None and (known.roster.hash, known.counter) == (self.roster.hash, self._count)
         return known if fits else None
 
     async def enrolling(self) -> Enrolling:
@@ -90,6 +125,7 @@ class Desk:
     async def refresh(self) -> None:
         """Take up the cards that other processes have stored."""
         if self._database.shared:
+            await self.take_up()
             async with self._lock:
                 self._enrolling = None
                 await self.enrolling()
@@ -136,7 +172,7 @@ class Desk:
     def version(self) -> int:
         """Grows with every roster, attempt, end and card."""
         cards = len(self._known.cards) if self._known is not None else 0
-        return 8 * (self.roster.version_number + self._ended) + (5 if self.live else cards)
+        return 8 * (self.roster.version_number + self._count) + (5 if self.live else cards)
 
     async def view(self, now_s: float) -> HelpersView:
         """What anybody may see."""
@@ -153,7 +189,14 @@ class Desk:
         )
 
 
-def _closing(round_: Round) -> HelperCertificate | HelperLost:
-    closing = round_.end()
+def _endings(rows: Sequence[Row[Any, Any]]) -> dict[str, Ended]:
+    """Of attempts with helpers, by their ids; a federation with others has none of these."""
+    closings = ((row.id, parse(row.closing)) for row in rows)
+    return {
+        name: found.ended for name, found in closings if isinstance(found, HelperCertificate | HelperLost)
+    }
+
+
+def _closing(closing: AnyClosing) -> HelperCertificate | HelperLost:
     assert isinstance(closing, HelperCertificate | HelperLost)
     return closing

@@ -60,6 +60,7 @@ class Helping:
             return desk
         parsed = await self._federations.roster(federation, roster.version_number)
         desk = self._desks.setdefault(federation, Desk(self._database, parsed))
+        await desk.take_up()
         if desk.roster.hash != parsed.hash:
             desk.roster = parsed
             desk.watch.notify()
@@ -87,25 +88,23 @@ class Helping:
     async def load(self, row: Row[tuple[object, ...]], not_before_s: float) -> Round:
         """A stored attempt, as it was when the last process stopped."""
         opening = HelperOpening.from_bytes(row.opening)
-        roster = await self._federations.roster_named(row.federation, opening.manifest.roster_hash)
-        # The newest roster may name other helpers, or none: the desk is made of whichever there was.
-        desk = self._desks.setdefault(row.federation, Desk(self._database, roster))
-        # The one before has ended, and its end may not have been heard of here: this one's history goes up to it.
-        if desk.live is not None:
-            await desk.live.refresh()
-        windows = WindowsModel.model_validate_json(row.windows)
-        round_ = self._round(desk, HelperAttempt(roster, opening), windows, row.opened_s)
+        attempt = HelperAttempt(
+            await self._federations.roster_named(row.federation, opening.manifest.roster_hash), opening
+        )
+        given = WindowsModel.model_validate_json(row.windows)
+        windows = HelperWindows(given.upload_s, given.check_s, given.freeze_s, given.reveal_s)
         if row.final is not None:
-            round_.restore(row, littered=False)
-        else:
-            await round_.resume(not_before_s)
-        desk.opened([round_])
+            mode = HelpersMode(attempt, windows, ())
+            return Round(self._database, self._blobs, self._wake, mode, row.opened_s, row)
+        # The newest roster may name other helpers, or none: the desk is made of whichever there was.
+        desk = self._desks.setdefault(row.federation, Desk(self._database, attempt.roster))
+        await desk.take_up()
+        mode = HelpersMode(attempt, windows, desk.history[: attempt.manifest.counter])
+        wake = partial(self._changed, desk)
+        round_ = Round(self._database, self._blobs, wake, mode, row.opened_s)
+        await round_.resume(not_before_s)
+        desk.opened(round_)
         return round_
-
-    def _round(self, desk: Desk, attempt: HelperAttempt, windows: WindowsModel, opened_s: float) -> Round:
-        given = HelperWindows(windows.upload_s, windows.check_s, windows.freeze_s, windows.reveal_s)
-        mode = HelpersMode(attempt, given, desk.history[: attempt.manifest.counter])
-        return Round(self._database, self._blobs, partial(self._changed, desk), mode, opened_s)
 
     def _changed(self, desk: Desk) -> None:
         desk.watch.notify()
@@ -122,17 +121,17 @@ def opening_from(body: bytes) -> Opening | HelperOpening:
     return HelperOpening.from_bytes(body) if is_with_helpers(body) else Opening.from_bytes(body)
 
 
-def refuse_other_mode(rounds_: Iterable[Round], federation: str, mode: ModeName) -> None:
-    """A federation runs in one mode: nobody keeps a ledger over both (helpers H9).
+def refuse_other_mode(round_id: str, opening: bytes, mode: ModeName) -> None:
+    """A federation runs in one mode, that of its first round: nobody keeps a ledger over both (helpers H9).
 
     Raises:
         PeerFault: ledger-refused.
     """
-    for round_ in rounds_:
-        if round_.attempt.roster.federation.hex() == federation and round_.mode.name != mode:
-            raise PeerFault(
-                Cause.LEDGER_REFUSED,
-                f"this federation has opened round {round_.id} in the mode '{round_.mode.name}': sums of both modes could be "
-                f"combined, and nobody keeps a ledger over both. Make another federation for rounds in the mode '{mode}', "
-                "over other records",
-            )
+    first: ModeName = "helpers" if is_with_helpers(opening) else "members"
+    if first != mode:
+        raise PeerFault(
+            Cause.LEDGER_REFUSED,
+            f"this federation has opened round {round_id} in the mode '{first}': sums of both modes could be "
+            f"combined, and nobody keeps a ledger over both. Make another federation for rounds in the mode '{mode}', "
+            "over other records",
+        )

@@ -1,19 +1,19 @@
 """What the pages show, gathered from the coordinator: nothing that the REST routes do not tell."""
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, func, select
 
 from protocol.rest import RoundView
 from protocol.scheduling import ScheduleView
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
-from service.listed import Listed
+from service.listed import Listed as Roster
 from service.pages.wording import STATES
 from service.rosters import Former
-from service.rounds import Round
-from service.storage.tables import rosters
+from service.storage.tables import cohorts, rosters, rounds
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,34 @@ class Filter:
     state: str = ""
 
     def admits(self, view: RoundView) -> bool:
-        """Whether a round is among them."""
-        if self.federation and view.federation != self.federation:
-            return False
-        return self.state in {"", view.state} or (self.state == "live" and not view.ended)
+        """Whether a round that runs is among them."""
+        return self.federation in {"", view.federation} and self.state in {"", "live", view.state}
+
+    @property
+    def ended(self) -> tuple[ColumnElement[bool], ...]:
+        """Which rows of ended rounds are."""
+        chosen: list[ColumnElement[bool]] = [rounds.c.state.is_not(None)]
+        if self.federation:
+            chosen.append(rounds.c.federation == self.federation)
+        if self.state:
+            chosen.append(rounds.c.state == self.state)
+        return tuple(chosen)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A page of a list of rounds: those that run first, then by age, the newest first.
+
+    Attributes:
+        total: how many are on all pages.
+        running: of them.
+        any: whether there are any rounds at all.
+    """
+
+    views: list[RoundView]
+    total: int
+    running: int
+    any: bool
 
 
 @dataclass(frozen=True)
@@ -39,7 +63,7 @@ class Person:
         roles: what the roster names it beside a member.
         removed_in: the version of the roster that left it out; None while it is a member.
         cohorts: in how many it enrolled.
-        last_round: the newest round that its upload was in, and when that was opened in Unix time.
+        last_round: the id of the newest round that its upload was in, and when that was opened in Unix time.
     """
 
     member: str
@@ -47,20 +71,23 @@ class Person:
     roles: tuple[str, ...]
     removed_in: int | None
     cohorts: int
-    last_round: tuple[RoundView, float] | None
+    last_round: tuple[str, float] | None
 
 
 @dataclass(frozen=True)
 class Federation:
-    """A federation as its page shows it."""
+    """A federation as its page shows it.
+
+    Attributes:
+        cohorts: their ids, oldest first.
+        rounds: how many.
+    """
 
     id: str
-    roster: Listed
+    roster: Roster
     former: Former
-    cohorts: tuple[Cohort, ...] = field(repr=False)
-    rounds: tuple[RoundView, ...] = field(repr=False)
-    opened_s: tuple[float, ...] = field(repr=False)
-    """Of each round, in Unix time."""
+    cohorts: tuple[str, ...] = field(repr=False)
+    rounds: int
 
     @property
     def named(self) -> int:
@@ -73,12 +100,10 @@ class Federation:
         former = self.former.names[max(0, first - members) : max(0, first + most - members)]
         return [*self.roster.members[first : first + most], *former]
 
-    def people(self, members: Sequence[str]) -> list[Person]:
-        """What is known of some of them."""
-        last = dict[str, tuple[RoundView, float]]()
-        for seen in zip(self.rounds, self.opened_s, strict=True):
-            if len(last) < len(members):
-                last = dict.fromkeys(set(members).intersection(seen[0].uploaded), seen) | last
+    def people(
+        self, members: Sequence[str], cohorts: Iterable[Cohort], uploaded: Mapping[str, tuple[str, float]]
+    ) -> list[Person]:
+        """What is known of some of them, by all cohorts, and the newest upload of each."""
         gone = self.former.gone
         return [
             Person(
@@ -86,23 +111,30 @@ class Federation:
                 (gone[member].key if member in gone else self.roster.key_of(member)).hex(),
                 tuple(_roles(self.roster, member)),
                 gone[member].removed_in if member in gone else None,
-                sum(member in cohort.enrolling.cards for cohort in self.cohorts),
-                last.get(member),
+                sum(member in cohort.enrolling.cards for cohort in cohorts),
+                uploaded.get(member),
             )
             for member in members
         ]
 
 
-def rounds_of(here: Coordinator) -> list[Round]:
-    """All rounds that are known here, the newest first."""
-    return sorted(here.rounds.values(), key=lambda round_: (round_.opened_s, round_.id), reverse=True)
-
-
-async def listed(here: Coordinator, chosen: Filter) -> list[RoundView]:
-    """The rounds of a list: those that run first, then by age, the newest first."""
+async def listed(here: Coordinator, chosen: Filter, first: int, most: int) -> Listed:
+    """So many rounds of a list from one on."""
     await here.catalogue.refresh_all()
-    views = [view for round_ in rounds_of(here) if chosen.admits(view := round_.view())]
-    return sorted(views, key=lambda view: view.ended)
+    live = sorted(here.catalogue.live(), key=lambda round_: (round_.opened_s, round_.id), reverse=True)
+    running = [view for round_ in live if chosen.admits(view := round_.view()) and not view.ended]
+    views = running[first : first + most]
+    newest = (
+        select(rounds.c.final).where(*chosen.ended).order_by(rounds.c.opened_s.desc(), rounds.c.id.desc())
+    )
+    following = newest.offset(max(0, first - len(running))).limit(most - len(views))
+    async with here.database.reading() as connection:
+        ended = select(func.count()).select_from(rounds).where(*chosen.ended)
+        total = len(running) + (await connection.execute(ended)).scalar_one()
+        some = (await connection.execute(select(rounds.c.number).limit(1))).first() is not None
+        found = (await connection.execute(following)).scalars().all() if len(views) < most else []
+    views += await asyncio.to_thread(lambda: list(map(RoundView.model_validate_json, found)))
+    return Listed(views, total, len(running), some)
 
 
 def states() -> list[tuple[str, str]]:
@@ -123,19 +155,30 @@ async def federation(here: Coordinator, name: str) -> Federation:
     """One federation as it stands; PeerFault(not-found)."""
     former = await here.federations.rosters.former(name)
     newest = await here.federations.newest(name)
-    await here.catalogue.refresh(name)
-    cohorts = [cohort for cohort in here.cohorts.values() if cohort.roster.federation.hex() == name]
-    rounds = [round_ for round_ in rounds_of(here) if round_.attempt.roster.federation.hex() == name]
-    views, opened_s = tuple(each.view() for each in rounds), tuple(each.opened_s for each in rounds)
-    return Federation(name, newest, former, tuple(reversed(cohorts)), views, opened_s)
+    cohort_ids = select(cohorts.c.id).where(cohorts.c.federation == name).order_by(cohorts.c.counter)
+    count = select(func.count()).select_from(rounds).where(rounds.c.federation == name)
+    async with here.database.reading() as connection:
+        known = tuple((await connection.execute(cohort_ids)).scalars())
+        return Federation(name, newest, former, known, (await connection.execute(count)).scalar_one())
+
+
+async def uploaded(here: Coordinator, name: str) -> Mapping[str, tuple[str, float]]:
+    """By member, the newest round that its upload was in, and when that was opened in Unix time."""
+    past = await here.catalogue.pasts.of(name)
+    live = {
+        member: (round_.id, round_.opened_s)
+        for round_ in here.catalogue.live(name)
+        for member in round_.view().uploaded
+    }
+    return {**past.uploaded, **live}
 
 
 async def scheduled(here: Coordinator, found: Federation) -> list[ScheduleView]:
-    """What a federation's cohorts wait for."""
-    return [entry for cohort in reversed(found.cohorts) for entry in await here.schedules.of(cohort.id)]
+    """What a federation's cohorts wait for, the newest first."""
+    return [entry for cohort in reversed(found.cohorts) for entry in await here.schedules.of(cohort)]
 
 
-def _roles(roster: Listed, member: str) -> Iterable[str]:
+def _roles(roster: Roster, member: str) -> Iterable[str]:
     for role, named in (
         ("decryptor", roster.decryptors),
         ("helper", roster.helpers),

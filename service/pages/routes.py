@@ -52,21 +52,20 @@ async def rounds(
 ) -> HTMLResponse:
     """All rounds, those that run first."""
     chosen = reading.Filter(federation, state)
-    views = await reading.listed(here, chosen)
-    first = (number - 1) * PAGE_ROUNDS
+    listed = await reading.listed(here, chosen, (number - 1) * PAGE_ROUNDS, PAGE_ROUNDS)
     return page(
         request,
         "rounds.html",
         {
-            "views": views[first : first + PAGE_ROUNDS],
-            "total": len(views),
-            "any": bool(here.rounds),
-            "running": sum(not view.ended for view in views),
+            "views": listed.views,
+            "total": listed.total,
+            "any": listed.any,
+            "running": listed.running,
             "chosen": chosen,
             "states": reading.states(),
             "federations": await reading.federation_ids(here),
             "number": number,
-            "pages": -(-len(views) // PAGE_ROUNDS),
+            "pages": -(-listed.total // PAGE_ROUNDS),
         },
     )
 
@@ -176,13 +175,15 @@ async def federation(
 ) -> HTMLResponse:
     """One federation's members and cohorts."""
     found, first = await reading.federation(here, federation), (number - 1) * PAGE_MEMBERS
+    cohorts = [await here.cohort(name) for name in reversed(found.cohorts)]
+    uploaded = await reading.uploaded(here, federation)
     return page(
         request,
         "federation.html",
         {
             "federation": found,
-            "people": found.people(found.names(first, PAGE_MEMBERS)),
-            "cohorts": [cohort.view() for cohort in found.cohorts],
+            "people": found.people(found.names(first, PAGE_MEMBERS), cohorts, uploaded),
+            "cohorts": [cohort.view() for cohort in cohorts],
             "combinations": await here.combinations(federation),
             "scheduled": await reading.scheduled(here, found),
             "number": number,
@@ -196,8 +197,8 @@ async def health(request: Request, here: Here) -> HTMLResponse:
     """What /readyz and /metrics say, for people."""
     readiness: Readiness = request.app.state.readiness
     await here.catalogue.look()
-    views = [round_.view() for round_ in here.rounds.values()]
-    counted = {name: sum(view.state == name for view in views) for name in STATES}
+    counts = here.catalogue.states()
+    counted = {name: counts[name] for name in STATES}
     refusals = {cause: int(REFUSALS.labels(cause.value)._value.get()) for cause in Cause}  # noqa: SLF001
     return page(
         request,

@@ -86,7 +86,7 @@ async def budget(federation: Hex32Path, here: Here) -> rest.BudgetView:
     """What the federation's noisy rounds have spent of its privacy budget."""
     await here.federations.newest(federation)
     await here.catalogue.refresh(federation)
-    return spending.view(here.rounds.values(), federation, here.mu_budget)
+    return spending.view(await here.spent(federation), federation, here.mu_budget)
 
 
 @router.get(

@@ -45,6 +45,6 @@ async def exposition(here: Here, request: Request) -> Response:
     readiness: Readiness = request.app.state.readiness
     await readiness.missing()  # which sets a metric: nobody else may ask
     await here.catalogue.look()
-    metrics.count_rounds(round_.view().state for round_ in here.rounds.values())
+    metrics.count_rounds(here.catalogue.states())
     text: metrics.Exposition = request.app.state.exposition
     return Response(await text.text(), media_type=CONTENT_TYPE_LATEST)

@@ -118,4 +118,4 @@ async def preflight(federation: Hex32Path, request: rest.HelperRoundRequest, her
 async def closing(federation: Hex32Path, position: PositionPath, here: Here) -> Response:
     """How an attempt of the federation has ended, by its place among them, for helpers who have missed it."""
     desk = await here.desk(federation)
-    return Response(desk.closing(position).to_bytes(), media_type=rest.OCTETS)
+    return Response(await desk.closing(position), media_type=rest.OCTETS)

@@ -4,12 +4,13 @@ import fcntl
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Self
 
 from protocol.errors import Misuse
 
 
 class FolderLock:
-    """Held from construction to `release`, or to the end of the process however it comes.
+    """Held from construction to `release`, which `with` does, or to the end of the process however it comes.
 
     Raises:
         Misuse: another process holds it.
@@ -32,6 +33,12 @@ class FolderLock:
     def release(self) -> None:
         """Let the next one in."""
         os.close(self._descriptor)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
 
 def make_folder(folder: Path) -> None:

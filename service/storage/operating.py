@@ -1,5 +1,6 @@
 """What an operator does to the database's tables by hand."""
 
+from contextlib import nullcontext
 from functools import partial
 
 from protocol.errors import Misuse
@@ -35,15 +36,14 @@ class Tables:
 
     async def _changed(self, change: migrating.Change | None) -> dict[str, str | None]:
         make_folder(self._settings.data_dir)
-        lock = FolderLock(self._settings.data_dir) if self._settings.database_url is None else None
-        database = database_of(self._settings)
-        try:
-            if change is not None:
-                await database.migrate(change)
-            async with database.reading() as connection:
-                found = await connection.run_sync(migrating.current)
-            return {"revision": found, "newest": migrating.newest()}
-        finally:
-            await database.stop()
-            if lock is not None:
-                lock.release()
+        own = self._settings.database_url is None
+        with FolderLock(self._settings.data_dir) if own else nullcontext():
+            database = database_of(self._settings)
+            try:
+                if change is not None:
+                    await database.migrate(change)
+                async with database.reading() as connection:
+                    found = await connection.run_sync(migrating.current)
+                return {"revision": found, "newest": migrating.newest()}
+            finally:
+                await database.stop()

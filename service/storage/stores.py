@@ -36,7 +36,7 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
     async with AsyncExitStack() as ending:
         make_folder(settings.data_dir)
         if settings.database_url is None:
-            ending.callback(FolderLock(settings.data_dir).release)
+            ending.enter_context(FolderLock(settings.data_dir))
         database = database_of(settings)
         ending.push_async_callback(database.stop)
         await database.start()

@@ -104,7 +104,9 @@ rounds = Table(
     Column("final", Text),
     Column("closing", LargeBinary),
     Column("record", Text),
+    Column("state", String(16)),
     UniqueConstraint("cohort", "sequence", "attempt"),
+    Index("rounds_by_state", "state"),
 )
 
 # One round after the other: what a set may be signed for depends on everything that was opened before.

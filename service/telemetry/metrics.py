@@ -5,10 +5,9 @@ nobody outside can make new ones.
 """
 
 import asyncio
-import collections
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Literal, get_args
 
@@ -78,11 +77,10 @@ def timed(operation: Operation) -> Iterator[None]:
         yield
 
 
-def count_rounds(states: Iterable[str]) -> None:
+def count_rounds(counts: Mapping[str, int]) -> None:
     """Say how many rounds there are in each state."""
-    counts = collections.Counter(states)
     for state in STATES:
-        ROUNDS.labels(state).set(counts[state])
+        ROUNDS.labels(state).set(counts.get(state, 0))
 
 
 class Exposition:

@@ -9,6 +9,7 @@ import pytest
 from protocol.errors import Misuse, PeerFault
 from protocol.shamir import share_secrets
 from protocol.simulator import After, SeededRandom
+from service import course
 from service.course import Course
 from service.journal import Event
 from service.rounds import Round
@@ -104,6 +105,27 @@ async def test_nothing_is_kept_of_what_another_process_came_before(
     assert await round_._go_on([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
     _, stored = await type(round_._journal)(round_._database, round_.id).unseen()
     assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
+
+
+async def test_stored_events_are_taken_up_many_at_a_time(
+    round_: Round, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for member in formed.ids:
+        await asyncio.gather(
+            *(round_._submit(chunk(member, index)) for index in range(len(formed.chunks[member])))
+        )
+    events, hops = round_._journal.seen, list[Any]()
+    again = Round(round_._database, round_._blobs, lambda: None, round_.mode, round_.opened_s)
+
+    async def hop(work: Any, *arguments: Any) -> Any:
+        hops.append(work)
+        return work(*arguments)
+
+    monkeypatch.setattr(course.asyncio, "to_thread", hop)
+    await again.resume(0.0)
+    assert again._journal.seen == events > len(formed.ids)
+    assert len(hops) == -(-events // course.REPLAYED)
+    assert (again.view(), again.noted, again.asked) == (round_.view(), round_.noted, round_.asked)
 
 
 @pytest.mark.parametrize("evicted", [False, True])

@@ -437,14 +437,14 @@ async def test_no_noisy_round_rests_on_an_exact_sum_that_its_head_would_show(tmp
             assert "is exact: what a noisy one tells" in refused.json()["detail"]
 
 
-def test_a_budget_beyond_all_meaning_is_shown_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spending, "_composed", lambda rounds: 90.0)
-    shown = spending.view([], "ab" * 32, 100.0)
-    assert (shown.mu, shown.epsilon) == (90.0, None)
+def test_a_budget_beyond_all_meaning_is_shown_and_kept() -> None:
+    noisy = {"a" * 16: 54.0, "b" * 16: 72.0}
+    shown = spending.view(noisy, "ab" * 32, 100.0)
+    assert (shown.mu, shown.epsilon, shown.rounds) == (90.0, None, tuple(noisy))
 
     class Asking:
         noise = NoiseTerms(40.0, 1.0).to_bytes()
 
-    spending.check([], "ab" * 32, Asking(), 100.0)  # type: ignore[arg-type]
+    spending.check(noisy, Asking(), 100.0)  # type: ignore[arg-type]
     with pytest.raises(PeerFault, match=r"would leave it: a round of μ ≤ 43.59"):
-        spending.check([], "ab" * 32, type("More", (), {"noise": NoiseTerms(44.0, 1.0).to_bytes()})(), 100.0)
+        spending.check(noisy, type("More", (), {"noise": NoiseTerms(44.0, 1.0).to_bytes()})(), 100.0)

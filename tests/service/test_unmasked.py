@@ -28,7 +28,8 @@ async def party(server: Server) -> Party:
     party = Party(MEMBERS, dim=DIM, classes=CLASSES)
     await party.found(server)
     begun = await server.client.post(SUM.format(federation=party.federation), json=ASKED)
-    assert (begun.status_code, begun.json()) == (201, {"state": "collecting", "version": 1, "seconds": {}})
+    view = {"state": "collecting", "version": 1, "seconds": {}, "fault": None}
+    assert (begun.status_code, begun.json()) == (201, view)
     return party
 
 
@@ -74,6 +75,8 @@ async def test_what_was_not_asked_for_is_refused(server: Server, party: Party) -
     assert await put(server, party, "m-0", last + 1, first) == (422, "chunk-unknown")
     assert await put(server, party, "m-0", last, first) == (422, "chunk-mismatch")
     assert await put(server, party, "m-0", 0, first[:-1]) == (422, "chunk-mismatch")
+    nothing = np.full(CHUNK_ELEMENTS, np.nan, "<f4").tobytes()
+    assert await put(server, party, "m-0", 0, nothing) == (422, "chunk-mismatch")
     path = CHUNK.format(federation=party.federation, member="m-0", index=0)
     async with server.anonymous() as nobody, server.signing("m-1", party.keys["m-1"]) as another:
         assert (await nobody.put(path, content=first, headers=OCTETS)).json()["cause"] == "request-unsigned"
@@ -90,6 +93,37 @@ async def test_a_sum_without_records_has_no_solution(server: Server, party: Part
         for index, data in enumerate(chunks(member))
     ]
     assert outcomes[-1] == (422, "sum-check-failed")
+    await check_failed(server, party, "sum-check-failed")
+
+
+async def test_a_sum_that_storage_lost_says_so(
+    server: Server, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(_name: str) -> bytes:
+        raise OSError
+
+    monkeypatch.setattr(server.coordinator.blobs, "get", lost)
+    outcomes = [
+        await put(server, party, member, index, data)
+        for member in MEMBERS
+        for index, data in enumerate(chunks(member))
+    ]
+    assert outcomes[-1] == (503, "unavailable")
+    await check_failed(server, party, "unavailable")
+
+
+async def check_failed(server: Server, party: Party, cause: str) -> None:
+    """The sum has ended, and whoever asks is told why."""
+    view = (await server.client.get(SUM.format(federation=party.federation))).json()
+    assert (view["state"], set(view["seconds"]), view["version"]) == (
+        "failed",
+        {"collecting", "solving"},
+        3,
+    )
+    assert view["fault"]["cause"] == cause
+    weights = await server.client.get(RESULT.format(federation=party.federation))
+    assert weights.json()["cause"] == "wrong-phase"
+    assert view["fault"]["detail"] in weights.json()["detail"]
 
 
 async def test_without_the_flag_there_is_no_such_route(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from service.storage import migrating
 from service.storage.database import Database
 from service.storage.dialects import Postgres, postgres_url
 from service.storage.stores import database_of
-from service.storage.tables import audit_head, metadata, rosters
+from service.storage.tables import audit_head, metadata, rosters, rounds
 from tests.service import serving
 
 ON_BOTH = True
@@ -72,6 +72,24 @@ async def test_what_counts_for_years_has_64_bits_and_goes_back_while_it_fits(dat
     await database.start()
     async with database.transaction() as connection:
         assert (await connection.execute(select(rosters.c.version))).scalar_one() == 7
+        assert await connection.run_sync(differences) == []
+    await database.stop()
+
+
+async def test_rounds_that_have_ended_are_given_their_state(database: Database) -> None:
+    await database.start()
+    row = {"federation": "a", "sequence": 0, "opening": b"", "windows": "", "opened_s": 0.0}
+    async with database.transaction() as connection:
+        await connection.execute(insert(rounds).values(row | {"id": "live", "cohort": "b", "attempt": 1}))
+        final = {"final": '{"round": "done", "state": "voided"}'}
+        await connection.execute(
+            insert(rounds).values(row | final | {"id": "e", "cohort": "b", "attempt": 0})
+        )
+    await database.migrate(lambda connection: migrating.downgrade(connection, "wide"))
+    await database.start()
+    async with database.transaction() as connection:
+        found = await connection.execute(select(rounds.c.id, rounds.c.state).order_by(rounds.c.id))
+        assert [tuple(each) for each in found] == [("e", "voided"), ("live", None)]
         assert await connection.run_sync(differences) == []
     await database.stop()
 

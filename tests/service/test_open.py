@@ -1,0 +1,99 @@
+"""What a coordinator holds is what is open; what has ended is there when somebody asks for it."""
+
+import gc
+from pathlib import Path
+
+import pytest
+
+from service import known
+from tests.service.driver import Party
+from tests.service.serving import Server, running
+
+
+async def ended(server: Server, party: Party, count: int) -> list[str]:
+    """So many rounds that are done, each over new records."""
+    names = []
+    for number in range(count):
+        party.lineages = dict.fromkeys(party.ids, number.to_bytes(8, "little"))
+        names.append(await party.open_round(server))
+        assert (await party.play(server, names[-1]))["state"] == "done"
+        await server.tidy(names[-1])
+    return names
+
+
+def asked(party: Party, round_id: str) -> list[str]:
+    """What anybody may read of a round, of its cohort and of its federation."""
+    round_, federation = f"/v1/rounds/{round_id}", f"/v1/federations/{party.federation}"
+    own = [
+        round_,
+        f"{round_}/opening",
+        f"{round_}/transcript",
+        f"{round_}/result",
+        f"{round_}/result/weights",
+    ]
+    return [
+        *own,
+        f"/v1/cohorts/{party.cohort}",
+        federation,
+        f"{federation}/budget",
+        f"/federations/{party.federation}",
+    ]
+
+
+async def test_a_start_takes_up_what_is_open_and_the_rest_is_found(tmp_path: Path, party: Party) -> None:
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        first, second = await ended(server, party, 2)
+        assert server.coordinator.catalogue.open() == []
+        party.lineages = dict.fromkeys(party.ids, b"the last")
+        live = await party.open_round(server)
+        seen = {path: (await server.client.get(path)).text for path in asked(party, first)}
+    async with running(tmp_path) as server:
+        assert list(server.coordinator.rounds) == [live]
+        assert [thing.id for thing in server.coordinator.catalogue.open()] == [party.cohort, live]
+        metrics = (await server.client.get("/metrics")).text
+        assert 'veilsum_rounds{state="done"} 2.0' in metrics
+        assert 'veilsum_rounds{state="collecting"} 1.0' in metrics
+        page = (await server.client.get("/")).text
+        assert page.index(live) < page.index(second) < page.index(first)
+        assert list(server.coordinator.rounds) == [live], "none of these loads a round"
+        for path, text in seen.items():
+            assert (await server.client.get(path)).text == text, path
+        assert (await party.play(server, live))["state"] == "done"
+
+
+async def test_lists_are_by_federation_by_state_and_by_page(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = await ended(server, formed, 2)
+    formed.lineages = dict.fromkeys(formed.ids, b"the last")
+    live = await formed.open_round(server)
+
+    async def shown(**chosen: str | int) -> list[str]:
+        page = (await server.client.get("/", params=chosen)).text
+        return sorted((name for name in (*names, live) if name in page), key=page.index)
+
+    assert await shown(federation=formed.federation) == [live, names[1], names[0]]
+    assert await shown(federation="0" * 64) == []
+    assert await shown(state="done") == [names[1], names[0]]
+    assert await shown(state="live") == [live] == await shown(state="collecting")
+    assert await shown(state="failed") == []
+    monkeypatch.setattr("service.pages.routes.PAGE_ROUNDS", 2)
+    assert await shown() == [live, names[1]]
+    assert await shown(page=2) == [names[0]]
+
+
+async def test_what_was_asked_for_long_ago_is_let_go_of(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(known, "RECENT", 0)
+    async with running(tmp_path) as server:
+        await party.begin(server)
+        names = await ended(server, party, 3)
+        for name in names:
+            assert (await server.view(name))["state"] == "done"
+        gc.collect()
+        assert list(server.coordinator.rounds) == names[-1:]
+        held = await server.coordinator.round(names[0])
+        await server.view(names[1])
+        assert await server.coordinator.round(names[0]) is held, "one object for as long as anybody holds it"
