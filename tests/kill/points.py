@@ -14,7 +14,7 @@ FILES: dict[str, tuple[str, ...]] = {
     "catalogue.Catalogue._sweep_materials": ("delete of materials",),
     "catalogue.Catalogue.add": ("put of materials",),
     "combining.combine": ("put of combined",),
-    "coordinator.Coordinator._forget_disclosures": ("delete of results",),
+    "coordinator.Coordinator._forget": ("delete of results",),
     "course.Course._clear_results": ("delete of results",),
     "course.Course._finalise.keep": ("put of transcripts", "put of results"),
     "rounds.Round._clear_up": ("delete of uploads",),

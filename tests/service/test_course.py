@@ -121,7 +121,7 @@ async def test_stored_events_are_taken_up_many_at_a_time(
         hops.append(work)
         return work(*arguments)
 
-    monkeypatch.setattr(course.asyncio, "to_thread", hop)
+    monkeypatch.setattr(asyncio, "to_thread", hop)
     await again.resume(0.0)
     assert again._journal.seen == events > len(formed.ids)
     assert len(hops) == -(-events // course.REPLAYED)

@@ -244,7 +244,7 @@ async def test_a_crash_before_the_end_is_kept_makes_the_same_transcript_again(
         round_ = server.coordinator.rounds[round_id]
         assert round_.noted is round_.mode.noted is None  # not even what it began with
     async with running(tmp_path / "crash") as server:
-        assert server.coordinator.rounds[round_id].transcript() == written
+        assert (await server.coordinator.round(round_id)).transcript() == written
         assert json.loads(written)["veilsum-transcript"] == 2
 
 
