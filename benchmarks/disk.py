@@ -12,7 +12,7 @@ from typing import Any
 from protocol.codec import Reader, Struct
 from protocol.member import MemberPhase
 from protocol.messages import Certificate, Delivery, Manifest, Opening, Roster, Upload
-from protocol.shelf import Trees
+from protocol.shelf import Committed, Trees
 from protocol.storage import Chunks, Phases
 
 SHARED = (Roster, Manifest, Opening, Certificate)
@@ -31,7 +31,7 @@ class Folder:
         return FolderChunks(_emptied(self._path / "chunks"))
 
     def shelf(self) -> "FolderShelf":
-        return FolderShelf(_emptied(self._path / "shelf") / "deliveries")
+        return FolderShelf(_emptied(self._path / "shelf"))
 
 
 def _emptied(folder: Path) -> Path:
@@ -141,33 +141,47 @@ class FolderChunks(MutableMapping[tuple[str, int], bytes]):
 
 
 class FolderShelf:
-    """A file of records of one width, a delivery each: dealer after dealer in order of arrival, place after place."""
+    """A file of records of one width, a delivery each: dealer after dealer in order of arrival, place after place.
 
-    def __init__(self, path: Path) -> None:
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        weakref.finalize(self, os.close, self._file)
-        self._first: dict[str, int] = {}  # a dealer's first record
-        self._records, self._width_bytes = 0, 0
+    A second one has each dealer's commitments with their path, in that order.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._file, self._commitments = (
+            os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+            for name in ("deliveries", "commitments")
+        )
+        for file in (self._file, self._commitments):
+            weakref.finalize(self, os.close, file)
+        self._places: dict[str, int] = {}  # of dealers, as they came
+        self._holders = self._width_bytes = self._path_bytes = self._committed_bytes = 0
 
     def put(self, upload: Upload, trees: Trees) -> None:
-        dealer, holders = upload.header.member, len(upload.boxes)
-        if dealer in self._first:
+        dealer, place = upload.header.member, len(self._places)
+        if dealer in self._places:
             return
+        committed = trees.committed(upload)
+        path = b"".join(committed.path)
         if not self._width_bytes:
+            self._holders, self._path_bytes = len(upload.boxes), len(path)
+            self._committed_bytes = len(path) + len(committed.commitments)
             # A dealer that decrypts has no box of its own, its id may be short, and so may a path: room for all that comes.
             paths_bytes = 2 * 32 * len(upload.share_rows).bit_length()
             sealed_bytes = max(map(len, upload.boxes)) + len(upload.share_rows[0])
             self._width_bytes = len(upload.header.encode_fields()) + 64 + sealed_bytes + paths_bytes + 16
-        width, start = self._width_bytes, self._records * self._width_bytes
-        records = (
-            trees.delivery(upload, place).encode_fields().ljust(width, b"\0") for place in range(holders)
-        )
-        os.pwrite(self._file, b"".join(records), start)
-        self._first[dealer] = self._records
-        self._records += holders
+        deliveries = (trees.delivery(upload, holder) for holder in range(self._holders))
+        records = (each.encode_fields().ljust(self._width_bytes, b"\0") for each in deliveries)
+        os.pwrite(self._file, b"".join(records), place * self._holders * self._width_bytes)
+        os.pwrite(self._commitments, path + committed.commitments, place * self._committed_bytes)
+        self._places[dealer] = place
+
+    def committed(self, dealer: str) -> Committed:
+        width, at = self._committed_bytes, self._path_bytes
+        read = os.pread(self._commitments, width, self._places[dealer] * width)
+        return Committed(read[at:], tuple(read[i : i + 32] for i in range(0, at, 32)))
 
     def delivery(self, dealer: str, place: int) -> Delivery:
-        start = (self._first[dealer] + place) * self._width_bytes
+        start = (self._places[dealer] * self._holders + place) * self._width_bytes
         return Delivery.decode_fields(Reader(os.pread(self._file, self._width_bytes, start)))
 
     def row(self, dealer: str, place: int) -> bytes:

@@ -78,11 +78,6 @@ def cohort_sizes(
     )
 
 
-def cohort_graph(manifest: Manifest) -> Graph:
-    """Who shares a mask with whom."""
-    return manifest.graph
-
-
 def check_manifest(roster: Roster, manifest: Manifest) -> Quorum:
     """Check everything in a manifest that follows from the roster, in this order (protocol §4.2).
 
@@ -207,7 +202,7 @@ class Attempt(Chunked, Struct):
     @cached_property
     def graph(self) -> Graph:
         """Who shares a mask with whom."""
-        return cohort_graph(self.manifest)
+        return self.manifest.graph
 
     @property
     def neighbour_count(self) -> int:

@@ -143,22 +143,3 @@ class Keystream:
             raise Misuse(f"a keystream gives 0 to {_BLOCK_BYTES} bytes at a time, not {count_bytes}")
         self._stream.update_into(_ZEROS[:count_bytes], self._buffer)
         return self._buffer[:count_bytes].toreadonly()
-
-
-def add_keystream(
-    chunk: Words, seed: bytes, ring: Ring, *, offset_elements: int = 0, subtract: bool = False
-) -> None:
-    """Add G(seed) to `chunk` in place, or subtract it: `Masks` of a single seed.
-
-    Args:
-        chunk: shape (n,), of the ring's dtype.
-        seed: 32 bytes.
-        ring: fixes the width of a word.
-        offset_elements: where the chunk begins in the vector, a multiple of 8.
-        subtract: take the mask off again.
-
-    Raises:
-        Misuse: as `Masks` and `Masks.apply`.
-    """
-    masks = Masks(ring, subtracted=(seed,)) if subtract else Masks(ring, added=(seed,))
-    masks.apply(chunk, offset_elements)

@@ -72,24 +72,6 @@ class Tree:
         return siblings
 
 
-def root(leaves: Iterable[bytes]) -> bytes:
-    """Compute the root over `leaves`.
-
-    Raises:
-        Misuse: there are no leaves.
-    """
-    return Tree.of(leaves).root
-
-
-def path(leaves: Iterable[bytes], index: int) -> list[bytes]:
-    """Compute the path of one leaf; for several, keep a `Tree`.
-
-    Raises:
-        Misuse: there are no leaves, or not that many.
-    """
-    return Tree.of(leaves).path(index)
-
-
 def verify(root: bytes, leaf: bytes, index: int, count: int, path: Sequence[bytes]) -> bool:
     """Whether `path` shows that `leaf` is leaf `index` of the `count` under `root`; never raises on a peer's values."""
     if not 0 <= index < count < _COUNT_LIMIT:

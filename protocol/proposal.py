@@ -31,14 +31,15 @@ def _edges_disputed(attempt: Attempt, uploads: Mapping[str, Announced]) -> Itera
     # Members ascend, and so do anybody's neighbours: where an edge stands among the secrets of its higher end is how many
     # of that member's edges have come up, and no edge is looked up.
     met = dict.fromkeys(attempt.members, 0)
+    committed = {member: upload.committed for member, upload in uploads.items()}
     for low in attempt.members:
-        upload = uploads.get(low)
+        one = committed.get(low)
         for index, high in enumerate(attempt.neighbours(low), start=1):
             if high < low:
                 continue
             met[high] += 1
-            other = uploads.get(high)
-            if upload and other and upload.commitment(index) != other.commitment(met[high]):
+            other = committed.get(high)
+            if one and other and one.entry(index) != other.entry(met[high]):
                 yield Dispute(Cause.EDGE_DISAGREEMENT, low, high)
 
 

@@ -40,7 +40,7 @@ from protocol.messages import (
 )
 from protocol.opening_rules import check_opening
 from protocol.proposal import check_proposal, contested, covers, disputes_among, settle
-from protocol.shelf import Announced
+from protocol.shelf import Announced, Committed
 from protocol.transcript import Transcript, transcript_digest
 from protocol.verdict import COORDINATOR, Finding, Verdict
 
@@ -131,6 +131,12 @@ _STAGES: dict[type[Message], frozenset[_Stage]] = {
 """Where an honest coordinator notes each; what it refuses, or takes too late, it notes nowhere else."""
 
 
+class _Summaries(dict[str, Committed]):
+    """What the entries so far committed to, by member."""
+
+    committed = dict[str, Committed].__getitem__
+
+
 @dataclass
 class _Replay:
     attempt: Attempt
@@ -138,6 +144,7 @@ class _Replay:
     seen: set[bytes] = field(default_factory=set)
     findings: list[Finding] = field(default_factory=list)
     uploads: dict[str, Announced] = field(default_factory=dict)
+    summaries: _Summaries = field(default_factory=_Summaries)
     receipts: dict[str, Receipt] = field(default_factory=dict)
     whole: dict[str, Announced] = field(default_factory=dict)
     proposal: tuple[Survivor, ...] = ()
@@ -239,7 +246,8 @@ class _Replay:
             header.commitment_root, commitments, 0, 1 + len(attempt.decryptors), summary.path
         ):
             raise PeerFault(Cause.UPLOAD_MISSHAPEN, f"{header.member}'s commitments are not those it signed")
-        self.uploads[header.member] = Announced(header, commitments, summary.path, b"")
+        self.summaries[header.member] = Committed(commitments, summary.path)
+        self.uploads[header.member] = Announced(header, b"", self.summaries)
 
     def _receipt(self, index: int, receipt: Receipt) -> None:
         self._signed_by_decryptor(receipt)

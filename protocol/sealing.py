@@ -1,27 +1,23 @@
 """M1: a member masks its vector and seals the shares of its seeds (protocol §4.4)."""
 
-import hashlib
 import os
 from collections.abc import Callable
-
-import numpy as np
-import numpy.typing as npt
 
 from protocol.attempt import Attempt
 from protocol.boxes import seal
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import Pair, PairKey
 from protocol.keystream import Masks
+from protocol.masking import Masking
 from protocol.merkle import Tree
 from protocol.messages import Upload, UploadHeader, edge_commitment, self_commitment, share_commitments
-from protocol.packing import pack
 from protocol.shamir import SHARE_BYTES, share_secrets
 
 
-class Sealing:
+class Sealing(Masking):
     """One member's upload in the making: chunks in order, then the signed announcement of them.
 
     Nothing of it is stored before it is finished; whoever is interrupted begins again with fresh secrets.
@@ -41,33 +37,9 @@ class Sealing:
         seeds = {pair.peer: pair.mask_seed(member, attempt.context) for pair in masks}
         self._edge_seeds = [seeds[peer] for peer in attempt.neighbours(member)]
         # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
-        self._masks = Masks(
-            attempt.ring,
-            added=[self._self_seed, *(seeds[peer] for peer in seeds if peer > member)],
-            subtracted=[seeds[peer] for peer in seeds if peer < member],
-        )
-        self._chunk_digests: list[bytes] = []
-        self._words = np.empty(0, attempt.ring.dtype)
-
-    def chunk(self, values: npt.NDArray[np.int64]) -> memoryview:
-        """Mask and pack the next chunk.
-
-        Args:
-            values: int64, the chunk's elements in order; as many as the terms give this chunk.
-
-        Raises:
-            Misuse: too many chunks, another length, or a value outside the ring (named by index only).
-        """
-        index = len(self._chunk_digests)
-        if index >= self._attempt.chunks or len(values) != self._attempt.chunk_elements(index):
-            raise Misuse(f"chunk {index} of {self._attempt.chunks} does not have {len(values)} elements")
-        if self._words.size < len(values):
-            self._words = np.empty(len(values), self._attempt.ring.dtype)
-        words = self._attempt.ring.to_ring(values, out=self._words[: len(values)])
-        self._masks.apply(words, index * self._attempt.opening.terms.chunk_elements)
-        packed = pack(words, self._attempt.ring.bits)
-        self._chunk_digests.append(hashlib.sha256(packed).digest())
-        return packed
+        added = [self._self_seed, *(seeds[peer] for peer in seeds if peer > member)]
+        subtracted = [seeds[peer] for peer in seeds if peer < member]
+        super().__init__(attempt, Masks(attempt.ring, added=added, subtracted=subtracted))
 
     def finish(
         self, key: SigningKey, *, lineage: bytes, records_tag: bytes, records: int
@@ -84,9 +56,7 @@ class Sealing:
             Misuse: chunks are missing.
             PeerFault: too-many-records where the manifest's cap for this member is lower.
         """
-        attempt, me = self._attempt, self._member
-        if len(self._chunk_digests) != attempt.chunks:
-            raise Misuse(f"{len(self._chunk_digests)} of {attempt.chunks} chunks are masked")
+        attempt, me, digests = self._attempt, self._member, self.chunk_digests()
         cap = attempt.manifest.caps[attempt.manifest.place[me]]
         if records > cap:
             raise PeerFault(Cause.TOO_MANY_RECORDS, f"{records} records, this cohort's cap is {cap}", [me])
@@ -114,11 +84,11 @@ class Sealing:
             lineage=lineage,
             records=records_tag,
             salt=salt,
-            chunk_root=Tree.of(self._chunk_digests).root,
+            chunk_root=Tree.of(digests).root,
             commitment_root=commitment_tree(commitments, rows).root,
             box_root=Tree.of(boxes).root,
         )
-        upload = Upload(header, tuple(self._chunk_digests), tuple(commitments), tuple(rows), tuple(boxes))
+        upload = Upload(header, digests, tuple(commitments), tuple(rows), tuple(boxes))
         return upload, own
 
 

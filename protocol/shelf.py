@@ -9,34 +9,48 @@ from protocol.sealing import commitment_tree
 
 
 @dataclass(frozen=True, slots=True)
+class Committed:
+    """What a dealer committed to.
+
+    Attributes:
+        commitments: to its secrets, joined: leaf 0 under the commitment root.
+        path: theirs.
+    """
+
+    commitments: bytes
+    path: tuple[bytes, ...]
+
+    def entry(self, index: int) -> bytes:
+        """The commitment to one secret."""
+        return self.commitments[index * COMMITMENT_BYTES : (index + 1) * COMMITMENT_BYTES]
+
+
+class Commitments(Protocol):
+    """Keeps what dealers committed to."""
+
+    def committed(self, dealer: str) -> Committed:
+        """The dealer's."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Announced:
-    """What a coordinator keeps of an announcement in memory: about 3 KiB at 120 neighbours and 15 chunks.
+    """What a coordinator keeps of an announcement in memory: about 1 KiB at 15 chunks. The rest lies on the shelf.
 
     Attributes:
         header: as signed.
-        commitments: the secrets' commitments, joined: leaf 0 under the commitment root.
-        path: theirs.
         chunk_digests: SHA-256 of each chunk, joined.
+        shelf: where its commitments are.
     """
 
     header: UploadHeader
-    commitments: bytes
-    path: tuple[bytes, ...]
     chunk_digests: bytes
+    shelf: Commitments
 
-    @classmethod
-    def of(cls, upload: Upload, commitments: Tree) -> "Announced":
-        """Keep what is needed of an upload with this commitment tree."""
-        return cls(
-            upload.header,
-            b"".join(upload.secret_commitments),
-            tuple(commitments.path(0)),
-            b"".join(upload.chunk_digests),
-        )
-
-    def commitment(self, index: int) -> bytes:
-        """The commitment to one secret."""
-        return self.commitments[index * COMMITMENT_BYTES : (index + 1) * COMMITMENT_BYTES]
+    @property
+    def committed(self) -> Committed:
+        """The commitments to its secrets, read anew."""
+        return self.shelf.committed(self.header.member)
 
     def chunk_digest(self, index: int) -> bytes:
         """SHA-256 of one chunk."""
@@ -55,6 +69,10 @@ class Trees:
         """Hash what the upload carries."""
         return cls(Tree.of(upload.boxes), commitment_tree(upload.secret_commitments, upload.share_rows))
 
+    def committed(self, upload: Upload) -> Committed:
+        """What its dealer committed to."""
+        return Committed(b"".join(upload.secret_commitments), tuple(self.commitments.path(0)))
+
     def delivery(self, upload: Upload, place: int) -> Delivery:
         """The part of the decryptor at this place."""
         return Delivery(
@@ -66,8 +84,8 @@ class Trees:
         )
 
 
-class Shelf(Protocol):
-    """Keeps what an announcement holds for each decryptor."""
+class Shelf(Commitments, Protocol):
+    """Keeps what an announcement holds: commitments, and for each decryptor a box and a row."""
 
     def put(self, upload: Upload, trees: Trees) -> None:
         """Keep an announcement, durably where the shelf is; the same again changes nothing."""
@@ -91,6 +109,11 @@ class MemoryShelf:
     def put(self, upload: Upload, trees: Trees) -> None:
         """Keep an announcement."""
         self._kept[upload.header.member] = upload, trees
+
+    def committed(self, dealer: str) -> Committed:
+        """The dealer's commitments."""
+        upload, trees = self._kept[dealer]
+        return trees.committed(upload)
 
     def delivery(self, dealer: str, place: int) -> Delivery:
         """The dealer's box and row for the decryptor at this place, with their paths."""

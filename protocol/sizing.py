@@ -14,7 +14,7 @@ from enum import StrEnum
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
 from protocol.estimate import Cost
-from protocol.graph import Graph, draw_committee
+from protocol.graph import draw_committee
 from protocol.messages.base import MAX_DECRYPTORS
 from protocol.parameters import HONEST_MIN, Quorum, colluding_nominees
 from protocol.tails import size_committee, size_graph
@@ -102,15 +102,6 @@ class Sizes:
         """Whether everybody shares a mask with everybody."""
         return self.degree == self.quorum.members - 1
 
-    def graph(self, members: Sequence[str], beacon: bytes) -> Graph:
-        """The graph of these members, ascending, as this beacon orders it.
-
-        Raises:
-            Misuse: another number of members than sized for, or as `Graph`.
-        """
-        self._check(members)
-        return Graph(members, self.degree, beacon)
-
     def decryptors(self, members: Sequence[str], nominees: Collection[str], beacon: bytes) -> tuple[str, ...]:
         """D, ascending.
 
@@ -122,7 +113,8 @@ class Sizes:
         Raises:
             Misuse: other numbers of members or nominees than sized for, or as `draw_committee`.
         """
-        self._check(members)
+        if len(members) != self.quorum.members:
+            raise Misuse(f"{len(members)} members, sized for {self.quorum.members}")
         if self.committee is Committee.DRAWN:
             return draw_committee(beacon, members, self.quorum.decryptors)
         nominated = set(nominees)
@@ -131,10 +123,6 @@ class Sizes:
         if len(chosen) != self.quorum.decryptors:
             raise Misuse(f"{len(chosen)} decryptors, sized for {self.quorum.decryptors}")
         return chosen
-
-    def _check(self, members: Sequence[str]) -> None:
-        if len(members) != self.quorum.members:
-            raise Misuse(f"{len(members)} members, sized for {self.quorum.members}")
 
 
 @dataclass(frozen=True)

@@ -145,8 +145,10 @@ class Collecting(CoordinatorPhase):
                     Cause.UPLOAD_CONFLICT, f"{header.member} has sent another upload before", [header.member]
                 )
             return self
-        self.setting.shelf.put(upload, trees)
-        announced = {**self.announced, header.member: Announced.of(upload, trees.commitments)}
+        shelf = self.setting.shelf
+        shelf.put(upload, trees)
+        kept = Announced(header, b"".join(upload.chunk_digests), shelf)
+        announced = {**self.announced, header.member: kept}
         return replace(self, announced=announced, stored={**self.stored, header.member: 0})
 
     def expire(self, now_s: float) -> CoordinatorPhase:

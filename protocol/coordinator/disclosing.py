@@ -26,12 +26,12 @@ def disclose(recovered: Recovered, chunks: Callable[[str, int], bytes]) -> Discl
     entries = []
     for member in recovered.summed:
         upload, indices = recovered.uploads[member], range(attempt.chunks)
-        due = due_secrets(attempt, member, recovered.summed)
+        committed, due = upload.committed, due_secrets(attempt, member, recovered.summed)
         entries.append(
             Disclosed(
                 header=upload.header,
-                commitments=upload.commitments,
-                path=upload.path,
+                commitments=committed.commitments,
+                path=committed.path,
                 chunk_digests=tuple(upload.chunk_digest(index) for index in indices),
                 chunks=tuple(chunks(member, index) for index in indices),
                 seeds=tuple(

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from protocol.attempt import ALL_CARDS_MAX, cohort_graph, cohort_sizes, colluders_assumed
+from protocol.attempt import ALL_CARDS_MAX, cohort_sizes, colluders_assumed
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.keys import canonical, check_order
@@ -119,7 +119,7 @@ class Enrolling:
         """The manifest with the cards that `member` needs: all of them, or in a large cohort those with their paths."""
         wanted = manifest.members
         if len(wanted) > ALL_CARDS_MAX and member not in manifest.decryptors:
-            needed = {member, *cohort_graph(manifest).neighbours(member), *manifest.decryptors}
+            needed = {member, *manifest.graph.neighbours(member), *manifest.decryptors}
             wanted = tuple(sorted(needed))
         whole = len(wanted) == len(manifest.members)
         return Cards(

@@ -266,11 +266,11 @@ class Revealing(Delivering):
         context = self.attempt.context
         for dealer in dealers:
             found = [next(seeds) for _ in self.due[dealer]]
-            upload = self.uploads[dealer]
+            committed = self.uploads[dealer].committed
             missed = [
                 due.index
                 for due, seed in zip(self.due[dealer], found, strict=True)
-                if due.commitment(context, seed) != upload.commitment(due.index)
+                if due.commitment(context, seed) != committed.entry(due.index)
             ]
             yield dealer, missed[0] if missed else found
 
@@ -306,7 +306,8 @@ class Revealing(Delivering):
             run = self._runs[dealer][holder]
             share = run[place * SHARE_BYTES : (place + 1) * SHARE_BYTES]
             holders.append(Holder(holder, share, delivery.row, delivery.row_path))
-        return Proof(upload.header, upload.commitments, upload.path, index, tuple(holders))
+        committed = upload.committed
+        return Proof(upload.header, committed.commitments, committed.path, index, tuple(holders))
 
     def expire(self, now_s: float) -> CoordinatorPhase:
         """Too few reveals came: what is certified stays opened in everybody's ledger."""

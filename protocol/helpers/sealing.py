@@ -1,23 +1,19 @@
 """A client masks its vector, seals four seeds for the helpers and speaks once (helpers H5)."""
 
-import hashlib
 import os
 from collections.abc import Callable
-
-import numpy as np
-import numpy.typing as npt
 
 from protocol.boxes import seal, unseal
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.errors import Misuse, PeerFault
+from protocol.errors import PeerFault
 from protocol.helpers.attempt import HelperAttempt
 from protocol.helpers.messages import HELPERS, SEED_BYTES, HelperDelivery, HelperHeader, HelperUpload
 from protocol.identity import SigningKey
 from protocol.keys import AgreementKey, derive
 from protocol.keystream import Masks
+from protocol.masking import Masking
 from protocol.merkle import Tree
-from protocol.packing import pack
 from protocol.tags import Tag, hash_fields, info
 
 
@@ -60,7 +56,7 @@ def seed_at(seeds: bytes, place: int) -> SecretBytes:
     return SecretBytes(seeds[place * SEED_BYTES : (place + 1) * SEED_BYTES])
 
 
-class HelperSealing:
+class HelperSealing(Masking):
     """One client's upload in the making: chunks in order, then the signed announcement of them.
 
     Its seeds and its X25519 key live in this object alone and are never stored: whoever is interrupted begins again with
@@ -78,29 +74,8 @@ class HelperSealing:
         self._attempt, self._client = attempt, client
         self._seeds = [SecretBytes(random_bytes(SEED_BYTES)) for _ in range(HELPERS)]
         self._sender = AgreementKey(random_bytes(32))
-        self._masks = Masks(attempt.ring, added=self._seeds)
-        self._digests: list[bytes] = []
-        self._words = np.empty(0, attempt.ring.dtype)
-
-    def chunk(self, values: npt.NDArray[np.int64]) -> memoryview:
-        """Mask and pack the next chunk: y = x + G(s_0) + G(s_1) + G(s_2) + G(s_3) mod 2^b.
-
-        Args:
-            values: int64, the chunk's elements in order; as many as the terms give this chunk.
-
-        Raises:
-            Misuse: too many chunks, another length, or a value outside the ring (named by index only).
-        """
-        index, attempt = len(self._digests), self._attempt
-        if index >= attempt.chunks or len(values) != attempt.chunk_elements(index):
-            raise Misuse(f"chunk {index} of {attempt.chunks} does not have {len(values)} elements")
-        if self._words.size < len(values):
-            self._words = np.empty(len(values), attempt.ring.dtype)
-        words = attempt.ring.to_ring(values, out=self._words[: len(values)])
-        self._masks.apply(words, index * attempt.opening.terms.chunk_elements)
-        packed = pack(words, attempt.ring.bits)
-        self._digests.append(hashlib.sha256(packed).digest())
-        return packed
+        # y = x + G(s_0) + G(s_1) + G(s_2) + G(s_3) mod 2^b
+        super().__init__(attempt, Masks(attempt.ring, added=self._seeds))
 
     def finish(self, key: SigningKey, *, lineage: bytes, records_tag: bytes, records: int) -> HelperUpload:
         """Seal the seeds and sign: the upload's announcement.
@@ -115,9 +90,8 @@ class HelperSealing:
             Misuse: chunks are missing.
             PeerFault: too-many-records where the manifest's cap is lower.
         """
-        attempt, client, context = self._attempt, self._client, self._attempt.context
-        if len(self._digests) != attempt.chunks:
-            raise Misuse(f"{len(self._digests)} of {attempt.chunks} chunks are masked")
+        attempt, client, digests = self._attempt, self._client, self.chunk_digests()
+        context = attempt.context
         if records > attempt.manifest.cap:
             cap = f"{records} records, this attempt's cap is {attempt.manifest.cap}"
             raise PeerFault(Cause.TOO_MANY_RECORDS, cap, [client])
@@ -135,8 +109,8 @@ class HelperSealing:
             lineage=lineage,
             records=records_tag,
             sender_key=self._sender.public,
-            chunk_root=Tree.of(self._digests).root,
+            chunk_root=Tree.of(digests).root,
             seed_root=Tree.of(commitments).root,
             box_root=Tree.of(boxes).root,
         )
-        return HelperUpload(header, tuple(self._digests), tuple(commitments), tuple(boxes))
+        return HelperUpload(header, digests, tuple(commitments), tuple(boxes))

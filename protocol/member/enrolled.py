@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from protocol.attempt import check_cards, check_manifest, cohort_graph
+from protocol.attempt import check_cards, check_manifest
 from protocol.causes import Cause
 from protocol.codec import Id, Nested, Secret, SecretBytes
 from protocol.errors import PeerFault
@@ -94,7 +94,7 @@ class Enrolled(MemberPhase):
             raise PeerFault(
                 Cause.MANIFEST_MISMATCH, "the manifest does not hold this member's card as it was sent"
             )
-        neighbours = cohort_graph(manifest).neighbours(self.member)
+        neighbours = manifest.graph.neighbours(self.member)
         peers = manifest.members if self.member in manifest.decryptors else manifest.decryptors
         masks = self._pairs(Tag.PAIR_MASK, cards, neighbours)
         boxes = self._pairs(Tag.PAIR_BOX, cards, tuple(peer for peer in peers if peer != self.member))

@@ -52,6 +52,8 @@ SURVIVED = (
     "exceptions abuse",
     "indicator abuse",
     "transcripts doctored",
+    "records doctored",
+    "helpers that disagree",
 )
 """What every implementation must survive; each has an attack at least."""
 
@@ -64,7 +66,7 @@ class Attack(ABC):
 
     Attributes:
         name: says what is done.
-        clause: of docs/protocol.md, which stops it.
+        clause: of docs/protocol.md, or of docs/helpers.md with an H, which stops it.
         survives: which of `SURVIVED` it is one of.
         cause: what it is refused for, exactly.
         parties: whom the refusal names, exactly.

@@ -7,10 +7,12 @@ from typing import Any
 from protocol.errors import PeerFault
 from protocol.messages import parse
 from protocol.simulator import Federation
-from tests.attacks import plays, plays_with_values, to_coordinator, to_decoders, to_members
+from tests.attacks import plays, plays_with_values, to_coordinator, to_decoders, to_members, to_readers
 from tests.attacks.base import Attack, Decoded, Shown
+from tests.attacks.to_readers import Disagreeing, Recorded
 from tests.protocol.doctoring import BEGINNINGS, DOCTORED
 from tests.protocol.transcripts import Entries, doctored
+from tests.vectors.results import HELPERS
 
 Json = dict[str, Any]
 
@@ -68,6 +70,7 @@ ATTACKS: tuple[Attack, ...] = (
     *plays.attacks(),
     *plays_with_values.attacks(),
     *transcripts(),
+    *to_readers.attacks(),
 )
 
 
@@ -86,6 +89,11 @@ def _exported(attack: Attack) -> Json:
     }
     if isinstance(attack, Decoded):
         return {**said, "message": attack.message.hex()}
+    if isinstance(attack, Recorded):
+        return {**said, **attack.doctoring.changes}
+    if isinstance(attack, Disagreeing):
+        where = {"round": HELPERS, "attempt": attack.attempt, "to": "coordinator", "after": attack.place}
+        return {**said, **where, "messages": [answer.to_bytes().hex() for answer in attack.answers]}
     if not isinstance(attack, Shown):
         return said
     clock = {} if attack.now_s is None else {"now_s": attack.now_s}

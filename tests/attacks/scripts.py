@@ -92,7 +92,7 @@ class Recorder:
             ):
                 stack.enter_context(patch.object(form, name, start(getattr(form, name))))
             for name in ("chunk", "finish"):
-                making = getattr(self, f"_{name}_of")(vars(Sealing)[name])
+                making = getattr(self, f"_{name}_of")(getattr(Sealing, name))
                 stack.enter_context(patch.object(Sealing, name, making))
             stack.enter_context(patch.object(Opened, "seal", _taping(Opened.seal)))
             yield

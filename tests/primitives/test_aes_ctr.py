@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from protocol.keystream import add_keystream
+from protocol.keystream import Masks
 from protocol.ring import Ring
 
 BLOCK_BYTES = 16
@@ -25,7 +25,7 @@ def stream(key: bytes, counter: int, blocks: int, bits: int) -> bytes:
     per_block = BLOCK_BYTES // ring.itemsize
     lead = counter % (8 // per_block)
     words = np.zeros(per_block * (lead + blocks), ring.dtype)
-    add_keystream(words, key, ring, offset_elements=per_block * (counter - lead))
+    Masks(ring, added=[key]).apply(words, per_block * (counter - lead))
     return words.astype(ring.dtype.newbyteorder("<")).tobytes()[BLOCK_BYTES * lead :]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from protocol import keystream
 from protocol.errors import Misuse
-from protocol.keystream import Keystream, Masks, add_keystream
+from protocol.keystream import Keystream, Masks
 from protocol.ring import Ring, Words
 
 SEEDS = [bytes([i]) * 16 + bytes([i ^ 0x5A]) * 16 for i in range(7)]
@@ -28,7 +28,7 @@ def reference(seed: bytes, ring: Ring, elements: int) -> Words:
 
 def keystream_of(seed: bytes, ring: Ring, elements: int) -> Words:
     words = np.zeros(elements, ring.dtype)
-    add_keystream(words, seed, ring)
+    Masks(ring, added=[seed]).apply(words)
     return words
 
 
@@ -172,9 +172,9 @@ def test_added_and_subtracted_seeds_have_their_signs(ring: Ring) -> None:
 @pytest.mark.parametrize("ring", RINGS)
 def test_subtracting_undoes_adding(ring: Ring) -> None:
     words = np.arange(1000, dtype=ring.dtype)
-    add_keystream(words, SEEDS[0], ring, offset_elements=80)
+    Masks(ring, added=SEEDS[:1]).apply(words, 80)
     assert words.tolist() != list(range(1000))
-    add_keystream(words, SEEDS[0], ring, offset_elements=80, subtract=True)
+    Masks(ring, subtracted=SEEDS[:1]).apply(words, 80)
     assert words.tolist() == list(range(1000))
 
 
@@ -198,7 +198,7 @@ def test_masked_elements_are_uniform_whatever_they_hide(bits: int) -> None:
     vector = np.zeros(1 << 18, np.int64)
     vector[::5] = 2 ** (bits - 1) - 1
     masked = ring.to_ring(vector)
-    add_keystream(masked, SEEDS[3], ring)
+    Masks(ring, added=[SEEDS[3]]).apply(masked)
     for lowest in range(0, bits - 7, 8):
         assert 142 < chi_square((masked >> lowest).astype(np.uint8)) < 368
 

@@ -16,7 +16,7 @@ from protocol.ledger import Opened
 from protocol.messages import Link, Past, Receipt, Survivor, SurvivorSet, Upload
 from protocol.messages.upload import deliveries_hash
 from protocol.proposal import check_survivors, contested, covers, disputes_among, settle
-from protocol.shelf import Announced
+from protocol.shelf import Announced, Committed
 from protocol.simulator import After, Federation, Tamper
 from tests.protocol.forging import again
 
@@ -29,10 +29,21 @@ def frozen(members: int = 6, **settings: object) -> tuple[Federation, Freezing]:
     return federation, phase
 
 
+class Other:
+    """A shelf of one upload."""
+
+    def __init__(self, kept: Committed) -> None:
+        self.kept = kept
+
+    def committed(self, _dealer: str) -> Committed:
+        return self.kept
+
+
 def changed(upload: Announced, index: int) -> Announced:
     """The upload with another commitment to one secret."""
-    at = 16 * index
-    return replace(upload, commitments=upload.commitments[:at] + b"\x66" * 16 + upload.commitments[at + 16 :])
+    at, kept = 16 * index, upload.committed
+    commitments = kept.commitments[:at] + b"\x66" * 16 + kept.commitments[at + 16 :]
+    return replace(upload, shelf=Other(replace(kept, commitments=commitments)))
 
 
 def test_an_honest_attempt_has_no_disputes_and_everybody_survives() -> None:

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.attempt import cohort_graph
 from protocol.causes import Cause
 from protocol.coordinator import Abandoned, Failed, Freezing, Recovered, Voided
 from protocol.member import Closed
@@ -299,7 +298,7 @@ def test_a_sparse_cohort_sums_without_those_who_are_lost(
     sparse: Callable[..., Federation],
     restart: bool,  # noqa: FBT001 - pytest's own
 ) -> None:
-    ring = cohort_graph(sparse().manifest).ring
+    ring = sparse().manifest.graph.ring
     federation = sparse(restart=restart)
     federation.drop = {federation.ids.index(ring[0]): After.CARD, federation.ids.index(ring[5]): After.UPLOAD}
     outcome = federation.run_round()

@@ -8,12 +8,12 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES256
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from protocol import merkle
 from protocol.boxes import unseal
 from protocol.coordinator import Checking
 from protocol.errors import Misuse, PeerFault
 from protocol.keys import PairKey
 from protocol.member import Opened
+from protocol.merkle import Tree
 from protocol.messages import Upload, edge_commitment, self_commitment, share_commitment
 from protocol.sealing import Sealing
 from protocol.shamir import recover_secrets
@@ -85,7 +85,7 @@ def test_both_ends_of_every_edge_commit_alike(federation: Federation) -> None:
     seen = defaultdict(set)
     for member, upload in checking.uploads.items():
         for index, other in enumerate(checking.attempt.neighbours(member), start=1):
-            seen[frozenset((member, other))].add(upload.commitment(index))
+            seen[frozenset((member, other))].add(upload.committed.entry(index))
     assert len(seen) == 10
     assert {len(commitments) for commitments in seen.values()} == {1}
 
@@ -118,9 +118,9 @@ def test_the_header_signs_the_roots_of_all_that_is_sent(federation: Federation) 
     chunks, upload, _ = sealed(phase, federation)
     header = upload.header
     assert upload.chunk_digests == tuple(hashlib.sha256(chunk).digest() for chunk in chunks)
-    assert header.chunk_root == merkle.root(upload.chunk_digests)
-    assert header.commitment_root == merkle.root([b"".join(upload.secret_commitments), *upload.share_rows])
-    assert header.box_root == merkle.root(upload.boxes)
+    assert header.chunk_root == Tree.of(upload.chunk_digests).root
+    assert header.commitment_root == Tree.of([b"".join(upload.secret_commitments), *upload.share_rows]).root
+    assert header.box_root == Tree.of(upload.boxes).root
     assert (header.lineage, header.records) == (b"L" * 8, b"R" * 8)
     header.verify(federation.keys["member-2"].public)
 

@@ -1,5 +1,7 @@
 """Where announcements are kept, and what is read of them again."""
 
+from typing import Any
+
 import pytest
 
 from protocol.coordinator import Checking
@@ -47,13 +49,22 @@ def test_the_same_announcement_again_changes_nothing(uploads: dict[str, Upload])
         assert shelf.delivery("member-1", 2).box == upload.boxes[2]
 
 
-def test_a_coordinator_keeps_commitments_and_digests_in_memory(uploads: dict[str, Upload]) -> None:
-    upload = uploads["member-2"]
-    announced = Announced.of(upload, Trees.of(upload).commitments)
+def test_a_coordinator_keeps_digests_in_memory_and_reads_commitments_from_the_shelf(
+    uploads: dict[str, Upload],
+) -> None:
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(20, chunk_elements=8))
+    phase: Any = federation.run_until(Checking)
+    upload, announced = uploads["member-2"], phase.uploads["member-2"]
     assert announced.header == upload.header
-    assert [announced.commitment(index) for index in range(4)] == list(upload.secret_commitments)
     assert [announced.chunk_digest(index) for index in range(3)] == list(upload.chunk_digests)
-    assert verify(upload.header.commitment_root, announced.commitments, 0, 5, announced.path)
+    committed = announced.committed
+    assert [committed.entry(index) for index in range(4)] == list(upload.secret_commitments)
+    assert verify(upload.header.commitment_root, committed.commitments, 0, 5, committed.path)
+    assert phase.setting.shelf.committed("member-2") == committed == Trees.of(upload).committed(upload)
+    # What an announcement holds itself does not grow with its secrets: a hundred would be 1.6 KB.
+    held = [getattr(announced, name) for name in Announced.__slots__]
+    assert held == [announced.header, announced.chunk_digests, phase.setting.shelf]
 
 
 def test_a_decryptor_is_offered_what_lies_on_the_shelf() -> None:

@@ -156,12 +156,6 @@ def test_grinding_is_added_to_sigma() -> None:
     assert graph_of(size(1_000, None, replace(usual, sigma_bits=80, grinding_bits=0))) == (126, 23)
 
 
-def test_sizes_make_the_graph_of_their_members() -> None:
-    sparse = size(1_000, None, USUAL).graph(ids(1_000), BEACON)
-    assert (sparse.degree, sparse.window, sparse.complete) == (222, 111, False)
-    assert size(12, None, USUAL).graph(ids(12), BEACON).complete
-
-
 # --- What it is sized against ------------------------------------------------------------------------------
 
 
@@ -277,12 +271,9 @@ def test_assumptions_that_nothing_holds_against_are_a_misuse(wrong: dict[str, in
 
 def test_members_other_than_those_sized_for_are_a_misuse() -> None:
     sizes = size(60, 7, USUAL)
-    for ask in (
-        lambda: sizes.graph(ids(59), BEACON),
-        lambda: sizes.decryptors(ids(61), ids(7), BEACON),
-    ):
-        with pytest.raises(Misuse, match=r"^\d\d members, sized for 60$"):
-            ask()
+    for count in (59, 61):
+        with pytest.raises(Misuse, match=rf"^{count} members, sized for 60$"):
+            sizes.decryptors(ids(count), ids(7), BEACON)
     with pytest.raises(Misuse, match=r"^6 decryptors, sized for 7$"):
         sizes.decryptors(ids(60), ids(6), BEACON)
 

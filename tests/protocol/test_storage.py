@@ -43,6 +43,7 @@ def test_a_shelf_on_disk_gives_what_was_put_there(tmp_path: Path) -> None:
             shelf.put(upload, Trees.of(upload))
             shelf.put(upload, Trees.of(upload))
     for dealer in federation.ids:
+        assert disk.committed(dealer) == memory.committed(dealer)
         for place in range(6):
             assert disk.delivery(dealer, place) == memory.delivery(dealer, place)
             assert disk.row(dealer, place) == memory.row(dealer, place)

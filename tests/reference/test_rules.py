@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from protocol.attempt import cohort_graph, cohort_sizes
+from protocol.attempt import cohort_sizes
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
@@ -74,7 +74,7 @@ def test_sizes_committee_and_ring(n: int) -> None:
             continue
         m = decode(manifest.to_bytes(), "Manifest")
         assert m[5:-1] == reference.sizes(decode(roster.to_bytes(), "Roster"), m)
-        graph = cohort_graph(manifest)
+        graph = manifest.graph
         for member in rng.sample(m.members, min(len(m.members), 5)):
             assert graph.neighbours(member) == reference.secrets(m, member)[1:]
         for lost in (0, 1, n // 12, n // 8, n // 4):

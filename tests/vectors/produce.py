@@ -49,7 +49,7 @@ from protocol.ring import Ring
 from protocol.sealing import commitment_tree
 from protocol.shamir import ShareError, recover_secrets, share_secrets
 from protocol.tags import Tag, hash_fields
-from tests.vectors import transcripts
+from tests.vectors import produce_helping, results, transcripts
 
 Case = Mapping[str, Any]
 TAGS = {tag.value.decode().split("/")[2].rstrip("\0"): tag for tag in Tag}
@@ -400,4 +400,6 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "eviction": eviction,
     "record": record,
     "transcript": transcripts.replayed,
+    "result": results.read,
+    **produce_helping.FUNCTIONS,
 }

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import cohort_graph
 from protocol.causes import Cause
 from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Recovered, Voiding
 from protocol.disputes import Dispute
@@ -331,7 +330,7 @@ def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Re
 
 def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[..., Federation]) -> None:
     federation = sparse()
-    ring = cohort_graph(federation.manifest).ring
+    ring = federation.manifest.graph.ring
     for lost, ends in ((ring[0:2], Voiding), ((ring[0], ring[2], ring[4]), Freezing)):
         federation = sparse(drop={federation.ids.index(m): After.OPENING for m in lost})
         federation.begin(terms=federation.terms(8))

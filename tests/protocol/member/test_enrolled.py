@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from protocol.attempt import cohort_graph
 from protocol.coordinator import Enrolling
 from protocol.errors import PeerFault
 from protocol.member import Enrolled, History, MemberPhase, Ready
@@ -172,7 +171,7 @@ def shown_to(federation: Federation, member: str) -> Cards:
 
 
 def test_a_member_is_shown_its_neighbours_and_the_decryptors(large: Federation, answer: Answer) -> None:
-    neighbours = cohort_graph(large.manifest).neighbours("member-01")
+    neighbours = large.manifest.graph.neighbours("member-01")
     cards = shown_to(large, "member-01")
     assert set(cards.by_member) == {"member-01", *neighbours, *large.manifest.decryptors}
     assert len(cards.shown) < 12
@@ -190,9 +189,9 @@ def test_a_decryptor_is_shown_all_and_needs_all(large: Federation, answer: Answe
     ready, _ = answer(large, "member-03", cards)
     assert isinstance(ready, Ready)
     assert [pair.peer for pair in ready.boxes] == [m for m in large.ids if m != "member-03"]
-    assert tuple(pair.peer for pair in ready.masks) == cohort_graph(large.manifest).neighbours("member-03")
+    assert tuple(pair.peer for pair in ready.masks) == large.manifest.graph.neighbours("member-03")
     # its own card with those of its neighbours and of the other decryptors: a box of somebody else has no key
-    needed = {"member-03", *cohort_graph(large.manifest).neighbours("member-03"), *large.manifest.decryptors}
+    needed = {"member-03", *large.manifest.graph.neighbours("member-03"), *large.manifest.decryptors}
     tree = cards_tree(shown.card for shown in cards.shown)
     some = tuple(
         Shown(shown.card, tuple(tree.path(large.manifest.place[shown.member])))
@@ -208,7 +207,7 @@ def test_a_decryptor_is_shown_all_and_needs_all(large: Federation, answer: Answe
 
 def test_a_card_that_is_needed_and_not_shown_is_named(large: Federation, answer: Answer) -> None:
     cards = shown_to(large, "member-01")
-    neighbour = next(m for m in cohort_graph(large.manifest).neighbours("member-01"))
+    neighbour = next(m for m in large.manifest.graph.neighbours("member-01"))
     for hidden in (neighbour, "member-09"):
         rest = replace(cards, shown=tuple(shown for shown in cards.shown if shown.member != hidden))
         with pytest.raises(PeerFault, match=rf"^manifest-mismatch: the card of {hidden} is not shown"):

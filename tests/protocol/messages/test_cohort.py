@@ -6,7 +6,7 @@ import pytest
 
 from protocol.errors import Misuse, PeerFault
 from protocol.identity import SigningKey
-from protocol.merkle import root
+from protocol.merkle import Tree
 from protocol.messages import Cards, KeyCard, Manifest, Message, Shown, cards_beacon, cards_tree
 from tests.protocol.messages.wire import h
 
@@ -170,7 +170,7 @@ def show(*members: str, paths: bool = True, **changes: Any) -> Cards:
 
 
 def test_the_root_is_over_the_cards_bytes_in_order() -> None:
-    assert TREE.root == root([ALL[member].to_bytes() for member in MEMBERS])
+    assert TREE.root == Tree.of(ALL[member].to_bytes() for member in MEMBERS).root
 
 
 @pytest.mark.parametrize("cards", [show(*MEMBERS, paths=False), show("bob", "eve"), show("cat"), show()])
@@ -209,6 +209,6 @@ def test_one_changed_card_is_seen_however_it_is_shown(field: str) -> None:
 
 def test_a_cohort_of_nobody_raises_nothing_but_the_fault() -> None:
     empty: dict[str, Any] = {"members": (), "decryptors": (), "caps": ()}
-    show(paths=False, **empty, cards_root=root([b""])).check_bound()
+    show(paths=False, **empty, cards_root=Tree.of([b""]).root).check_bound()
     with pytest.raises(PeerFault, match=MISMATCH):
         show(paths=False, **empty).check_bound()

@@ -7,7 +7,7 @@ import pytest
 from protocol.codec import SecretBytes
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.merkle import root
+from protocol.merkle import Tree
 from protocol.messages import (
     Certificate,
     Freeze,
@@ -148,7 +148,7 @@ REVEAL_WIRE = bytes.fromhex(
         )
     )
 )
-RUNS_ROOT = root([b"\x5f" * 36, b"\x60" * 72])
+RUNS_ROOT = Tree.of([b"\x5f" * 36, b"\x60" * 72]).root
 SUMMARY = RevealSummary(
     context=CONTEXT,
     member="bob",
@@ -326,12 +326,12 @@ def test_the_order_of_headers_is_for_the_decryptor_to_judge() -> None:
 
 
 def test_a_reveal_is_signed_by_the_roots_of_what_it_reveals() -> None:
-    names = root([b"cat", b"dan"])
+    names = Tree.of([b"cat", b"dan"]).root
     assert REVEAL.runs_root == RUNS_ROOT
     assert REVEAL.digest == h(b"reveal", CONTEXT, b"bob", b"\x0c" * 32, names, RUNS_ROOT)
     assert REVEAL.digest.hex() == "98052e6abe8a524e57916bdc9d98aab907508c7f674a47cca91b135ea04a9ccd"
     bare = replace(REVEAL, evicted=(), runs=())
-    nothing = root([b""])
+    nothing = Tree.of([b""]).root
     assert bare.digest == h(b"reveal", CONTEXT, b"bob", b"\x0c" * 32, nothing, nothing)
 
 
