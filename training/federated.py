@@ -105,10 +105,11 @@ def train(
     identity = _identity(recipe, data, partition, hardware) if snapshot is not None else {}
     run = from_first(lambda: _begun(recipe, model, len(partition), snapshot, identity))
     model.to(hardware.device)  # the server's side, that of `run`, stays on the CPU, where updates come to
+    records = int(partition.sizes.sum())
     with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
-            round_ = Round(index, recipe.lr_at(index), len(partition), recipe.momentum)
+            round_ = Round(index, recipe.lr_at(index), len(partition), recipe.momentum, records)
             chosen = _participants(recipe, round_)
             tasks = (Task(k, round_, run.model, run.broadcasts, run.memory[k]) for k in chosen)
             updates = list(train_locally(tasks))

@@ -58,8 +58,8 @@ def fedopt(
 
 
 def scaffold(*, uniform: bool = True) -> Algorithm:
-    """Karimireddy et al. 2020, whose server averages the participants alike; by their records where not `uniform`."""
-    return fedavg(uniform=uniform).plus(ControlVariates())
+    """Karimireddy et al. 2020, whose server counts members alike, weights and variates; both by their records where not `uniform`."""
+    return fedavg(uniform=uniform).plus(ControlVariates(uniform))
 
 
 def feddyn(*, alpha: float = 0.01) -> Algorithm:
