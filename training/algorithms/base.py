@@ -13,7 +13,7 @@ FedProx, clsprox       `Proximal`, over all or the head                any
 MOON, FedMMD           `ModelContrastive`, `FeatureDiscrepancy`        any
 FedUV                  `ClassVariance`, `Uniformity`                   any
 FedRS                  `RestrictedSoftmax`                             any
-GMV                    `GlobalMemory`                                  any
+GMV                    `GlobalMemory`, `PrintedMemory`                 any
 SCAFFOLD               `ControlVariates`                               any that counts members as it does
 FedDyn                 `DynamicPenalty`                                `DynamicCorrection`
 FedNova                none                                            `FedNova`
