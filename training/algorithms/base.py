@@ -167,7 +167,7 @@ class Update:
         weights: its trained weights, by name.
         records: n_k.
         steps: the number of local steps taken.
-        loss: the mean of the local objective over those steps.
+        loss: the mean over those steps of the batches' loss, without penalties.
         messages: per term, what its server half shall have.
         memory: per term, what the member keeps for its next round.
     """
