@@ -169,7 +169,7 @@ def ffc(held: Held, *, ridge: _Ridge | None = None, bias: bool = False) -> Solve
 def balanced(held: Held, *, ridge: _Ridge | None = None) -> Solved:
     """FFC in which every class counts alike, after a round of counts."""
     counts = np.bincount(np.concatenate(held.labels), minlength=held.classes)
-    statistics = held.ffc(class_weights=balanced_weights(counts))
+    statistics = held.ffc(class_weights=np.asarray(balanced_weights(counts)))
     solution = solve_ffc(statistics, ridge)
     return solution, True, statistics.layout, {"ridge": solution.ridge}
 
@@ -208,10 +208,12 @@ def ccvr(
 ) -> Solved:
     """CCVR (Luo et al. 2021, Algorithm 1): virtual features of each class's Gaussian, and a head retrained on them.
 
+    The paper retrains on what was drawn as it is: `transform="none"`.
+
     Args:
         held: the features.
         per_class: M_c.
-        transform: the paper's ReLU and square root, made for features that are not negative; or neither.
+        transform: a ReLU and square root as in Yang et al. 2021 (`calibration.virtual`), which set negative features to 0; or neither.
         solver: the paper's SGD from the head that training left, or the minimum of the same cross-entropy.
         lr: of that SGD.
         epochs: of that SGD.
