@@ -49,7 +49,8 @@ METHODS: dict[str, dict[str, Any]] = {
     },
     "SphereFed": SPHERE,
 }
-"""At α = 0.1. Members count by their records, also by methods whose papers have members of one size and count them alike."""
+"""At α = 0.1. Members count by their records, also in SCAFFOLD and GMV, whose papers have members of one size and count them alike; but for
+FedDyn, which counts them alike here too: its optimum is that of ΣF_k/K, the others' that of Σ n_k F_k/n."""
 _CE = {"loss": "cross-entropy", "lr": 0.1}
 _MSE = {"loss": "mean-squared-error", "lr": 0.5}
 _UNBIASED = {"name": "learned", "bias": False}

@@ -1,7 +1,11 @@
 """CCVR's second half: virtual features from the classes' Gaussians, and a head trained on them.
 
-Luo et al. 2021, algorithm 1: draw M_c features of class c from N(μ_c, Σ_c), apply a ReLU and Tukey's transformation
-x ↦ x^β, β = ½, and retrain the head by cross-entropy. The head applies the same to real features.
+Luo et al. 2021, algorithm 1: draw M_c features of class c from N(μ_c, Σ_c) and retrain the head on them by cross-entropy.
+
+A ReLU and x ↦ x^β, β = ½, of what was drawn are no part of that algorithm. They are a step of Tukey's ladder of powers, by which Yang
+et al. 2021 ("Free Lunch for Few-shot Learning") bring features nearer to Gaussians before they fit and draw; here it comes after the
+draw, and the head applies the same to real features. It is made for features that are not negative: others it sets to 0, and what
+they told is lost. `power=None` leaves it out, which is the algorithm as printed.
 """
 
 from __future__ import annotations
@@ -181,7 +185,7 @@ def solve_ccvr(
         rng: draws the virtual features.
         per_class: M; the paper takes 100, 500 and 1000 for CIFAR-10, CIFAR-100 and CINIC-10, and finds more seldom worse.
         proportional: as `virtual_features`.
-        power: β of Tukey's transformation after a ReLU, both only for features that are not negative; None for neither.
+        power: β of Tukey's transformation after a ReLU, which sets negative features to 0; None for neither, as Luo et al. print it.
         axes: as `virtual_features`: CCVR of projected features, whose head works in the space before the projection.
         unit: as `TukeyHead`.
         penalty: of `fit_logistic`. `fit_logistic_sgd` on `tukey(features, power)` is the paper's way from the same draws.

@@ -94,14 +94,35 @@ class Held:
         """The number of features l."""
         return len(self.head) - 1
 
-    def ffc(self, **settings: Any) -> FFCStatistics:
-        """V, U and counts, summed over members."""
-        dim = settings.pop("dim", self.dim)
-        see = settings.pop("through", None)
-        pooled = FFCStatistics(dim, self.classes, normalise=see is None, track_records=False, **settings)
+    def ffc(
+        self,
+        *,
+        bias: bool = False,
+        class_weights: npt.NDArray[np.floating] | None = None,
+        through: RandomFeatures | None = None,
+    ) -> FFCStatistics:
+        """V, U and counts, summed over members.
+
+        Args:
+            bias: whether features have a last one that is constant.
+            class_weights: what records of each class count, (C,); 1 where None.
+            through: the random features that features of length 1 are mapped to first.
+        """
+
+        def empty() -> FFCStatistics:
+            return FFCStatistics(
+                self.dim if through is None else through.size,
+                self.classes,
+                normalise=through is None,
+                track_records=False,
+                bias=bias,
+                class_weights=class_weights,
+            )
+
+        pooled = empty()
         for z, y in self.members():
-            own = FFCStatistics(dim, self.classes, normalise=see is None, track_records=False, **settings)
-            own.update(z if see is None else see(z), y)
+            own = empty()
+            own.update(z if through is None else through(z, normalise=True), y)
             pooled.merge(own)
         return pooled
 
@@ -148,7 +169,7 @@ def ffc(held: Held, *, ridge: _Ridge | None = None, bias: bool = False) -> Solve
 def balanced(held: Held, *, ridge: _Ridge | None = None) -> Solved:
     """FFC in which every class counts alike, after a round of counts."""
     counts = np.bincount(np.concatenate(held.labels), minlength=held.classes)
-    statistics = held.ffc(class_weights=balanced_weights(counts))
+    statistics = held.ffc(class_weights=np.asarray(balanced_weights(counts)))
     solution = solve_ffc(statistics, ridge)
     return solution, True, statistics.layout, {"ridge": solution.ridge}
 
@@ -158,7 +179,7 @@ def rff(held: Held, *, size: _Count = 1024, ridge: _Ridge | None = None) -> Solv
     bandwidth = float(np.sqrt(mean_squared_distance(held.ffc())))
     context = held.seed.to_bytes(8, "little")
     features = RandomFeatures(held.dim, size, bandwidth, context)
-    statistics = held.ffc(dim=size, through=lambda z: features(z, normalise=True))
+    statistics = held.ffc(through=features)
     head = solve_random_features(statistics, features, [size], ridge)
     return head, True, statistics.layout, {"size": size, "bandwidth": bandwidth}
 
@@ -187,10 +208,12 @@ def ccvr(
 ) -> Solved:
     """CCVR (Luo et al. 2021, Algorithm 1): virtual features of each class's Gaussian, and a head retrained on them.
 
+    The paper retrains on what was drawn as it is: `transform="none"`.
+
     Args:
         held: the features.
         per_class: M_c.
-        transform: the paper's ReLU and square root, made for features that are not negative; or neither.
+        transform: a ReLU and square root as in Yang et al. 2021 (`calibration.virtual`), which set negative features to 0; or neither.
         solver: the paper's SGD from the head that training left, or the minimum of the same cross-entropy.
         lr: of that SGD.
         epochs: of that SGD.

@@ -51,10 +51,17 @@ def accuracy(classifier: Classifier, data: Dataset) -> float:
 
 def per_class_accuracy(classifier: Classifier, data: Dataset) -> npt.NDArray[np.float64]:
     """The accuracy on each class's own records, of shape (C,); NaN for a class without records."""
-    right = predict_logits(classifier, data.x).argmax(dim=1) == data.y
-    hits = torch.bincount(data.y, weights=right.double(), minlength=data.classes).numpy()
-    counts = torch.bincount(data.y, minlength=data.classes).numpy()
-    result = np.full(data.classes, np.nan)
+    predicted = predict_logits(classifier, data.x).argmax(dim=1)
+    return accuracy_by_class(predicted.cpu().numpy(), data.y.cpu().numpy(), data.classes)
+
+
+def accuracy_by_class(
+    predicted: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], classes: int
+) -> npt.NDArray[np.float64]:
+    """The share of each class's records, (n,), whose prediction, (n,), is their label: (classes,); NaN for a class without records."""
+    hits = np.bincount(labels, weights=predicted == labels, minlength=classes)
+    counts = np.bincount(labels, minlength=classes)
+    result = np.full(classes, np.nan)
     np.divide(hits, counts, out=result, where=counts > 0)
     return result
 

@@ -20,7 +20,7 @@ from training.seeding import Stream, generator
 from training.workers import from_first, is_first, local_training
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from training.algorithms import State, Update
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class DivergedError(ArithmeticError):
-    """Training left the finite numbers.
+    """Training left the finite numbers: the loss of members' or test records, or a weight.
 
     Attributes:
         round: in which, from 1.
@@ -40,7 +40,7 @@ class DivergedError(ArithmeticError):
 
     def __init__(self, round_: int, lr: float) -> None:
         super().__init__(
-            f"the loss is not a finite number in round {round_}, at a learning rate of {lr:g}: lower it"
+            f"a loss or a weight is not a finite number in round {round_}, at a learning rate of {lr:g}: lower it"
         )
         self.round, self.lr = round_, lr
 
@@ -96,7 +96,7 @@ def train(
     Raises:
         ValueError: if a member holds no records, `workers` < 1, or a recipe with a snapshot can't be described.
         ResumeError: if the snapshot is another experiment's, or of other arithmetic.
-        DivergedError: if a loss is no longer finite.
+        DivergedError: if a loss or a weight is no longer finite.
     """
     if not partition.sizes.all():
         raise ValueError("every member must hold a record; draw the partition with min_size >= 1")
@@ -105,21 +105,13 @@ def train(
     identity = _identity(recipe, data, partition, hardware) if snapshot is not None else {}
     run = from_first(lambda: _begun(recipe, model, len(partition), snapshot, identity))
     model.to(hardware.device)  # the server's side, that of `run`, stays on the CPU, where updates come to
+    records = int(partition.sizes.sum())
     with local_training(recipe, data.train, partition, workers, hardware) as train_locally:
         for index in range(len(run.history), recipe.rounds):
             started = time.perf_counter()
-            round_ = Round(index, recipe.lr_at(index), len(partition), recipe.momentum)
-            chosen = _participants(recipe, round_)
-            tasks = (Task(k, round_, run.model, run.broadcasts, run.memory[k]) for k in chosen)
-            updates = list(train_locally(tasks))
-            local_loss = float(
-                np.average([u.loss for u in updates], weights=[u.records for u in updates]),
-            )
-            if not isfinite(local_loss):
-                raise DivergedError(index + 1, round_.lr)
-            run = _aggregated(recipe, run, round_, chosen, updates)
+            round_ = Round(index, recipe.lr_at(index), len(partition), recipe.momentum, records)
+            run, local_loss, sent = _members_round(recipe, run, round_, train_locally)
             model.load_state_dict(run.model, strict=False)
-            sent = max(_sent_bytes(recipe, update) for update in updates)
             if recipe.calibrates_after(index):
                 head, more = recalibrated(Held.of(model, hardware.records(data.train), partition))
                 run, sent = replace(run, head={"head.weight": head}), sent + more
@@ -164,6 +156,27 @@ def _start(recipe: Recipe, model: Classifier, members: int) -> Snapshot:
         memory=(nothing,) * members,
         history=(),
     )
+
+
+def _members_round(
+    recipe: Recipe,
+    run: Snapshot,
+    round_: Round,
+    train_locally: Callable[[Iterable[Task]], Iterable[Update]],
+) -> tuple[Snapshot, float, int]:
+    """Local training and aggregation: the run after it, the mean local loss by records, and the most bytes that a participant sent.
+
+    Raises:
+        DivergedError: if that loss or a weight is not finite.
+    """
+    chosen = _participants(recipe, round_)
+    tasks = (Task(k, round_, run.model, run.broadcasts, run.memory[k]) for k in chosen)
+    updates = list(train_locally(tasks))
+    local_loss = float(np.average([u.loss for u in updates], weights=[u.records for u in updates]))
+    run = _aggregated(recipe, run, round_, chosen, updates)
+    if not (isfinite(local_loss) and all(bool(each.isfinite().all()) for each in run.weights.values())):
+        raise DivergedError(round_.index + 1, round_.lr)
+    return run, local_loss, max(_sent_bytes(recipe, update) for update in updates)
 
 
 def _aggregated(

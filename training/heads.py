@@ -182,6 +182,16 @@ class Classifier(nn.Module):
         unbiased = "bias" not in self.head.state_dict()
         return isinstance(self.head, FixedHead) and unbiased and self.normalise
 
+    @property
+    def gives_cosines(self) -> bool:
+        """Whether a logit is the cosine of a feature and its class's vector: ‖z‖ = 1 and ‖w_c‖ = 1, without a bias."""
+        if not self.normalise or "bias" in self.head.state_dict():
+            return False
+        if not isinstance(self.head, FixedHead):
+            return isinstance(self.head, NormalisedHead)
+        lengths = self.head.weight.norm(dim=1)
+        return torch.allclose(lengths, torch.ones_like(lengths), rtol=0, atol=1e-4)
+
     def features(self, x: Tensor) -> Tensor:
         """What the head sees: z of shape (n, l), of norm one where `normalise` is set."""
         return self._scaled(self.extractor(x))

@@ -90,9 +90,11 @@ class LocalTrainer:
                 self._choose(epoch)
                 for indices in batches(len(own), recipe.batch_size):
                     x = own.x[indices]
-                    loss = self._objective(crop_and_flip(x) if recipe.augment else x, own.y[indices], sites)
+                    loss, objective = self._objective(
+                        crop_and_flip(x) if recipe.augment else x, own.y[indices], sites
+                    )
                     optimiser.zero_grad()
-                    loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
+                    objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                     optimiser.step()
                     total += loss.detach()
                     steps += 1
@@ -115,7 +117,8 @@ class LocalTrainer:
         for name, p in self._trainable.items():
             p.requires_grad_(self._recipe.trains(name, epoch))
 
-    def _objective(self, x: Tensor, y: Tensor, sites: list[Site]) -> Tensor:
+    def _objective(self, x: Tensor, y: Tensor, sites: list[Site]) -> tuple[Tensor, Tensor]:
+        """The loss of the records, and what is descended: that with every term's penalty."""
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
         with self._hardware.arithmetic():
@@ -127,10 +130,10 @@ class LocalTrainer:
             for term, site in terms:
                 logits = term.logits(logits, y, site)
             batch = Batch(x, y, z, logits)
-            loss = self._recipe.loss(logits, y)
+            loss = objective = self._recipe.loss(logits, y)
             for term, site in terms:
-                loss = loss + term.penalty(batch, site)
-        return loss
+                objective = objective + term.penalty(batch, site)
+        return loss, objective
 
 
 def _changed(model: Classifier, received: State) -> State:

@@ -11,7 +11,7 @@ from torch import nn
 from training.algorithms import Algorithm, FedAvg, HeadFirst
 from training.algorithms.base import trained
 from training.heads import Classifier, LearnedHead, orthonormal_head
-from training.losses import Loss, cross_entropy, mean_squared_error
+from training.losses import Loss, cross_entropy, mean_squared_error, positive_hinge
 from training.ranges import below_one, not_negative, positive
 from training.schedules import Cosine, Schedule
 from training.seeding import Stream, torch_seeded
@@ -99,8 +99,8 @@ class Recipe:
         """The initial classifier: the same for everyone who has the recipe.
 
         Raises:
-            ValueError: if the head cannot be made, is not one that FFC's solution can take the place of, or is fixed where the
-                algorithm trains it alone.
+            ValueError: if the head cannot be made, is not one that FFC's solution can take the place of, is fixed where the
+                algorithm trains it alone, or gives no cosines where the loss is of those.
         """
         with torch_seeded(self.seed, Stream.INITIALISATION):
             extractor = self.model.build()
@@ -109,6 +109,11 @@ class Recipe:
             raise ValueError(
                 "calibrate_every puts FFC's solution in the place of a fixed head without a bias, on features of norm one: "
                 "take such a head and normalise, or calibrate once, after training"
+            )
+        if self.loss is positive_hinge and not classifier.gives_cosines:
+            raise ValueError(
+                "positive-hinge is a loss of cosines, that longer features or class vectors make small: normalise, and take the head "
+                '"normalised", or a fixed one of vectors of length 1'
             )
         for epoch in range(self.local_epochs):
             if not any(self.trains(name, epoch) for name in trained(classifier)):

@@ -34,7 +34,8 @@ class RoundRecord:
         round: its number, from 1.
         rounds: how many there will be.
         lr: the learning rate it was trained with.
-        local_loss: the participants' mean local objective, weighted by records.
+        local_loss: the participants' mean loss along their steps, weighted by records; no penalty is in it, such as SCAFFOLD's, which is
+            linear in the weights and may have any sign.
         test_loss: the recipe's loss of the new global model on the test records.
         accuracy: that model's accuracy on the test records, in 0..1.
         seconds: wall-clock time.

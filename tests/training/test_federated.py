@@ -1,5 +1,5 @@
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -9,11 +9,22 @@ import torch
 from torch.nn import functional
 
 from calibration import solve_ffc
-from training.algorithms import Algorithm, ControlVariates, FedAvg, Proximal
+from training.algorithms import (
+    Algorithm,
+    Batch,
+    ControlVariates,
+    FedAvg,
+    Proximal,
+    Round,
+    Site,
+    State,
+    Term,
+    Update,
+)
 from training.calibrating import Held
 from training.data import Dataset, Split, load_digits_dataset
 from training.evaluate import accuracy, with_head
-from training.federated import Trained, train
+from training.federated import DivergedError, Trained, train
 from training.heads import LearnedHead, orthonormal_head
 from training.models import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
@@ -163,3 +174,43 @@ def test_a_member_without_records_is_refused() -> None:
 def test_there_must_be_a_worker() -> None:
     with pytest.raises(ValueError, match="workers must be at least 1"):
         train(fedavg(MLP), DIGITS, PARTITION, workers=0)
+
+
+@dataclass(frozen=True)
+class Toll(Term):
+    """Adds a constant, of which no gradient knows."""
+
+    height: float
+
+    def penalty(self, batch: Batch, site: Site) -> float:
+        return self.height
+
+
+@pytest.mark.parametrize("height", [-1000.0, float("inf")])
+def test_the_losses_told_and_judged_are_those_of_records_without_penalties(height: float) -> None:
+    plain, tolled = (
+        train(fedavg(MLP, rounds=2, local_epochs=1, algorithm=Algorithm(FedAvg(), terms)), DIGITS, PARTITION)
+        for terms in ((), (Toll(height),))
+    )
+    assert same_bits(plain, tolled)
+
+
+def first_logit(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return logits[:, 0].square().mean()
+
+
+@dataclass(frozen=True)
+class Overflowing(FedAvg):
+    def combine(
+        self, weights: State, updates: Sequence[Update], state: State, round_: Round
+    ) -> tuple[State, State]:
+        mean, state = super().combine(weights, updates, state, round_)
+        mean["head.bias"][1] = torch.inf
+        return mean, state
+
+
+def test_a_weight_that_is_no_number_ends_a_run_whose_losses_are() -> None:
+    recipe = fedavg(MLP, rounds=2, local_epochs=1, lr=0.01, loss=first_logit)
+    train(recipe, DIGITS, PARTITION)
+    with pytest.raises(DivergedError, match="a loss or a weight is not a finite number in round 1"):
+        train(replace(recipe, algorithm=Algorithm(Overflowing())), DIGITS, PARTITION)

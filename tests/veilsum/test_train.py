@@ -51,7 +51,7 @@ def test_a_seed_that_diverges_does_not_stop_the_next(cli: Cli, monkeypatch: pyte
     outcome = cli("train", "digits-fedavg", *SMALLER, "--seed", 0, "--seed", 1)
     assert outcome.code == 1
     assert (
-        "1 of 2 seeds diverged, the others' results are in runs/train; seed 0: the loss is not a finite number"
+        "1 of 2 seeds diverged, the others' results are in runs/train; seed 0: a loss or a weight is not a finite number"
         in outcome.error
     )
     assert isinstance(read_run(Path("runs/train/seed-0/result.json")), Diverged)

@@ -10,13 +10,14 @@ from training.algorithms.fedopt import ServerOptimiser
 from training.algorithms.fedprox import Proximal
 from training.algorithms.fedrs import RestrictedSoftmax
 from training.algorithms.feduv import ClassVariance, Uniformity
-from training.algorithms.gmv import GlobalMemory
-from training.algorithms.named import ALGORITHMS
+from training.algorithms.gmv import GlobalMemory, PrintedMemory
+from training.algorithms.named import ALGORITHMS, LOCAL
 from training.algorithms.personal import HeadFirst, Personal
 from training.algorithms.scaffold import ControlVariates
 
 __all__ = [
     "ALGORITHMS",
+    "LOCAL",
     "Aggregation",
     "Algorithm",
     "Batch",
@@ -31,6 +32,7 @@ __all__ = [
     "HeadFirst",
     "ModelContrastive",
     "Personal",
+    "PrintedMemory",
     "Proximal",
     "RestrictedSoftmax",
     "Round",

@@ -13,8 +13,8 @@ FedProx, clsprox       `Proximal`, over all or the head                any
 MOON, FedMMD           `ModelContrastive`, `FeatureDiscrepancy`        any
 FedUV                  `ClassVariance`, `Uniformity`                   any
 FedRS                  `RestrictedSoftmax`                             any
-GMV                    `GlobalMemory`                                  any
-SCAFFOLD               `ControlVariates`                               the uniform mean
+GMV                    `GlobalMemory`, `PrintedMemory`                 any
+SCAFFOLD               `ControlVariates`                               any that counts members as it does
 FedDyn                 `DynamicPenalty`                                `DynamicCorrection`
 FedNova                none                                            `FedNova`
 FedOpt, FedAvgM        none                                            `ServerOptimiser` over any other
@@ -55,12 +55,14 @@ class Round:
         lr: η of the members' SGD.
         members: K of the whole federation, not of the participants alone.
         momentum: ρ of the members' SGD, which starts each round at rest.
+        records: n of all K members; only what counts members by theirs looks at it.
     """
 
     index: int
     lr: float
     members: int
     momentum: float = 0.0
+    records: int = 0
 
     def gradient_mass(self, steps: int) -> float:
         """‖a‖₁ of `steps` local steps: θ^t − θ = η Σ a_s g_s for SGD with momentum (Wang et al. 2020, §4.2).
@@ -115,6 +117,9 @@ class Term:
     Subclasses hold hyper-parameters only (frozen dataclasses): all that changes is a `State`.
     """
 
+    def check(self, aggregation: Aggregation) -> None:
+        """Refuse, with a ValueError, an aggregation beside which the term does not do what it says."""
+
     def start(self, model: Classifier) -> State:
         """The server half's first broadcast, from the initial model."""
         del model
@@ -162,7 +167,7 @@ class Update:
         weights: its trained weights, by name.
         records: n_k.
         steps: the number of local steps taken.
-        loss: the mean of the local objective over those steps.
+        loss: the mean over those steps of the batches' loss, without penalties.
         messages: per term, what its server half shall have.
         memory: per term, what the member keeps for its next round.
     """
@@ -178,6 +183,10 @@ class Update:
 class Aggregation(Protocol):
     """How the server makes the next global weights."""
 
+    @property
+    def uniform(self) -> bool:
+        """Whether it counts members alike, p_k = 1/K, and not by their records, p_k = n_k/n."""
+
     def start(self, model: Classifier) -> State:
         """What the server keeps between rounds, from the initial model."""
 
@@ -189,10 +198,18 @@ class Aggregation(Protocol):
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An aggregation, and the terms that members add to their loss."""
+    """An aggregation, and the terms that members add to their loss.
+
+    Raises:
+        ValueError: if a term cannot go with the aggregation.
+    """
 
     aggregation: Aggregation
     terms: tuple[Term, ...] = ()
+
+    def __post_init__(self) -> None:
+        for term in self.terms:
+            term.check(self.aggregation)
 
     def plus(self, *terms: Term) -> Algorithm:
         """The same with further terms."""

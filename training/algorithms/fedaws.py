@@ -45,6 +45,11 @@ class Spreading:
     def __post_init__(self) -> None:
         not_negative(margin=self.margin, lr=self.lr)
 
+    @property
+    def uniform(self) -> bool:
+        """As the inner aggregation."""
+        return self.inner.uniform
+
     def start(self, model: Classifier) -> State:
         """The inner aggregation's state.
 

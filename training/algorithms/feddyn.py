@@ -69,6 +69,11 @@ class DynamicCorrection:
     def __post_init__(self) -> None:
         positive(alpha=self.alpha)
 
+    @property
+    def uniform(self) -> bool:
+        """Yes: mean and h both count members alike, whatever their records."""
+        return True
+
     def start(self, model: Classifier) -> State:
         """The server's h = 0."""
         return zeros(model)

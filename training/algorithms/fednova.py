@@ -26,6 +26,11 @@ class FedNova:
     in proportion to τ_k. τ_eff = Σ p_k ‖a_k‖₁, so with equal steps this is FedAvg. Buffers are averaged by records.
     """
 
+    @property
+    def uniform(self) -> bool:
+        """No: p_k = n_k / Σ n_k."""
+        return False
+
     def start(self, model: Classifier) -> State:
         """The names of the weights that are steps' work; the rule itself has no memory."""
         return {name: torch.zeros(()) for name in trained(model)}

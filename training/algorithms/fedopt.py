@@ -49,6 +49,11 @@ class ServerOptimiser:
         positive(lr=self.lr, tau=self.tau)
         below_one(momentum=self.momentum, beta2=self.beta2)
 
+    @property
+    def uniform(self) -> bool:
+        """As the inner aggregation."""
+        return self.inner.uniform
+
     def start(self, model: Classifier) -> State:
         """M and v for each trained weight, and the inner aggregation's own state."""
         state = {f"inner/{name}": value for name, value in self.inner.start(model).items()}

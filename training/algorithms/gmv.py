@@ -28,7 +28,8 @@ class GlobalMemory(Term):
     """From round R_warm on the head sees f + αμ_y in training (Huang et al. 2023, Algorithm 1), and f alone in use.
 
     μ_c is the mean over those participants of the last round that hold class c of their own mean feature of it; a class that
-    none of them held keeps its vector. Each sends its C means and which classes it holds: both add up over members. The
+    none of them held keeps its vector, so that vectors stay as long as features are. Algorithm 1 divides otherwise:
+    `PrintedMemory`. Each sends its C means and which classes it holds: both add up over members. The
     paper computes them from the first round on; here that begins 50 rounds before they are of use.
 
     Attributes:
@@ -80,3 +81,17 @@ class GlobalMemory(Term):
 
     def _is_early(self, round_: Round) -> bool:
         return round_.index + 1 < self.warmup - _AHEAD
+
+
+@dataclass(frozen=True)
+class PrintedMemory(GlobalMemory):
+    """μ_c = 1/|S_t| Σ_k (k's mean feature of c), over all participants as Huang et al. 2023 print it (Algorithm 1).
+
+    A participant without the class adds 0, so that μ_c is the holders' mean times the share of them, and 0 where nobody held c.
+    """
+
+    def reduce(self, broadcast: State, messages: Sequence[State], round_: Round) -> State:
+        """The next μ."""
+        if self._is_early(round_):
+            return broadcast
+        return {"means": torch.stack([message["means"] for message in messages]).mean(dim=0)}

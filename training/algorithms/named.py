@@ -15,7 +15,7 @@ from training.algorithms.fedopt import ServerOptimiser
 from training.algorithms.fedprox import Proximal
 from training.algorithms.fedrs import RestrictedSoftmax
 from training.algorithms.feduv import ClassVariance, Uniformity
-from training.algorithms.gmv import GlobalMemory
+from training.algorithms.gmv import GlobalMemory, PrintedMemory
 from training.algorithms.personal import HeadFirst, Personal
 from training.algorithms.scaffold import ControlVariates
 
@@ -58,8 +58,8 @@ def fedopt(
 
 
 def scaffold(*, uniform: bool = True) -> Algorithm:
-    """Karimireddy et al. 2020, whose server averages the participants alike; by their records where not `uniform`."""
-    return fedavg(uniform=uniform).plus(ControlVariates())
+    """Karimireddy et al. 2020, whose server counts members alike, weights and variates; both by their records where not `uniform`."""
+    return fedavg(uniform=uniform).plus(ControlVariates(uniform))
 
 
 def feddyn(*, alpha: float = 0.01) -> Algorithm:
@@ -94,9 +94,19 @@ def feduv(*, variance: float | None = None, uniformity: float = 0.5) -> Algorith
     return fedavg().plus(*on_logits, *on_features)
 
 
-def gmv(*, alpha: float = 1.0, warmup: int = 0, uniform: bool = True) -> Algorithm:
-    """Huang et al. 2023, Algorithm 1, whose server averages the participants alike; by their records where not `uniform`."""
-    return fedavg(uniform=uniform).plus(GlobalMemory(alpha, warmup))
+def gmv(
+    *,
+    alpha: float = 1.0,
+    warmup: int = 0,
+    uniform: bool = True,
+    over: Literal["holders", "participants"] = "holders",
+) -> Algorithm:
+    """Huang et al. 2023, Algorithm 1, whose server averages the participants alike; by their records where not `uniform`.
+
+    A class's vector is the mean over those participants that hold it or, as printed, the sum over them by the number of all participants.
+    """
+    memory = GlobalMemory if over == "holders" else PrintedMemory
+    return fedavg(uniform=uniform).plus(memory(alpha, warmup))
 
 
 def lg_fedavg() -> Algorithm:
@@ -133,3 +143,20 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedper": fedper,
     "fedrep": fedrep,
 }
+
+LOCAL = frozenset(
+    {
+        "clsprox",
+        "fedmmd",
+        "fedper",
+        "fedprox",
+        "fedrep",
+        "fedrs",
+        "feduv",
+        "gmv",
+        "lg-fedavg",
+        "moon",
+        "scaffold",
+    }
+)
+"""Those that are all terms beside a mean of the members' weights: beside another aggregation they are what they are."""

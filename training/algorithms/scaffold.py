@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from training.algorithms.base import Batch, Round, Site, State
+    from training.algorithms.base import Aggregation, Batch, Round, Site, State
     from training.heads import Classifier
 
 
@@ -23,12 +23,28 @@ class ControlVariates(Term):
     """Each local step descends g_k(θ) − c_k + c (Karimireddy et al. 2020, Algorithm 1, option II).
 
     The correction c − c_k is the gradient of the linear penalty ⟨c − c_k, θ⟩. After K steps of size η
-    the member sets c_k ← c_k − c + (θ^t − θ)/(Kη), the mean gradient along its way, and sends Δc_k; the
-    server sets c ← c + 1/N · Σ Δc_k. The paper averages the weights uniformly (`FedAvg(uniform=True)`)
-    and steps by plain SGD. With momentum ‖a‖₁ (`Round.gradient_mass`) takes the place of K: (θ^t − θ)/(η‖a‖₁)
+    the member sets c_k ← c_k − c + (θ^t − θ)/(Kη), the mean gradient along its way, and sends N·p_k·Δc_k; the
+    server sets c ← c + 1/N · Σ N·p_k·Δc_k over the participants, so that c = Σ p_k c_k over all N members. p_k are the
+    aggregation's: 1/N in the paper, whose server averages alike (`FedAvg(uniform=True)`), or n_k/n. Under others than the
+    aggregation's, c would draw the run from the optimum of the aggregation's objective Σ p_k F_k to another's.
+    The paper steps by plain SGD. With momentum ‖a‖₁ (`Round.gradient_mass`) takes the place of K: (θ^t − θ)/(η‖a‖₁)
     is the weighted mean of the gradients that were stepped along, where dividing by K would make c_k up to
     1/(1 − ρ) times too long. θ^t is where the member started, with layers of its own where it keeps some.
+
+    Attributes:
+        uniform: p_k = 1/N, instead of n_k/n of all N members' records; the same as the aggregation's.
     """
+
+    uniform: bool = True
+
+    def check(self, aggregation: Aggregation) -> None:
+        """Hold p_k against the aggregation's."""
+        if self.uniform != aggregation.uniform:
+            told = ["by their records", "alike"]
+            raise ValueError(
+                f"SCAFFOLD's control variates count members {told[self.uniform]} and the aggregation {told[aggregation.uniform]}: "
+                f"together they have no objective in common; give scaffold uniform = {str(aggregation.uniform).lower()}"
+            )
 
     def start(self, model: Classifier) -> State:
         """The server's c = 0, shaped as the trained weights."""
@@ -41,17 +57,21 @@ class ControlVariates(Term):
         return sum(((site.broadcast[n] - own[n]) * p).sum() for n, p in trained(site.model).items())
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
-        """The message Δc_k, and the memory c_k."""
+        """The message N·p_k·Δc_k, and the memory c_k."""
         weights = trained(site.model)
         own = site.memory or zeros(site.model)
         way = site.round.gradient_mass(steps) * site.round.lr
         change = {
             name: (site.origin[name] - p.detach()) / way - site.broadcast[name] for name, p in weights.items()
         }
-        return change, {name: own[name] + change[name] for name in change}
+        memory = {name: own[name] + change[name] for name in change}
+        if self.uniform:
+            return change, memory
+        weight = site.round.members * len(site.records) / site.round.records
+        return {name: weight * change[name] for name in change}, memory
 
     def reduce(self, broadcast: State, messages: Sequence[State], round_: Round) -> State:
-        """The next c = c + 1/N · Σ Δc_k, over all N members, not the participants alone."""
+        """The next c = c + 1/N · Σ N·p_k·Δc_k, over all N members, not the participants alone."""
         return {
             name: c + sum((message[name] for message in messages), start=torch.zeros_like(c)) / round_.members
             for name, c in broadcast.items()

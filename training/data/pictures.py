@@ -6,6 +6,8 @@ import csv
 import io
 import zipfile
 import zlib
+from collections import defaultdict
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy.typing as npt
 from training.data.shelf import DataError, Images, Shelf
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 _SUFFIXES = {".jpg", ".jpeg", ".png"}
@@ -30,8 +32,39 @@ class _Place(Protocol):
     def name(self) -> str: ...
     def __truediv__(self, name: str) -> _Place: ...
     def iterdir(self) -> Iterable[_Place]: ...
-    def is_dir(self) -> bool: ...
     def read_bytes(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class _Zipped:
+    """A file or folder in an archive, whose names were grouped by folder once: `zipfile.Path` goes through all of them for each folder."""
+
+    archive: zipfile.ZipFile
+    inside: Mapping[str, Sequence[str]]
+    path: str
+
+    @classmethod
+    def of(cls, file: Path, folder: str) -> _Zipped:
+        archive = zipfile.ZipFile(file)
+        inside = defaultdict(list)
+        for name in archive.namelist():
+            if not name.endswith("/"):
+                inside[name.rpartition("/")[0]].append(name)
+        return cls(archive, inside, folder)
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def __truediv__(self, name: str) -> _Zipped:
+        return replace(self, path=f"{self.path}/{name}")
+
+    def iterdir(self) -> Iterable[_Zipped]:
+        """Its files, without folders."""
+        return (replace(self, path=name) for name in self.inside.get(self.path, ()))
+
+    def read_bytes(self) -> bytes:
+        return self.archive.read(self.path)
 
 
 def read_tinyimagenet(shelf: Shelf) -> tuple[Images, Images]:
@@ -45,7 +78,7 @@ def read_tinyimagenet(shelf: Shelf) -> tuple[Images, Images]:
     else:
         path = shelf.one_of("tiny-imagenet-200.zip")
         try:
-            root = zipfile.Path(path, "tiny-imagenet-200/")
+            root = _Zipped.of(path, "tiny-imagenet-200")
         except zipfile.BadZipFile as error:
             raise shelf.broken(path, str(error)) from error
     try:

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from training.algorithms import ALGORITHMS
+from training.algorithms import ALGORITHMS, LOCAL, Algorithm
 from training.calibrating import CALIBRATIONS
 from training.data import Dataset
 from training.experiments.choices import HEADS, SCHEDULES, Choice, check_later, chosen, maker
@@ -80,7 +80,7 @@ class TrainingChoice(_Table):
 
     Attributes:
         algorithm: one of `ALGORITHMS`.
-        also: further algorithms of which the terms are added, their aggregations not.
+        also: further algorithms, of `LOCAL`, of which the terms are added.
         head: one of `HEADS`.
         loss: one of `LOSSES`.
         schedule: one of `SCHEDULES`.
@@ -101,6 +101,27 @@ class TrainingChoice(_Table):
     augment: bool = False
     participation: float = Field(default=1.0, gt=0, le=1)
     calibrate_every: int | None = Field(default=None, ge=1)
+
+    def whole_algorithm(self) -> Algorithm:
+        """`algorithm` with the terms of `also`.
+
+        Raises:
+            ConfigError: a choice that is none, or a further one that its terms alone are not.
+        """
+        algorithm = chosen(ALGORITHMS, self.algorithm, "training.algorithm")
+        for also in self.also:
+            terms = chosen(ALGORITHMS, also, "training.also").terms
+            name = also if isinstance(also, str) else also["name"]
+            if name not in LOCAL:
+                raise ConfigError(
+                    f"training.also: {name} is what its server does, and `also` adds what members do; name it as training.algorithm, "
+                    f"or add any of {', '.join(sorted(LOCAL))}"
+                )
+            try:
+                algorithm = algorithm.plus(*terms)
+            except ValueError as error:
+                raise ConfigError(f"training.also: {error}") from error
+        return algorithm
 
 
 class PersonalChoice(_Table):
@@ -149,9 +170,7 @@ class Experiment(_Table):
             ConfigError: a choice that is none.
         """
         choice = self.training
-        algorithm = chosen(ALGORITHMS, choice.algorithm, "training.algorithm")
-        for also in choice.also:
-            algorithm = algorithm.plus(*chosen(ALGORITHMS, also, "training.also").terms)
+        algorithm = choice.whole_algorithm()
         settings = choice.model_dump(exclude={"algorithm", "also", "head", "loss", "schedule"})
         try:
             recipe = Recipe(
@@ -177,7 +196,7 @@ class Experiment(_Table):
             ConfigError: what is wrong, and what would be allowed.
         """
         maker(ARCHITECTURES, self.model.architecture, "model.architecture")
-        chosen(ALGORITHMS, self.training.algorithm, "training.algorithm")
+        self.training.whole_algorithm()
         chosen(HEADS, self.training.head, "training.head")
         chosen(SCHEDULES, self.training.schedule, "training.schedule")
         chosen(DEALS, self.deal, "deal")
@@ -186,8 +205,6 @@ class Experiment(_Table):
                 "data.pooled: the test records are among those trained on; it needs [personal], where members keep some back"
             )
         maker(LOSSES, self.training.loss, "training.loss")
-        for also in self.training.also:
-            chosen(ALGORITHMS, also, "training.also")
         for kind, options in self.calibrate.items():
             check_later(CALIBRATIONS, kind, options, "calibrate")
         for method, options in self.personal.methods.items() if self.personal else ():

@@ -15,7 +15,7 @@ import torch
 
 from training.calibrating import Held, calibrate
 from training.data import Dataset, Split, load_dataset, stratified
-from training.evaluate import accuracy, extract_features, per_class_accuracy
+from training.evaluate import accuracy, accuracy_by_class, extract_features, per_class_accuracy
 from training.experiments.analysing import analysed
 from training.experiments.choices import chosen
 from training.experiments.config import Experiment
@@ -70,7 +70,7 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
 
     Args:
         experiment: the choices.
-        seed: of the deal. Which records are left out of a smaller set does not depend on it.
+        seed: of the deal, and of the digits' test split. Which records are left out of a smaller set does not depend on it.
         folder: the data folder.
 
     Raises:
@@ -78,7 +78,8 @@ def prepare(experiment: Experiment, seed: int, folder: Path | None = None) -> Pr
         ConfigError: they can't be dealt like that.
     """
     choice = experiment.data
-    data = _read(choice.name, folder, choice.side, checked=choice.checked)
+    split = seed if choice.name == "digits" else 0  # no other set is split by it: several seeds read it once
+    data = _read(choice.name, folder, choice.side, split, checked=choice.checked)
     if choice.pooled:
         data = Split(_pooled(data), data.test)
     data = Split(_sample(data.train, choice.train_records), data.test)
@@ -244,16 +245,11 @@ def _calibrations(
     for kind, options in experiment.calibrate.items():
         fitted = calibrate(kind, held, **options)
         predicted[kind] = fitted.predict(test)
-        right = predicted[kind] == labels
-        counts = np.bincount(labels, minlength=held.classes)
-        hits = np.bincount(labels, weights=right, minlength=held.classes)
-        by_class = np.full(held.classes, np.nan)
-        np.divide(hits, counts, out=by_class, where=counts > 0)
         found.append(
             Calibration(
                 kind=kind,
-                accuracy=float(right.mean()),
-                per_class=per_class(by_class),
+                accuracy=float((predicted[kind] == labels).mean()),
+                per_class=per_class(accuracy_by_class(predicted[kind], labels, held.classes)),
                 upload_bytes=fitted.upload_bytes,
                 seconds=fitted.seconds,
                 options=fitted.options,
@@ -271,9 +267,9 @@ def _pooled(data: Split) -> Dataset:
 
 
 @lru_cache(maxsize=1)
-def _read(name: str, folder: Path | None, side: int | None, *, checked: bool) -> Split:
+def _read(name: str, folder: Path | None, side: int | None, seed: int, *, checked: bool) -> Split:
     # Some take minutes; whoever runs several seeds wants the same.
-    return load_dataset(name, folder, side=side, checksums=None if checked else {})
+    return load_dataset(name, folder, side=side, seed=seed, checksums=None if checked else {})
 
 
 def _sample(data: Dataset, records: int | None) -> Dataset:

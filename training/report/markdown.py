@@ -6,6 +6,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from training.report.cells import HEADS, Cell, where
+from training.report.coverage import coverage
 from training.report.groups import Group, accuracy_and_gain, cpu_s, groups, said
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
         return f"{_HEAD}\nThere are no result files yet.\n"
     own = groups(found)
     compared = [cell for cell in found if cell.comparisons]
-    parts = [_HEAD, *_summary(own), *_papers(compared)]
+    parts = [_HEAD, *_not_run(found), *_summary(own), *_papers(compared)]
     for group in own:
         parts += _group(group)
     if diverged:
@@ -43,6 +44,43 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
         _table(["data and deal", "seed", "partition", "moved", "runs"], _dealt(own)),
     ]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def _not_run(found: Sequence[Cell]) -> Iterator[str]:
+    papers = coverage(found)
+    total, printed = (
+        sum(values) for values in zip(*((each.rows, each.as_printed) for each in papers), strict=True)
+    )
+    some = sum(each.otherwise for each in papers)
+    without = sorted({model for each in papers for model in each.models})
+    yield "## What was not run\n"
+    yield (
+        f"Of the {total} rows of the papers' tables that come as experiments, {printed} {_have(printed)} a run on the paper's records and at its size, {some} {_have(some)} one on fewer or other "
+        f"records or at another size, and {total - printed - some} {_have(total - printed - some)} none: their settings are held to the paper by tests, their figures were not repeated."
+        + (f" No run is of {_listed(without)}." if without else "")
+        + "\n"
+    )
+    header = ["paper", "rows", "run as printed", "run otherwise", "not run", "models without a run"]
+    rows = (
+        [
+            each.paper,
+            str(each.rows),
+            str(each.as_printed),
+            str(each.otherwise),
+            str(each.missing),
+            ", ".join(each.models) or "–",
+        ]
+        for each in papers
+    )
+    yield from (_table(header, rows), "")
+
+
+def _have(count: int) -> str:
+    return "has" if count == 1 else "have"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def _summary(own: Sequence[Group]) -> Iterator[str]:

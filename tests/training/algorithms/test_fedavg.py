@@ -23,6 +23,17 @@ def test_the_mean_of_equals_is_the_same_bits() -> None:
     assert torch.equal(weighted_mean([same] * 7, [1.0, 2.0, 3.0, 5.0, 7.0, 11.0, 13.0])["w"], same["w"])
 
 
+def test_the_mean_is_the_sum_in_double_precision_whatever_the_tensors_are() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        states = [{"w": torch.randn(4, 500, generator=generator).to(dtype)} for _ in range(7)]
+        weights = [1.0, 2.0, 3.0, 5.0, 7.0, 11.0, 13.0]
+        total = torch.zeros((4, 500), dtype=torch.float64)
+        for state, weight in zip(states, weights, strict=True):
+            total.add_(state["w"], alpha=weight / 42)  # torch converts as it adds: the same bits, more slowly
+        assert torch.equal(weighted_mean(states, weights)["w"], total.to(dtype))
+
+
 def test_counters_stay_integers() -> None:
     mean = weighted_mean([{"n": torch.tensor(3)}, {"n": torch.tensor(4)}], [1.0, 2.0])["n"]
     assert mean.dtype == torch.int64

@@ -1,7 +1,8 @@
 import torch
 
 from tests.training.conftest import linear_model, site_of
-from training.algorithms import ALGORITHMS, Batch, FedAvg, GlobalMemory, Round
+from training.algorithms import ALGORITHMS, Batch, FedAvg, GlobalMemory, PrintedMemory, Round
+from training.experiments import load_experiment, variants
 from training.heads import Classifier, Simplex
 
 X = torch.tensor([[1.0, 0.0], [3.0, 2.0], [0.0, 5.0]])
@@ -46,11 +47,32 @@ def test_the_server_averages_the_holders_and_keeps_what_nobody_held() -> None:
     assert after["means"].tolist() == [[3.0, 2.0], [0.0, 2.0], [0.0, 5.0]]
 
 
+def test_as_printed_the_server_divides_by_all_participants() -> None:
+    one = {"means": torch.tensor([[2.0, 1.0], [0.0, 0.0], [0.0, 5.0]]), "holders": torch.tensor([1.0, 0, 1])}
+    two = {"means": torch.tensor([[4.0, 3.0], [0.0, 0.0], [0.0, 0.0]]), "holders": torch.tensor([1.0, 0, 0])}
+    after = PrintedMemory().reduce({"means": MEANS}, [one, two], Round(0, 0.1, 2))
+    assert after["means"].tolist() == [[3.0, 2.0], [0.0, 0.0], [0.0, 2.5]]
+    early = PrintedMemory(warmup=60).reduce({"means": MEANS}, [{}], Round(8, 0.1, 2))
+    assert early == {"means": MEANS}
+    assert ALGORITHMS["gmv"](over="participants").terms == (PrintedMemory(),)
+    assert ALGORITHMS["gmv"]().terms == (GlobalMemory(),)
+    assert PrintedMemory() != GlobalMemory()  # nor are their recipes
+
+
+def test_the_papers_rows_divide_as_it_prints() -> None:
+    for name in ("fedetf-gmv", "fedetf-etf-gmv", "fedetf-femnist-fedetf"):
+        for variant in (None, *variants(name)):
+            algorithm = load_experiment(name, variant).training.algorithm
+            assert isinstance(algorithm, dict)
+            assert (algorithm.get("over") == "participants") == (variant != "small"), (name, variant)
+
+
 def test_participants_count_alike_or_by_their_records() -> None:
     for name in ("gmv", "scaffold"):
         alike, by_records = ALGORITHMS[name](), ALGORITHMS[name](uniform=False)
         assert (alike.aggregation, by_records.aggregation) == (FedAvg(uniform=True), FedAvg())
-        assert alike.terms == by_records.terms
+        told = [[getattr(term, "uniform", None) for term in each.terms] for each in (alike, by_records)]
+        assert told == ([[True], [False]] if name == "scaffold" else [[None], [None]])
 
 
 def test_nothing_is_computed_long_before_it_is_of_use() -> None:

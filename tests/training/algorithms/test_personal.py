@@ -87,12 +87,14 @@ def test_a_fixed_head_has_no_epochs_of_its_own() -> None:
 def test_scaffold_measures_a_head_of_ones_own_from_where_it_starts(
     quadratic: Callable[..., list[float]],
 ) -> None:
-    # Targets 0 and 4, η = ½, one step; the second member counts three times. Round 1: 0 and 2; c_k = 0 and −4, c = −2.
-    # Round 2: 0 → 1, and 2 + (−2 + 4 − 2) stays; c_k = 0 and −2, the gradients there, c = −1. Round 3: 1 stays and 2 → 2.5.
-    for terms in ((ControlVariates(), Personal("head")), (Personal("head"), ControlVariates())):
+    # Targets 0 and 4, η = ½, one step; the second member counts three times. Round 1: 0 and 2; c_k = 0 and −4, c = −3.
+    # Round 2: 0 − ½(0 − 3) and 2 − ½(−2 + 4 − 3); c_k = 0 and −2, the gradients there, c = −3 + ¾·2.
+    # Round 3: 1.5 − ½(1.5 − 1.5) and 2.5 − ½(−1.5 + 2 − 1.5).
+    variates = ControlVariates(uniform=False)
+    for terms in ((variates, Personal("head")), (Personal("head"), variates)):
         algorithm = Algorithm(FedAvg(), terms)
         run = quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=1, algorithm=algorithm)
-        assert run == [1.5, 1.75, 2.125]
+        assert run == [1.5, 2.25, 2.625]
 
 
 def test_terms_hold_layers_of_ones_own_to_where_they_start() -> None:
@@ -111,7 +113,7 @@ def test_terms_hold_layers_of_ones_own_to_where_they_start() -> None:
 
 
 def test_scaffolds_control_variate_is_the_gradient_where_the_members_own_extractor_stands() -> None:
-    algorithm = ALGORITHMS["lg-fedavg"]().plus(ControlVariates())
+    algorithm = ALGORITHMS["lg-fedavg"]().plus(ControlVariates(uniform=False))
     choices: dict[str, Any] = {"local_epochs": 1, "batch_size": 2000, "momentum": 0.0, "weight_decay": 0.0}
     recipe = fedavg(MLP, algorithm=algorithm, schedule=Constant(), rounds=1, **choices)
     before, after = (train(replace(recipe, rounds=rounds), DIGITS, PARTITION) for rounds in (1, 2))

@@ -1,11 +1,26 @@
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 import torch
 from torch import Tensor
 
-from training.algorithms import Algorithm, Batch, ControlVariates, FedAvg, Proximal, Round, Site, State, Term
+from training.algorithms import (
+    Algorithm,
+    Batch,
+    ControlVariates,
+    DynamicCorrection,
+    FedAvg,
+    FedNova,
+    Proximal,
+    Round,
+    ServerOptimiser,
+    Site,
+    Spreading,
+    State,
+    Term,
+)
+from training.algorithms.named import scaffold
 from training.data import Dataset
 from training.heads import Classifier
 from training.models import Extractor
@@ -18,15 +33,43 @@ def test_fedprox_has_its_half_and_its_square(quadratic: Callable[..., list[float
 
 
 def test_scaffold_solved_by_hand(quadratic: Callable[..., list[float]]) -> None:
-    # Targets 0 and 4, η = ½, K = 2, so Kη = 1. The mean weighs the members 1 : 3: weighed alike, corrections
-    # that add up to zero would cancel, whatever their sign.
-    # Round 1, nothing to correct: 0 and 3, so w = 2.25; c_k = 0 and −3, c = −1.5.
-    # Round 2, gradients w − 0 − 0 − 1.5 and w − 4 + 3 − 1.5: 1.6875 and 2.4375, so w = 2.25; c_k = 2.0625 and
-    # −1.6875, c = 0.1875.
-    # Round 3, gradients w − 0 − 2.0625 + 0.1875 and w − 4 + 1.6875 + 0.1875: 1.96875 and 2.15625.
-    algorithm = Algorithm(FedAvg(), (ControlVariates(),))
-    run = quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=2, algorithm=algorithm)
-    assert run == [2.25, 2.25, 2.109375]
+    # Targets 0 and 4, η = ½, K = 2, so Kη = 1, and the members count 1 : 3, so p_k = ¼ and ¾: the optimum is 3.
+    # Round 1, nothing to correct: 0 and 3, so w = 2.25; c_k = 0 and −3, c = −2.25.
+    # Round 2, gradients w − 0 − 0 − 2.25 and w − 4 + 3 − 2.25: 2.25 stays, and 2.25 → 2.75 → 3, so w = 2.8125;
+    # c_1 = 0 + 2.25 + 0, c_2 = −3 + 2.25 − 0.75 = −1.5, c = −2.25 + ¼·2.25 + ¾·1.5 = −0.5625.
+    # Round 3, gradients w − 2.25 − 0.5625 and w − 4 + 1.5 − 0.5625: 2.8125 stays, and 2.8125 → 2.9375 → 3.
+    run = quadratic([0, 4], [1, 3], rounds=3, lr=0.5, local_epochs=2, algorithm=scaffold(uniform=False))
+    assert run == [2.25, 2.8125, 2.953125]
+
+
+def bent(logits: Tensor, labels: Tensor) -> Tensor:
+    """½w² of label 0, and 3/2 · (w − y)² of the others."""
+    curvature = torch.where(labels == 0, 1.0, 3.0)
+    return 0.5 * (curvature * (logits.squeeze(1) - labels).square()).mean()
+
+
+@pytest.mark.parametrize(
+    ("uniform", "participation", "optimum"),
+    [(False, 1.0, 2.5), (True, 1.0, 7.5), (False, 0.5, 2.5), (True, 0.5, 7.5)],
+)
+def test_scaffold_settles_where_its_weights_objective_is_least(
+    quadratic: Callable[..., list[float]], *, uniform: bool, participation: float, optimum: float
+) -> None:
+    # ½w² counts 9 : 1 beside 3/2 · (w − 10)²: 0.9w + 0.3(w − 10) = 0 at 2.5, and w + 3(w − 10) = 0 at 7.5.
+    choices = {"lr": 0.05, "local_epochs": 4, "participation": participation, "loss": bent}
+    for last in quadratic([0, 10], [9, 1], rounds=40, algorithm=scaffold(uniform=uniform), **choices)[-2:]:
+        assert last == pytest.approx(optimum, abs=0.01)
+
+
+def test_scaffold_refuses_to_count_members_otherwise_than_the_aggregation() -> None:
+    for aggregation in (FedAvg(), FedNova(), ServerOptimiser(), Spreading()):
+        assert Algorithm(aggregation, (ControlVariates(uniform=False),)).terms
+        with pytest.raises(ValueError, match="count members alike and the aggregation by their records"):
+            Algorithm(aggregation).plus(ControlVariates())
+    for alike in (FedAvg(uniform=True), DynamicCorrection(0.1), Spreading(inner=FedAvg(uniform=True))):
+        assert Algorithm(alike, (ControlVariates(),)).terms
+        with pytest.raises(ValueError, match="give scaffold uniform = true"):
+            Algorithm(alike, (ControlVariates(uniform=False),))
 
 
 def test_a_scaffold_members_control_variate_follows_option_two() -> None:
@@ -46,6 +89,11 @@ def test_a_scaffold_members_control_variate_follows_option_two() -> None:
     message, memory = ControlVariates().finish(site, steps=4)
     assert float(memory["head.weight"]) == pytest.approx(3.5)
     assert float(message["head.weight"]) == pytest.approx(3.0)
+    # By records it counts 12 · 1/48, as one of twelve members that hold 48.
+    by_records = replace(site, round=Round(0, 0.1, members=12, records=48))
+    message, memory = ControlVariates(uniform=False).finish(by_records, steps=4)
+    assert float(memory["head.weight"]) == pytest.approx(3.5)
+    assert float(message["head.weight"]) == pytest.approx(0.75)
 
 
 def test_scaffolds_server_divides_by_all_members() -> None:

@@ -42,6 +42,25 @@ def test_tinyimagenet_numbers_classes_as_its_list_does(tmp_path: Path, *, zipped
     assert load_dataset("tinyimagenet", tmp_path, side=32, checksums={}).train.x.shape == (3, 3, 32, 32)
 
 
+def test_the_names_of_an_archive_are_gone_through_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tinyimagenet").mkdir()
+    with zipfile.ZipFile(tmp_path / "tinyimagenet" / "tiny-imagenet-200.zip", "w") as archive:
+        for name, content in TINY.items():
+            archive.writestr(name, content)
+    asked = []
+    namelist = zipfile.ZipFile.namelist
+
+    def counted(archive: zipfile.ZipFile) -> list[str]:
+        asked.append(archive)
+        return namelist(archive)
+
+    monkeypatch.setattr(zipfile.ZipFile, "namelist", counted)
+    load_dataset("tinyimagenet", tmp_path, checksums={})
+    assert len(asked) == 1
+
+
 def test_tinyimagenet_without_a_file_or_as_no_archive_is_named(tmp_path: Path) -> None:
     tree(tmp_path / "tinyimagenet", {k: v for k, v in TINY.items() if "wnids" not in k})
     with pytest.raises(DataError, match=r"can't be read: FileNotFoundError.*wnids"):

@@ -4,7 +4,17 @@ from typing import Any
 import pytest
 import torch
 
-from training.algorithms import ClassVariance, ControlVariates, FedAvg, FedNova, Proximal, RestrictedSoftmax
+from training.algorithms import (
+    ALGORITHMS,
+    LOCAL,
+    Algorithm,
+    ClassVariance,
+    ControlVariates,
+    FedAvg,
+    FedNova,
+    Proximal,
+    RestrictedSoftmax,
+)
 from training.data import Dataset
 from training.experiments import ConfigError, load_experiment, merged, parse_change, shipped, variants
 from training.heads import NormalisedHead, Simplex, orthonormal_head
@@ -38,6 +48,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     ({"training": {"algorithm": "fedrep"}}, "fedrep needs the option 'head_epochs'"),
     ({"training": {"also": ["fedrs", "x"]}}, "training.also: there is no 'x'"),
+    ({"training": {"also": ["fednova"]}}, "training.also: fednova is what its server does"),
+    ({"training": {"also": ["fedprox", {"name": "fedavgm", "lr": 0.5}]}}, "training.also: fedavgm is what"),
+    (
+        {"training": {"also": ["fedaws"]}},
+        "or add any of clsprox, fedmmd, fedper, fedprox, fedrep, fedrs, feduv",
+    ),
+    ({"training": {"also": ["feddyn"]}}, "training.also: feddyn is what its server does"),
+    ({"training": {"also": ["scaffold"]}}, "training.also: SCAFFOLD's control variates count members alike"),
     ({"training": {"head": "x"}}, "training.head: there is no 'x'"),
     ({"training": {"loss": "x"}}, "training.loss: there is no 'x'; it is one of cross-entropy"),
     ({"training": {"schedule": "x"}}, "training.schedule: there is no 'x'"),
@@ -170,6 +188,35 @@ def test_what_is_wrong_and_what_is_allowed(change: dict[str, Any], reason: str) 
         load_experiment("digits-fedavg", None, change)
     assert reason in str(caught.value)
     assert str(caught.value).startswith("digits-fedavg: ")
+
+
+def test_what_is_added_to_an_algorithm_is_all_of_it() -> None:
+    needed = {"fedrep": {"head_epochs": 1}}
+    every = {name: make(**needed.get(name, {})) for name, make in ALGORITHMS.items()}
+    assert {name for name, own in every.items() if own.terms and isinstance(own.aggregation, FedAvg)} == LOCAL
+    by_records = {"algorithm": "fednova", "also": [{"name": "scaffold", "uniform": False}]}
+    recipe = load_experiment("digits-fedavg", None, {"training": by_records}).recipe(data(8, 1, 10), 0)
+    assert recipe.algorithm == Algorithm(FedNova(), (ControlVariates(uniform=False),))
+
+
+@pytest.mark.parametrize(
+    ("training", "allowed"),
+    [
+        ({"normalise": True, "head": "normalised"}, True),
+        ({"normalise": True, "head": "simplex"}, True),
+        ({"normalise": False, "head": "normalised"}, False),
+        ({"normalise": True, "head": "learned"}, False),
+        ({"normalise": True, "head": {"name": "learned", "bias": False}}, False),
+        ({"normalise": True, "head": {"name": "orthonormal", "scale": 16}}, False),
+    ],
+)
+def test_a_loss_of_cosines_is_given_cosines(training: dict[str, Any], *, allowed: bool) -> None:
+    experiment = load_experiment("digits-fedavg", None, {"training": training | {"loss": "positive-hinge"}})
+    if allowed:
+        assert experiment.recipe(data(8, 1, 10), 0).loss == positive_hinge
+    else:
+        with pytest.raises(ConfigError, match="positive-hinge is a loss of cosines"):
+            experiment.recipe(data(8, 1, 10), 0)
 
 
 def test_false_takes_a_method_away_that_is_extended() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from training.data import DataError
+from training.data import DataError, load_digits_dataset
 from training.experiments import ConfigError, Experiment, load_experiment, prepare, run
 from training.experiments.dealing import DEALS
 from training.results import read_result, write_result
@@ -43,6 +43,13 @@ def test_the_same_seed_is_the_same_run_and_another_another() -> None:
     assert one.deal.digest != other.deal.digest
 
 
+def test_the_digits_that_are_held_out_are_the_seeds() -> None:
+    one, same, other = (prepare(digits(), seed).data for seed in (1, 1, 2))
+    assert torch.equal(one.test.x, same.test.x)
+    assert not torch.equal(one.test.x, other.test.x)
+    assert torch.equal(other.test.x, load_digits_dataset(2).test.x)
+
+
 def test_a_member_s_traffic_counts_what_terms_send_and_not_what_stays() -> None:
     def sent(**training: Any) -> float:
         cost = run(digits(calibrate={}, training={"rounds": 1, "local_epochs": 1, **training}), 0).result.cost
@@ -66,7 +73,9 @@ def test_traffic_is_that_of_a_round_without_a_calibration() -> None:
     assert cost.upload_bytes == plain.upload_bytes == 4 * cost.parameters < with_sums.upload_bytes
 
 
-def test_fewer_records_are_the_same_for_every_seed() -> None:
+def test_fewer_records_are_the_same_for_every_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Of a publisher's split, which no seed changes.
+    monkeypatch.setattr("training.experiments.running._read", lambda *_, **__: load_digits_dataset())
     few = digits(data={"train_records": 200, "watched": 50}, deal={"name": "iid", "members": 3})
     one, other = prepare(few, 0), prepare(few, 1)
     assert torch.equal(one.data.train.y, other.data.train.y)

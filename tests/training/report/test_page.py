@@ -4,6 +4,8 @@ from html.parser import HTMLParser
 import pytest
 
 from training.report import cells, markdown, page
+from training.report.coverage import coverage
+from training.report.papers import paper_rows
 from training.results import Diverged
 
 from .conftest import Make
@@ -100,6 +102,25 @@ def test_the_markdown_has_the_same_numbers(make: Make) -> None:
     assert "## CIFAR-10, 50,000 records, Dir(0.1)\n" in text
     assert "unequal seeds or partitions" in text
     assert "There are no result files yet." in markdown([])
+
+
+def test_the_markdown_says_first_what_was_not_run(make: Make) -> None:
+    rows = paper_rows().values()
+    moon = {"model": {"architecture": "moon_cnn", "options": {}}}
+    smaller = make(experiment="ccvr-fedprox", scale="5 rounds", recipe=moon)
+    found = cells([make(recipe=moon), smaller])
+    ccvr = next(each for each in coverage(found) if each.paper == "CCVR")
+    assert (ccvr.as_printed, ccvr.otherwise, ccvr.missing) == (1, 1, ccvr.rows - 2)
+    assert ccvr.models == ()
+    spherefed = next(each for each in coverage(found) if each.paper == "SphereFed")
+    assert {"mobilenetv2", "resnet18", "senet18", "vgg13"} <= set(spherefed.models)
+    assert sum(each.rows for each in coverage(found)) == len(rows)
+    text = markdown(found)
+    assert f"Of the {len(rows)} rows" in text
+    assert "1 has a run on the paper's records and at its size, 1 has one on fewer" in text
+    assert f"and {len(rows) - 2} have none" in text
+    assert "No run is of feduv_cnn, mlp, mobilenetv2, resnet18, senet18, vgg11 or vgg13." in text
+    assert text.index("What was not run") < text.index("| method |")
 
 
 def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> None:
