@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from copy import copy
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -50,7 +50,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     n_features_in_: int
     _columns: npt.NDArray[np.intp]
     """(C,) the column of `head_` for each of `classes_`."""
-    _cloned: ClassVar[bool] = False
+    _cloned = False
 
     def __init__(
         self,
@@ -87,6 +87,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         check_classification_targets(y)
         self._check_round()
         given = np.unique(y) if self.classes is None else np.asarray(self.classes)
+        result: Result | None = None
         names, columns = np.unique(given, return_index=True)
         if len(names) < len(given):
             raise ValueError(f"classes={given.tolist()[:20]} names a label twice: each has one column")
@@ -95,15 +96,16 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         labels = _indices(given, y)
         if self.member is not None and self.round_id is not None:
             maker = _maker(features, labels, len(given))
-            result: Result | None = self.member.contribute(self.round_id, maker, lineage=self.lineage)
-            head = LinearHead.of(result)
-            _check_fits(*head.weights.shape, features, len(given))  # also of a round that was over before
+            said = self.member.contribute(self.round_id, maker, lineage=self.lineage)
+            head, result = LinearHead.of(said), said
+            dim, of_round = head.weights.shape
+            _check_fits(dim, of_round, features, len(given))  # also of a round that was over before
         else:
             statistics = FFCStatistics(
                 features.shape[1], len(given), bias=self.bias, normalise=True, track_records=False
             )
             statistics.update(features, labels)
-            result, head = None, LinearHead.of(solve_ffc(statistics, self.ridge))
+            head = LinearHead.of(solve_ffc(statistics, self.ridge))
         validate_data(self, X, y, skip_check_array=True)  # keeps the number of features, and their names
         self.classes_, self._columns, self.head_, self.result_ = names, columns, head, result
         return self
@@ -131,7 +133,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def __sklearn_clone__(self) -> Self:
         clone: Self = BaseEstimator.__sklearn_clone__(copy(self))
         if self.member is not None:
-            vars(clone).update(member=self.member, _cloned=True)
+            clone.member, clone._cloned = self.member, True
         return clone
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
