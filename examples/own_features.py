@@ -18,7 +18,7 @@ policy = Policy(admin_key=args.admin_key, members_min=3)
 with Member(args.url, Identity.load(args.folder), None, policy) as member:
     member.enrol(args.cohort)
     result = member.contribute(args.round, records, lineage="my-data-2026")
-    result.verify()
+    result.verify(args.admin_key)  # as `contribute` did; what was loaded from a folder is unverified before
 
 accuracy = (result.predict(data["features"]) == data["labels"]).mean()
 print(f"{len(result.survivors)} members, W {result.weights.shape}, accuracy on my own records {accuracy:.3f}")

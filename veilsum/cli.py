@@ -1,5 +1,7 @@
 """The one command. Subcommands import what they need when they run, so that `--help` answers at once."""
 
+import io
+import sys
 from typing import Annotated
 
 import typer
@@ -91,5 +93,8 @@ app.command("report")(report.report)
 
 
 def main() -> None:
-    """Run the command line."""
+    """Run the command line. What a terminal's encoding has no letter for is shown as another."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     app()

@@ -118,8 +118,16 @@ def reported(*, as_json: bool) -> Iterator[None]:
         fail(for_commands(str(fault)), as_json=as_json, cause=fault.cause.value)
     except ValidationError as error:
         fail(first_fault(error), as_json=as_json)
-    except (Misuse, CalibrationError, ClientError, OSError) as error:
+    except (Misuse, CalibrationError, ClientError) as error:
         fail(for_commands(str(error)), as_json=as_json)
+    except OSError as error:
+        fail(for_commands(_of_system(error)), as_json=as_json)
+    except MemoryError as error:
+        fail(
+            f"this takes more memory than there is ({str(error) or 'no more was given'}): take fewer classes or features, or "
+            "another machine",
+            as_json=as_json,
+        )
     except KeyboardInterrupt:
         fail("stopped", as_json=as_json, code=130)
 
@@ -127,6 +135,20 @@ def reported(*, as_json: bool) -> Iterator[None]:
 def plain(text: str) -> str:
     """One line without control characters: a coordinator's words could move the cursor, or write a line that it never said."""
     return "".join(each if each.isprintable() else " " if each.isspace() else "�" for each in text)
+
+
+def _of_system(error: OSError) -> str:
+    """What the system says, and what to do where a path is of another kind than the command needs."""
+    path = error.filename
+    match error:
+        case FileExistsError() if path is not None and not Path(path).is_dir():
+            return f"{path} is a file, and a folder is needed there: name another, or move the file away"
+        case NotADirectoryError() if path is not None:
+            return f"{path} leads through a file, and a folder is needed there: name another, or move the file away"
+        case IsADirectoryError() if path is not None:
+            return f"{path} is a folder, and a file is needed there: name a file in it"
+        case _:
+            return str(error)
 
 
 def _shown(value: Any) -> str:

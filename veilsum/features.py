@@ -1,8 +1,11 @@
 """Features and labels from files: .npz, .npy, .safetensors, .parquet, .csv. No torch needed."""
 
 import csv
+import json
+import re
 import zipfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +27,8 @@ Part = tuple[Features, Labels]
 MAX_CLASSES = 65_535
 _DRAWS = 1 << 32
 _WANTED = ("features", "labels")
+_INDEX = re.compile(r"\s*|Unnamed: \d+|__index_level_\d+__")
+"""What pandas calls a column that was a data frame's index."""
 
 
 class _Found(NamedTuple):
@@ -35,12 +40,13 @@ class _Found(NamedTuple):
 def read_features(path: Path, labels: Path | None = None) -> tuple[Features, Labels]:
     """Features (n, dim) and labels (n,), as they stand in the files.
 
-    `.npz` and `.safetensors` hold arrays named `features` and `labels`. `.npy` holds the features and takes
+    `.npz` and `.safetensors` hold arrays named `features` and `labels`, bfloat16 among them. `.npy` holds the features and takes
     the labels from a second `.npy`. `.parquet` and `.csv` have a column `label`; every other column is a feature, or, in
-    `.parquet`, the column `features` holds a list of numbers for each record.
+    `.parquet`, the column `features` holds a list of numbers for each record, and `label` is the only other one.
 
     Raises:
-        Misuse: a form that isn't read, a missing file, array or column, or an array that needs unpickling.
+        Misuse: a form that isn't read, a missing file, array or column, a column of a repeated name or that was a data frame's
+            index, or an array that needs unpickling.
     """
     reader = _READERS.get(path.suffix)
     if reader is None:
@@ -139,7 +145,29 @@ def _safetensors(path: Path) -> _Found:
 
     with safe_open(path, framework="numpy") as file:
         names = list(file.keys())
-        return _Found({name: file.get_tensor(name) for name in _WANTED if name in names}, names)
+        kinds = {name: file.get_slice(name).get_dtype() for name in _WANTED if name in names}
+        if strange := [f"{name} of {kind}" for name, kind in kinds.items() if kind not in _SAFE]:
+            raise Misuse(f"{path} holds {', '.join(strange)}: read are {', '.join(_SAFE)}")
+        found = {
+            name: _bfloat16(path, name) if kind == "BF16" else file.get_tensor(name)
+            for name, kind in kinds.items()
+        }
+    return _Found(found, names)
+
+
+_SAFE = ("F16", "BF16", "F32", "F64", "I8", "I16", "I32", "I64", "U8", "U16", "U32", "U64")
+"""Types of safetensors that are read: numpy's, and the upper half of float32."""
+
+
+def _bfloat16(path: Path, name: str) -> Array:
+    """An array of bfloat16 as float32, which holds each exactly; of a file whose header was checked before."""
+    with path.open("rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        about = json.loads(file.read(size))[name]
+        start, end = about["data_offsets"]
+        file.seek(8 + size + start)
+        halves = np.frombuffer(file.read(end - start), "<u2")
+    return (halves.astype(np.uint32) << 16).view(np.float32).reshape(about["shape"])
 
 
 def _parquet(path: Path) -> _Found:
@@ -147,11 +175,21 @@ def _parquet(path: Path) -> _Found:
         from pyarrow import parquet  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise Misuse("reading .parquet needs its extra: pip install 'veilsum[parquet]'") from error
-    table = parquet.read_table(path)
+    with parquet.ParquetFile(path) as file:
+        table = file.read()
+    about = table.schema.pandas_metadata or {}
+    _check_names(
+        path, table.column_names, [each for each in about.get("index_columns", ()) if each != "label"]
+    )
     columns = {name: _column(table.column(name)) for name in table.column_names}
     if (
         "features" in columns and columns["features"].ndim == 2
     ):  # embeddings are mostly kept as one column of lists
+        if others := sorted({*columns} - {"features", "label"}):
+            raise Misuse(
+                f"{path}: column {', '.join(others)} stands beside the lists in `features` and would be left out: keep only "
+                "`features` and `label`"
+            )
         labels = {"labels": columns["label"]} if "label" in columns else {}
         return _Found({"features": columns["features"], **labels}, list(columns))
     return _columns(path, columns)
@@ -168,17 +206,53 @@ def _column(column: Any) -> Array:
 def _csv(path: Path) -> _Found:
     """A header line with a column `label`; every other column is a feature."""
     with path.open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = csv.reader(file)
+        header, *rows = list(csv.reader(file)) or [[]]
+    if not header:
+        raise Misuse(f"{path} is empty: its first line names the columns, `label` and one for each feature")
+    _check_names(path, header)
+    if not rows:
+        raise Misuse(f"{path} holds no records, only the names of {len(header)} columns")
     ragged = [number for number, row in enumerate(rows, 2) if len(row) != len(header)]
     if ragged:
         raise Misuse(f"{path}: line {ragged[0]} has not the {len(header)} columns of the first line")
-    values = dict(zip(header, map(np.array, zip(*rows, strict=True)), strict=True)) if rows else {}
-    if "label" in values:
-        values["label"] = values["label"].astype(np.int64)
-    return _columns(
-        path,
-        {name: each if name == "label" else each.astype(np.float64) for name, each in values.items()},
-    )
+    texts = zip(header, map(np.array, zip(*rows, strict=True)), strict=True)
+    return _columns(path, {name: _numbers(path, name, each) for name, each in texts})
+
+
+def _numbers(path: Path, name: str, texts: Array) -> Array:
+    """A column's texts as labels or as features; Misuse names the first that is no number."""
+    wanted = np.int64 if name == "label" else np.float64
+    try:
+        return texts.astype(wanted)
+    except (ValueError, OverflowError):
+        line, text = next(
+            (line, text) for line, text in enumerate(texts.tolist(), 2) if not _is(wanted, text)
+        )
+    what = f"{path}: {text!r} in line {line}, column {name}, is no "
+    if name == "label":
+        raise Misuse(
+            f"{what}class index: write whole numbers from 0, the same for the same class at all members"
+        )
+    raise Misuse(f"{what}number: mend it, or leave the column out at all members")
+
+
+def _is(wanted: type[np.generic], text: str) -> bool:
+    try:
+        np.array(text).astype(wanted)
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _check_names(path: Path, names: Sequence[str], index: Sequence[Any] = ()) -> None:
+    """Refuse a column that would hide another of its name, and a data frame's index, which is no feature (Misuse)."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise Misuse(f"{path} has several columns of the name {', '.join(twice)}: give each its own")
+    if indices := [name for name in names if _INDEX.fullmatch(name) or name in index]:
+        raise Misuse(
+            f"{path}: column {', '.join(map(repr, indices))} is a data frame's index and no feature: write the file with "
+            "index=False"
+        )
 
 
 def _columns(path: Path, columns: dict[str, Array]) -> _Found:

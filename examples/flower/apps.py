@@ -101,7 +101,8 @@ def calibrate(message: Message, context: Context) -> Message:
     kept.mkdir(exist_ok=True)
     result.save(kept)
     answer = {"head": result.record.weights_sha256, "counted": result.counted}
-    bias = np.zeros(CLASSES) if result.bias is None else result.bias
+    bias = np.zeros(CLASSES) if result.bias is None else result.bias.copy()
+    bias[list(result.unanswered)] = -np.inf  # withheld, or without records: no answer
     content = {"veilsum": ConfigRecord(answer), "arrays": ArrayRecord([result.weights, bias])}
     return Message(RecordDict(content), reply_to=message)
 
@@ -144,7 +145,7 @@ def main(grid: Grid, context: Context) -> None:
 
 
 def one_head(answers: list[RecordDict]) -> tuple[Floats, Floats]:
-    """Weights and bias that every node has verified; RuntimeError where one sends another digest, or other numbers."""
+    """Weights and bias that every node has verified, −∞ for classes that are no answer; RuntimeError where one sends another digest, or other numbers."""
     sent = [(answer["veilsum"]["head"], answer["arrays"].to_numpy_ndarrays()) for answer in answers]
     heads = {(digest, *(part.tobytes() for part in parts)) for digest, parts in sent}
     if len(heads) != 1:

@@ -37,6 +37,7 @@ def main() -> None:
         head = from_shareable(answer)
         found["shape"] = head.data["weights"].shape
         found["head"] = head.get_meta_prop("weights_sha256")
+        found["unanswered"] = head.get_meta_prop("unanswered")
         found["counted"] = head.get_meta_prop("counted")
     print(json.dumps(found))
 

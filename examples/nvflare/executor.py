@@ -1,7 +1,7 @@
 """An NVFLARE executor that calibrates: the task "calibrate" of a job becomes a member's part in a masked round.
 
 A job's server sends the trained weights as it always does; each site runs them over its records by a function of yours,
-contributes the sums of those features, and answers with the verified head. The site's own configuration says who it is and whom it trusts, the
+contributes the sums of those features, and answers with the verified head, whose bias is −∞ for classes that it must not answer. The site's own configuration says who it is and whom it trusts, the
 task says which cohort and round.
 """
 
@@ -64,8 +64,10 @@ class CalibrateExecutor(Executor):  # type: ignore[misc] # NVFLARE is untyped he
         except (CalibrationError, ClientError, Misuse, PeerFault) as error:
             self.log_error(fl_ctx, f"not calibrated: {error}")
             return make_reply(ReturnCode.EXECUTION_EXCEPTION)
-        bias = np.zeros(result.weights.shape[1]) if result.bias is None else result.bias
+        bias = np.zeros(result.weights.shape[1]) if result.bias is None else result.bias.copy()
+        bias[list(result.unanswered)] = -np.inf  # withheld, or without records: no answer
         head = DXO(DataKind.WEIGHTS, {"weights": result.weights, "bias": bias})
         head.set_meta_prop("weights_sha256", result.record.weights_sha256)
+        head.set_meta_prop("unanswered", list(result.unanswered))
         head.set_meta_prop("counted", result.counted)
         return head.to_shareable()

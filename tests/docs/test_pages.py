@@ -1,6 +1,7 @@
 """Pages hold: commands and options exist, links lead somewhere, the references have every flag and route, the start page runs."""
 
 import ast
+import json
 import os
 import re
 import shlex
@@ -13,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from typer.main import get_command
 
@@ -138,8 +140,41 @@ def test_drawings_have_a_dark_side_and_words() -> None:
         assert left == set(), f"{drawing.name}: {left} are the same on a dark page"
 
 
+def python(path: Path) -> str:
+    """What a page or an example shows of Python."""
+    text = path.read_text("utf-8")
+    if path.suffix == ".md":
+        return "\n".join(code for language, code in FENCE.findall(text) if language == "python")
+    return (
+        "".join(line for cell in json.loads(text)["cells"] for line in cell["source"])
+        if path.suffix == ".ipynb"
+        else text
+    )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *PAGES,
+        ROOT / "README.md",
+        *(
+            each
+            for each in sorted((ROOT / "examples").rglob("*"))
+            if each.suffix in {".py", ".ipynb"} and ".venv" not in each.parts
+        ),
+    ],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_results_are_verified_by_the_admin_s_key_before_they_are_used(path: Path) -> None:
+    code = python(path)
+    assert "verify()" not in code
+    for name, following in re.findall(r"(?:(\w+) = )?Result\.load\(.*\n(.*)", code):
+        assert name, "what is loaded is used before it is verified"
+        assert following.strip().startswith(f"{name}.verify(")
+
+
 @pytest.mark.slow
-def test_the_start_page_s_commands_run(tmp_path: Path) -> None:
+def test_the_start_page_s_commands_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
@@ -171,3 +206,7 @@ def test_the_start_page_s_commands_run(tmp_path: Path) -> None:
     logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("round", "a", "b"))
     assert "verified against" in said, said + logs
     assert "the pinned admin key" in said
+    monkeypatch.chdir(tmp_path)
+    model = torch.nn.Sequential(torch.nn.Linear(6, 10))
+    exec(compile(python(ROOT / "docs" / "start.md"), "start.md", "exec"), {"model": model})
+    assert model[0].out_features == 3

@@ -1,5 +1,9 @@
 import json
+import os
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -156,3 +160,45 @@ def test_a_validation_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> N
     with pytest.raises(typer.Exit), reported(as_json=False):
         raise Misuse("said")
     assert capsys.readouterr().err == "veilsum: said\n"
+
+
+def test_a_path_of_another_kind_is_told_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.touch()
+    folder.mkdir()
+    expected: dict[Callable[[], object], str] = {
+        lambda: file.mkdir(exist_ok=True): f"{file} is a file, and a folder is needed there: name another, ",
+        lambda: (file / "x").write_bytes(
+            b""
+        ): f"{file / 'x'} leads through a file, and a folder is needed there",
+        lambda: folder.write_bytes(
+            b""
+        ): f"{folder} is a folder, and a file is needed there: name a file in it",
+        folder.mkdir: f"[Errno 17] File exists: '{folder}'",
+        (tmp_path / "none").read_bytes: "[Errno 2] No such file or directory: ",
+    }
+    for act, said in expected.items():
+        with pytest.raises(typer.Exit), reported(as_json=False):
+            act()
+        assert capsys.readouterr().err.startswith(f"veilsum: {said}")
+
+
+def test_too_little_memory_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    for error, said in (
+        (MemoryError(), "no more was given"),
+        (MemoryError("Unable to allocate 1 PiB"), "Unable to"),
+    ):
+        with pytest.raises(typer.Exit), reported(as_json=False):
+            raise error
+        assert f"this takes more memory than there is ({said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [("calibrate", "--help"), ("calibrate", "none.npz")])
+def test_a_terminal_without_our_letters_shows_others(words: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "veilsum", *words]
+    environment = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "PATH": os.defpath}
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert "Traceback" not in ran.stderr
+    assert ran.returncode == (0 if "--help" in words else 1)

@@ -62,7 +62,7 @@ def test_features_alone_take_labels_from_an_npy(tmp_path: Path) -> None:
 def test_parquet_with_a_list_of_numbers_for_each_record(tmp_path: Path) -> None:
     path = tmp_path / "x.parquet"
     for values in (pa.array(Z.tolist()), pa.FixedSizeListArray.from_arrays(Z.ravel(), 3)):
-        write_parquet(path, {"id": ["a", "b", "c"], "features": values, "label": Y})
+        write_parquet(path, {"features": values, "label": Y})
         features, y = read_features(path)
         np.testing.assert_array_equal(features, Z)
         np.testing.assert_array_equal(y, Y)
@@ -82,10 +82,38 @@ def npz(**arrays: Any) -> Write:
     return lambda path: np.savez(path, **arrays)
 
 
-def bfloat16(path: Path) -> None:
-    """As torch writes it, which numpy has no type for."""
-    header = json.dumps({"features": {"dtype": "BF16", "shape": [1, 1], "data_offsets": [0, 2]}}).encode()
-    path.write_bytes(len(header).to_bytes(8, "little") + header + b"\x80\x3f")
+def tensors(path: Path, **types: str) -> None:
+    """Features of twos and labels of zeros, in types that numpy may not have, as torch writes them."""
+    header, content = {}, b""
+    for name, kind in types.items():
+        one = {"BF16": b"\x00\x40", "F8_E4M3": b"\x40", "I8": b"\0"}[kind]
+        shape = [3, 2] if name == "features" else [3]
+        data = one * int(np.prod(shape))
+        offsets = [len(content), len(content) + len(data)]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": offsets}
+        content += data
+    packed = json.dumps(header).encode()
+    path.write_bytes(len(packed).to_bytes(8, "little") + packed + content)
+
+
+def test_bfloat16_is_widened(tmp_path: Path) -> None:
+    tensors(tmp_path / "x.safetensors", labels="I8", features="BF16")
+    features, labels = checked_features(tmp_path / "x.safetensors", normalise=True)
+    assert features.dtype == np.float32
+    np.testing.assert_array_equal(features, np.full((3, 2), 2.0))
+    np.testing.assert_array_equal(labels, np.zeros(3))
+
+
+def pandas(index: list[Any], **more: Any) -> Write:
+    """A table of pandas, as its own files say which columns were the index."""
+    about = json.dumps({"index_columns": index, "columns": [], "pandas_version": "2"})
+    table = pa.table(columns(label=Y, **more)).replace_schema_metadata({"pandas": about})
+    return lambda path: parquet.write_table(table, path)
+
+
+def test_labels_may_have_been_a_data_frame_s_index(tmp_path: Path) -> None:
+    pandas(["label", {"kind": "range"}])(tmp_path / "x.parquet")
+    assert read_features(tmp_path / "x.parquet")[0].shape == (3, 3)
 
 
 def truncated(path: Path) -> None:
@@ -110,7 +138,16 @@ BAD: dict[str, tuple[str, Write, str]] = {
     "npy that is a pickle": ("npy", raw(b"\x80\x04."), "magic string"),
     "npy of objects": ("npy", lambda p: np.save(p, np.array([{}])), "Object arrays cannot be loaded"),
     "safetensors that are none": ("safetensors", raw(b"junk"), "is not a readable .safetensors"),
-    "safetensors of bfloat16": ("safetensors", bfloat16, "is not a readable .safetensors"),
+    "safetensors of float8": (
+        "safetensors",
+        lambda p: tensors(p, features="F8_E4M3", labels="BF16"),
+        "holds features of F8_E4M3: read are F16, BF16, F32, F64, I8",
+    ),
+    "safetensors with labels of bfloat16": (
+        "safetensors",
+        lambda p: tensors(p, features="BF16", labels="BF16"),
+        "labels are float32",
+    ),
     "safetensors with other names": ("safetensors", lambda p: save_file({"x": Z}, p), "it holds x"),
     "parquet that is none": ("parquet", raw(b"PAR1"), "is not a readable .parquet"),
     "parquet without label": (
@@ -134,16 +171,58 @@ BAD: dict[str, tuple[str, Write, str]] = {
         lambda p: write_parquet(p, columns(label=[0, None, 1])),
         "labels are float64",
     ),
+    "parquet with an index": (
+        "parquet",
+        lambda p: write_parquet(p, columns(label=Y, __index_level_0__=Y)),
+        "column '__index_level_0__' is a data frame's index and no feature: write the file with index=False",
+    ),
+    "parquet with a named index": ("parquet", pandas(["id"], id=Y), "column 'id' is a data frame's index"),
+    "parquet with a name twice": (
+        "parquet",
+        lambda p: parquet.write_table(
+            pa.Table.from_arrays([*map(pa.array, (Z[0], Z[1], Y))], ["a", "a", "label"]), p
+        ),
+        "has several columns of the name a: give each its own",
+    ),
+    "parquet of lists with more beside": (
+        "parquet",
+        lambda p: write_parquet(p, {"id": Y, "features": Z.tolist(), "age": Y, "label": Y}),
+        "column age, id stands beside the lists in `features`",
+    ),
     "parquet of lists of several lengths": (
         "parquet",
         lambda p: write_parquet(p, {"features": [[1.0], [1.0, 2.0], [1.0]], "label": Y}),
         "all input arrays must have the same shape",
     ),
-    "csv of nothing": ("csv", raw(b""), "is not a readable .csv"),
-    "csv of a header": ("csv", raw(b"a,label\n"), "has no features and no labels"),
+    "csv of nothing": ("csv", raw(b""), "is empty: its first line names the columns"),
+    "csv of a header": ("csv", raw(b"a,label\n"), "holds no records, only the names of 2 columns"),
+    "csv with a name twice": ("csv", raw(b"a,a,label\n1.0,2.0,0\n"), "has several columns of the name a"),
+    "csv with an index": (
+        "csv",
+        raw(b",a,label\n0,1.0,0\n"),
+        "column '' is a data frame's index and no feature",
+    ),
+    "csv with an index twice written": (
+        "csv",
+        raw(b"Unnamed: 0,a,label\n0,1.0,0\n"),
+        "is a data frame's index",
+    ),
     "csv that is ragged": ("csv", raw(b"a,label\n1.0,1\n1.0\n"), "line 3 has not the 2 columns of the first"),
-    "csv of text": ("csv", raw(b"a,label\none,1\n"), "could not convert string to float"),
-    "csv with labels in words": ("csv", raw(b"a,label\n1.0,cat\n"), "is not a readable .csv"),
+    "csv of text": (
+        "csv",
+        raw(b"a,label\n1.0,1\none,1\n"),
+        "'one' in line 3, column a, is no number: mend it, or leave the column out at all members",
+    ),
+    "csv with labels in words": (
+        "csv",
+        raw(b"a,label\n1.0,0\n1.0,cat\n"),
+        "'cat' in line 3, column label, is no class index: write whole numbers from 0",
+    ),
+    "csv with a label beyond all": (
+        "csv",
+        raw(b"a,label\n1.0,99999999999999999999\n"),
+        "'99999999999999999999' in line 2, column label, is no class index",
+    ),
     "one row": ("npz", npz(features=Z[0], labels=Y), "features have shape (3,), not (n, dim)"),
     "a number": ("npz", npz(features=np.float32(1), labels=Y), "features have shape (), not (n, dim)"),
     "no columns": ("npz", npz(features=Z[:, :0], labels=Y), "features have shape (3, 0)"),

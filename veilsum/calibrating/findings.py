@@ -9,6 +9,7 @@ import numpy as np
 
 from calibration.questions import kind
 from veilsum.calibrating.order import CENTRED, DERIVED
+from veilsum.calibrating.saving import save_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -231,6 +232,5 @@ class Findings:
             return {}
         from veilsum.calibrating.page import render  # noqa: PLC0415 - torch takes seconds
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(render(self), "utf-8")
+        save_to(path, render(self).encode())
         return {"report": str(path)}

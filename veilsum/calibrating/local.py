@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,10 +17,14 @@ from protocol.errors import Misuse
 from protocol.rest import HEAD
 from veilsum.calibrating.findings import Findings
 from veilsum.calibrating.order import DERIVED, Order, changed, judged, records_of
-from veilsum.features import Part, checked_features, of_file, split
+from veilsum.calibrating.saving import save_to
+from veilsum.features import MAX_CLASSES, Part, checked_features, of_file, split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from calibration.layout import Layout
 
 _CHOSEN = {"gcv": "GCV", "given": "you"}
 
@@ -35,7 +39,7 @@ class Local:
         classes: C; None for the highest label and one.
 
     Raises:
-        Misuse: files that don't fit together, or an output that would replace one.
+        Misuse: files that don't fit together, too many classes, or an output that would replace one.
     """
 
     def __init__(
@@ -43,6 +47,8 @@ class Local:
     ) -> None:
         if labels is not None and len(files) != 1:
             raise Misuse("--labels goes with one file of features")
+        if classes is not None and classes > MAX_CLASSES:
+            raise Misuse(f"--classes {classes} is more than {MAX_CLASSES}, the most that a head has")
         order.check_output(files)
         self.order = order
         loaded = [checked_features(path, labels, normalise=order.normalise) for path in files]
@@ -68,9 +74,12 @@ class Local:
 
         Raises:
             CalibrationError: nothing follows from these records.
-            Misuse: as `judged`.
+            Misuse: as `judged`; sums that this machine's memory does not hold.
         """
-        order, found = self.order, self._ask(self.order.chain[-1], self._earlier())
+        order = self.order
+        if order.held_share or order.held_file is not None:
+            self._check_memory(self._classes**2, "figures of records held out")
+        found = self._ask(order.chain[-1], self._earlier())
         head = self._head(found.answer)
         values = {
             "records": found.answer.records,
@@ -123,9 +132,21 @@ class Local:
 
     def _ask(self, name: str, earlier: Earlier | None, *, ridges: bool = True) -> Alone:
         wish, given = self._wish(name), tuple(self.order.ridges) if ridges else ()
-        if given and not asked_alone(name, wish, earlier).rows:
+        question = asked_alone(name, wish, earlier)
+        if given and not question.rows:
             raise Misuse(f"a {name} head takes no --ridge: leave that out")
+        self._check_memory(numbers_of(question.layout), f"sums of {name}")
         return alone(name, wish, self._fitted, earlier=earlier, ridges=given, normalise=self.order.normalise)
+
+    def _check_memory(self, numbers: int, what: str) -> None:
+        """Refuse at once so many numbers of 8 bytes as this machine does not hold (Misuse)."""
+        needed, there = 8 * numbers, memory_bytes()
+        if needed > there:
+            raise Misuse(
+                f"{what} over {self._classes} classes and {self._dim} features take {needed / 1e9:,.1f} GB at the least, and this "
+                f"machine has {there / 1e9:,.1f} GB: are the labels class indices from 0, none left out? Else take "
+                "another --head, or a larger machine"
+            )
 
     def _head(self, answer: Answer) -> Calibrated | None:
         if self.order.head in DERIVED:
@@ -158,7 +179,16 @@ class Local:
         return names
 
 
-def save_to(output: Path, content: bytes) -> None:
-    """Write a file, and the folders above it."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    output.write_bytes(content)
+def numbers_of(layout: Layout) -> int:
+    """How many numbers there are at once at the least: sums as they are added and as they leave, then their check's.
+
+    Sums V, U and n of records are those of a positive semidefinite matrix [[V, U], [Uᵀ, diag n]]: its (l + C)² numbers, and
+    those of its Cholesky factor.
+    """
+    joint = max((sum(block.shape) ** 2 for block in layout.blocks if block.name.startswith("U")), default=0)
+    return 2 * (layout.elements + joint)
+
+
+def memory_bytes() -> int:
+    """What this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

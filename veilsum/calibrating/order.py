@@ -119,6 +119,9 @@ class Order:
                 raise Misuse(f"{name} {output} would replace the features: choose another file")
             if output.is_dir():
                 raise Misuse(f"{name} {output} is a folder: name a file in it")
+            above = next(each for each in output.absolute().parents if each.exists())
+            if not above.is_dir():
+                raise Misuse(f"{name} {output} is to lie in {above}, which is a file: choose another folder")
         if self.report is not None and self.report.resolve() == self.output.resolve():
             raise Misuse("--report and --output name the same file: choose another")
 

@@ -18,8 +18,8 @@ from protocol.rest import HEAD
 from veilsum.asking import promised
 from veilsum.calibrating.explained import of_round
 from veilsum.calibrating.findings import Findings
-from veilsum.calibrating.local import save_to
 from veilsum.calibrating.order import CENTRED, DERIVED, Order, halves, judged, records_of
+from veilsum.calibrating.saving import save_to
 from veilsum.console import note
 from veilsum.contribute import Errand, current_round, run
 from veilsum.features import Part, checked_features, split

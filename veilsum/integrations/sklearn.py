@@ -1,15 +1,17 @@
 """A scikit-learn classifier that is fitted with other members: its `fit` takes part in a round."""
 
+from collections.abc import Callable
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted, check_X_y, validate_data
 
 from calibration import FFCStatistics, solve_ffc
-from client_sdk import Member, Records, Result
+from client_sdk import Member, Records, Result, Wanted
 from protocol.errors import Misuse
 from veilsum.integrations.linear import LinearHead
 
@@ -21,20 +23,23 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     over and put into a pipeline before anybody else is asked. What comes before it in a pipeline must be the same for
     all members, and frozen.
 
+    Copies and pickles are without the member, who holds keys. `sklearn.base.clone` shares it, but a clone takes part in no
+    round: cross-validation, searches and other meta-estimators fit clones to parts of the records.
+
     Args:
         member: who takes part; enrolled, and open while `fit` runs. None fits locally.
         round_id: the round, 16 hexadecimal digits; goes with `member`.
         lineage: the member's name for these records: the same records, the same name.
         classes: all labels in the order that the members agreed on. A round needs it: a member may hold only some.
-            None takes those in y, sorted.
+            None takes those in y, sorted. None of them twice.
         ridge: λ; None chooses it by generalised cross-validation. In a round its terms fix it.
         bias: whether to fit a constant. In a round its terms fix it.
         temperature: T of `predict_proba`. None takes what a reliability round has found, and 1 before one: the scores are of
             ridge regression and no log-odds, so that at T = 1 the probabilities are much too even.
 
     Attributes:
-        classes_: (C,) labels.
-        head_: the fitted head.
+        classes_: (C,) labels, sorted, as all of scikit-learn expects them; scores and probabilities are in their order.
+        head_: the fitted head, its columns in the order of `classes`.
         result_: the verified result of a round; None after a local fit.
         n_features_in_: dim.
     """
@@ -43,6 +48,9 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     head_: LinearHead
     result_: Result | None
     n_features_in_: int
+    _columns: npt.NDArray[np.intp]
+    """(C,) the column of `head_` for each of `classes_`."""
+    _cloned = False
 
     def __init__(
         self,
@@ -66,40 +74,67 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     def fit(self, X: Any, y: Any) -> Self:
         """Contribute X (n, dim) and y (n,) to the round, or fit them here.
 
+        Where it raises, what was fitted before is left as it was.
+
         Raises:
-            ValueError: unusable X or y, a label that `classes` has not.
-            Misuse: a member without a round or the other way round, a round without `classes`.
+            ValueError: unusable X or y, a label that `classes` has not, or one that it has twice.
+            Misuse: a member without a round or the other way round, a round without `classes`, a round of other classes or
+                features, before anything is contributed; a clone that would take part in a round.
             PeerFault, ClientError: as `Member.contribute`.
             CalibrationError: a row of zeros, which has no direction.
         """
-        X, y = validate_data(self, X, y, dtype=[np.float64, np.float32])
+        features, y = check_X_y(X, y, dtype=[np.float64, np.float32], estimator=self)
         check_classification_targets(y)
+        self._check_round()
+        given = np.unique(y) if self.classes is None else np.asarray(self.classes)
+        result: Result | None = None
+        names, columns = np.unique(given, return_index=True)
+        if len(names) < len(given):
+            raise ValueError(f"classes={given.tolist()[:20]} names a label twice: each has one column")
+        if len(names) < 2:
+            raise ValueError(f"Classifier can't train when only one class is present: {names}")
+        labels = _indices(given, y)
+        if self.member is not None and self.round_id is not None:
+            maker = _maker(features, labels, len(given))
+            said = self.member.contribute(self.round_id, maker, lineage=self.lineage)
+            head, result = LinearHead.of(said), said
+            dim, of_round = head.weights.shape
+            _check_fits(dim, of_round, features, len(given))  # also of a round that was over before
+        else:
+            statistics = FFCStatistics(
+                features.shape[1], len(given), bias=self.bias, normalise=True, track_records=False
+            )
+            statistics.update(features, labels)
+            head = LinearHead.of(solve_ffc(statistics, self.ridge))
+        validate_data(self, X, y, skip_check_array=True)  # keeps the number of features, and their names
+        self.classes_, self._columns, self.head_, self.result_ = names, columns, head, result
+        return self
+
+    def _check_round(self) -> None:
+        if self._cloned:
+            raise Misuse(
+                "a clone takes part in no round: cross-validation, searches and other meta-estimators fit clones to parts of "
+                "the records, and a round would sum each for good. Compare by local fits, without member and round_id, "
+                "then fit the estimator that you made yourself"
+            )
         if (self.member is None) != (self.round_id is None):
-            raise Misuse("member and round_id go together; leave out both to fit locally")
+            raise Misuse(
+                "member and round_id go together; leave out both to fit locally. A copy or a pickle is without its member: "
+                "give it by set_params(member=…)"
+            )
         if self.member is not None and self.classes is None:
             raise Misuse(
                 "a round needs classes=: every label, in the order that the members agreed on; you may hold only some"
             )
-        self.classes_ = np.unique(y) if self.classes is None else np.asarray(self.classes)
-        if len(self.classes_) < 2:
-            raise ValueError(f"Classifier can't train when only one class is present: {self.classes_}")
-        labels = self._indices(y)
-        if self.member is not None and self.round_id is not None:
-            self.result_ = self.member.contribute(
-                self.round_id, Records(X, labels, normalise=True), lineage=self.lineage
-            )
-            self.head_ = LinearHead.of(self.result_)
-            if len(self.classes_) != self.head_.weights.shape[1]:
-                raise Misuse(
-                    f"the round is of {self.head_.weights.shape[1]} classes, and you named {len(self.classes_)}"
-                )
-            return self
-        statistics = FFCStatistics(
-            X.shape[1], len(self.classes_), bias=self.bias, normalise=True, track_records=False
-        )
-        statistics.update(X, labels)
-        self.result_, self.head_ = None, LinearHead.of(solve_ffc(statistics, self.ridge))
-        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "member": None}
+
+    def __sklearn_clone__(self) -> Self:
+        clone: Self = BaseEstimator.__sklearn_clone__(copy(self))
+        if self.member is not None:
+            clone.member, clone._cloned = self.member, True
+        return clone
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         """Scores, (n, C), −∞ of classes it never answers; of two classes (n,), of the second above the first."""
@@ -129,10 +164,32 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         rows = X / np.where(lengths > 0, lengths, 1)  # a row of zeros says nothing: the bias answers
         scores: npt.NDArray[np.float64] = rows @ self.head_.weights + self.head_.bias
         scores[:, list(self.head_.unanswered)] = -np.inf
-        return scores
+        return scores[:, self._columns]
 
-    def _indices(self, y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        places = {label: index for index, label in enumerate(self.classes_.tolist())}
-        if unknown := sorted({*y.tolist()} - {*places}, key=str):
-            raise ValueError(f"labels {unknown[:5]} are not among classes={list(places)[:20]}")
-        return np.array([places[label] for label in y.tolist()], dtype=np.int64)
+
+def _maker(
+    features: npt.NDArray[Any], labels: npt.NDArray[np.int64], classes: int
+) -> Callable[[Wanted], Any]:
+    """Makes what a round asks for, once that fits: what was contributed cannot be taken back."""
+
+    def make(wanted: Wanted) -> Any:
+        _check_fits(wanted.dim, wanted.classes, features, classes)
+        return Records(features, labels, normalise=True)(wanted)
+
+    return make
+
+
+def _check_fits(dim: int | None, columns: int, features: npt.NDArray[Any], classes: int) -> None:
+    """Refuse a round of other classes or features; `dim` None takes any."""
+    if columns != classes:
+        raise Misuse(f"the round is of {columns} classes, and you named {classes}")
+    if dim not in {None, features.shape[1]}:
+        raise Misuse(f"the round is of {dim} features, and X has {features.shape[1]}")
+
+
+def _indices(given: npt.NDArray[Any], y: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """(n,) the place of each label among those given."""
+    places = {label: index for index, label in enumerate(given.tolist())}
+    if unknown := sorted({*y.tolist()} - {*places}, key=str):
+        raise ValueError(f"labels {unknown[:5]} are not among classes={list(places)[:20]}")
+    return np.array([places[label] for label in y.tolist()], dtype=np.int64)

@@ -59,16 +59,16 @@ class CalibratedHead(nn.Linear):
         self.register_buffer("unanswered", silent)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Logits of features (…, dim)."""
-        return (
-            super().forward(functional.normalize(features, dim=-1)).masked_fill(self.unanswered, -torch.inf)
-        )
+        """Logits of features (…, dim), in their type; lengths are taken in float32 at least."""
+        wide = features.to(torch.promote_types(features.dtype, torch.float32))  # float16 overflows at 65,504
+        unit = functional.normalize(wide, dim=-1).to(features.dtype)
+        return super().forward(unit).masked_fill(self.unanswered, -torch.inf)
 
 
 def replace_head(
     model: Model, source: Source, *, at: str | None = None, temperature: float | None = None
 ) -> Model:
-    """Put a calibrated head where the model's classifier is, on its device and in its type.
+    """Put a calibrated head where the model's classifier is, under all its names, on its device and in its type.
 
     What the classifier was given stays what it was given: calibrate with `head_inputs` of the same model. The number of
     classes becomes the head's, also where the model keeps it (`num_classes`, `config.num_labels`).
@@ -84,7 +84,8 @@ def replace_head(
         The same model.
 
     Raises:
-        Misuse: no classifier or several (they are named), or one that takes features of another length.
+        Misuse: no classifier or several (they are named), one that takes features of another length, or one that the model
+            also holds where a module cannot be replaced, such as in a list; nothing is changed then.
     """
     head, name = LinearHead.of(source), classifier_name(model, at)
     old = model.get_submodule(name)
@@ -95,8 +96,11 @@ def replace_head(
             f"{name} takes features of length {old.in_features}, the head of length {dim}: it was calibrated for "
             "another extractor"
         )
+    _check_replaceable(model, name, old)
     new = CalibratedHead(head, temperature).to(device=old.weight.device, dtype=old.weight.dtype)
-    model.set_submodule(name, new.train(old.training))
+    new.train(old.training)
+    for path in [path for path, module in _modules(model).items() if module is old]:
+        model.set_submodule(path, new)
     _say_classes(model, classes)
     return model
 
@@ -107,30 +111,39 @@ def head_inputs(
     """Features as the classifier is given them, (n, dim) float32: what a member calibrates with.
 
     Args:
-        model: evaluated without gradients, its training mode left as it was.
+        model: evaluated without gradients, each module's training mode left as it was.
         batches: what the model is called with, one after the other; a dictionary goes in as keywords.
         at: as `replace_head`.
 
     Raises:
-        Misuse: as `replace_head`; no batches; a classifier that is called with more than one vector a record.
+        Misuse: as `replace_head`; no batches; a classifier that is called with more than one vector a record, or not just
+            once for each batch.
     """
     seen: list[npt.NDArray[np.float32]] = []
     name = classifier_name(model, at)
 
-    def keep(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        if inputs[0].ndim != 2:
-            raise Misuse(f"{name} is given {tuple(inputs[0].shape)}, not one vector a record")
-        seen.append(inputs[0].detach().float().cpu().numpy())
+    def keep(_module: nn.Module, inputs: tuple[Tensor, ...], named: dict[str, Tensor]) -> None:
+        features = inputs[0] if inputs else named["input"]
+        if features.ndim != 2:
+            raise Misuse(f"{name} is given {tuple(features.shape)}, not one vector a record")
+        seen.append(features.detach().float().cpu().numpy())
 
-    hook, training = model.get_submodule(name).register_forward_pre_hook(keep), model.training
+    hook = model.get_submodule(name).register_forward_pre_hook(keep, with_kwargs=True)
+    modes = [(module, module.training) for module in model.modules()]
     model.eval()
     try:
         with torch.no_grad():
-            for batch in batches:
+            for number, batch in enumerate(batches, 1):
                 _ = model(**batch) if isinstance(batch, dict) else model(batch)
+                if len(seen) != number:
+                    raise Misuse(
+                        f"{name} is called {len(seen) - number + 1} times for a batch: which of its inputs are a "
+                        "record's features is not clear; collect them yourself"
+                    )
     finally:
         hook.remove()
-        model.train(training)
+        for module, training in modes:
+            module.training = training
     if not seen:
         raise Misuse("no batches: pass what the model is called with")
     return np.concatenate(seen)
@@ -151,20 +164,26 @@ def classifier_name(model: nn.Module, at: str | None = None) -> str:
     linear: list[str] = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
     if told == []:
         linear = []  # the model says that none of these is its classifier
-    if not found and len(linear) == 1 and linear[0]:
+    usual = [name for name in USUAL if name in _modules(model)]
+    if not found and not usual and len(linear) == 1 and linear[0]:
         return linear[0]
     if not linear:
         raise Misuse(
             f"{type(model).__name__} has no linear classifier; build it with one (timm: num_classes above 0)"
         )
     shown = ", ".join((found or linear)[-8:])
+    if not found and told is None and usual:
+        raise Misuse(
+            f"{usual[0]} of {type(model).__name__} does not end in a linear layer: where another layer is its classifier, "
+            f"pass at= one of {shown}"
+        )
     raise Misuse(
         f"which layer of {type(model).__name__} is its classifier is not clear: pass at= one of {shown}"
     )
 
 
 def _named(model: nn.Module, at: str) -> str:
-    modules = dict(model.named_modules())
+    modules = _modules(model)
     if at not in modules or not at:
         raise Misuse(f"{type(model).__name__} has no module {at!r}")
     if (last := _last_linear(modules[at])) is None:
@@ -184,10 +203,28 @@ def _told(model: nn.Module) -> list[str] | None:
 
 
 def _usual(model: nn.Module) -> list[str]:
-    modules = dict(model.named_modules())
+    modules = _modules(model)
     ends = ((name, _last_linear(modules[name])) for name in USUAL if name in modules)
-    found = (f"{name}.{last}" if last else name for name, last in ends if last is not None)
-    return list(dict.fromkeys(found))
+    found = [f"{name}.{last}" if last else name for name, last in ends if last is not None]
+    return list({id(modules[name]): name for name in reversed(found)}.values())[::-1]
+
+
+def _modules(model: nn.Module) -> dict[str, nn.Module]:
+    """By all their names: one that is registered twice has two."""
+    return dict(model.named_modules(remove_duplicate=False))
+
+
+def _check_replaceable(model: nn.Module, name: str, old: nn.Module) -> None:
+    """Refuse a layer that would stay in use after it was replaced under all its names (Misuse)."""
+    for where, module in model.named_modules():
+        for attribute, value in vars(module).items():
+            held = value.values() if isinstance(value, dict) else value
+            each = held if isinstance(value, dict | list | tuple) else [held]
+            if attribute != "_modules" and any(one is old for one in each):
+                raise Misuse(
+                    f"{type(model).__name__} also holds {name} in {f'{where}.{attribute}'.lstrip('.')}, which is no place "
+                    "of a module: register it there as one, or remove it"
+                )
 
 
 def _last_linear(module: nn.Module) -> str | None:

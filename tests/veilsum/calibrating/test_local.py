@@ -1,5 +1,8 @@
+import os
 import re
+import stat
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +96,50 @@ def test_no_features_are_overwritten(cli: Cli, files: list[Path]) -> None:
         assert "would replace the features" in cli("calibrate", *words, "--output", files[0]).error
     assert files[0].read_bytes() == before
     assert "name a file in it" in cli("calibrate", files[0], "--output", cli.folder).error
+    error = cli("calibrate", files[0], "--report", files[1] / "made" / "report.html").error
+    assert f"is to lie in {files[1].absolute()}, which is a file" in error
+
+
+def test_what_follows_from_own_records_is_one_s_own_to_read(cli: Cli, files: list[Path]) -> None:
+    old = Path("report.html")
+    old.write_text("of another day")
+    old.chmod(0o644)
+    Path("linked.safetensors").symlink_to("head.safetensors")
+    words = ("--report", old, "--output", "linked.safetensors", "--parameter", "publish=lda")
+    with old.open() as reading:
+        cli.json("calibrate", *files, "--held-out", 0.3, *words)
+        assert reading.read() == "of another day"  # the file was replaced, not written over
+    for made in ("report.html", "head.safetensors", "linked.lda.safetensors"):
+        assert stat.S_IMODE(Path(made).lstat().st_mode) == 0o600
+    assert Path("linked.safetensors").is_symlink()
+    assert not list(cli.folder.glob(".*"))
+
+
+def test_a_pipe_is_written_to(cli: Cli, files: list[Path]) -> None:
+    os.mkfifo("pipe")
+    with ThreadPoolExecutor() as pool:
+        reading = pool.submit(Path("pipe").read_bytes)
+        cli.json("calibrate", *files, "--output", "pipe")
+        assert load(reading.result(30))["weights"].shape == (DIM, CLASSES)
+    assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
+
+
+def test_more_than_fits_is_refused_at_once(
+    cli: Cli, files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "--classes 65536 is more than 65535" in cli("calibrate", files[0], "--classes", 65536).error
+    monkeypatch.setattr("veilsum.calibrating.local.memory_bytes", lambda: 4_000_000_000)
+    wide = write("wide.npz", np.eye(2, 200), np.array([0, 65_000]))  # labels that are ids
+    error = cli("calibrate", wide).error
+    assert "sums of ffc over 65001 classes and 200 features take 68.2 GB at the least" in error
+    assert "and this machine has 4.0 GB: are the labels class indices from 0" in error
+    error = cli("calibrate", wide, "--held-out", 0.5).error
+    assert "figures of records held out over 65001 classes and 200 features take 33.8 GB" in error
+    monkeypatch.setattr("veilsum.calibrating.local.memory_bytes", lambda: 100_000_000)
+    many = write("many.npz", np.eye(2, 200), np.array([0, 1000]))
+    error = cli("calibrate", many, "--head", "ccvr").error  # whose sums of ffc fit
+    assert "sums of ccvr over 1001 classes and 200 features take 0.3 GB at the least" in error
+    assert not Path("head.safetensors").exists()
 
 
 def test_other_lengths(cli: Cli, files: list[Path]) -> None:

@@ -133,6 +133,7 @@ def test_an_nvflare_executor_takes_part(consortium: Callable[..., Consortium]) -
     answer = example("nvflare", "drive.py", settings, c.folder)
     assert answer["code"] == "OK"
     assert answer["counted"] is True
+    assert answer["unanswered"] == []
     assert answer["shape"] == [DIM, CLASSES]
     outcomes = [future.result(60) for future in joining]
     assert [outcome.code for outcome in outcomes] == [0, 0]

@@ -1,11 +1,16 @@
+import copy
+import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.linear_model import RidgeClassifier
-from sklearn.model_selection import GridSearchCV
+from sklearn.metrics import log_loss, roc_auc_score
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -46,7 +51,7 @@ def test_local_fits_are_ridge_on_unit_rows() -> None:
 
 def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> None:
     c = consortium()
-    names = np.array([f"class {index}" for index in range(CLASSES)])
+    names = np.array([f"class {index}" for index in (2, 0, 1)])  # in no alphabetical order
     joining = [c.join(member) for member in c.members[1:]]
     data = np.load(c.files[0])
     with Member(
@@ -57,6 +62,15 @@ def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> Non
         enrolling.result(30)
         round_id = c.open("--bias")
         mine = data["labels"] < 2  # this member holds two of the three classes
+        for wrong in ([*names, "more"], names[:2]):
+            with pytest.raises(Misuse, match=rf"the round is of 3 classes, and you named {len(wrong)}$"):
+                SecureRidgeClassifier(member, round_id, "x", classes=wrong).fit(
+                    data["features"][mine], names[data["labels"][mine]]
+                )
+        with pytest.raises(Misuse, match=r"the round is of 6 features, and X has 5$"):
+            SecureRidgeClassifier(member, round_id, "x", classes=names).fit(
+                data["features"][:, :5], names[data["labels"]]
+            )
         classifier = SecureRidgeClassifier(member, round_id, "x", classes=names, temperature=0.1)
         classifier.fit(data["features"][mine], names[data["labels"][mine]])
         assert [future.result(60).code for future in joining] == [0, 0]
@@ -68,7 +82,14 @@ def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> Non
     np.testing.assert_array_equal(
         classifier.predict(test["features"]), names[classifier.result_.predict(test["features"])]
     )
-    assert classifier.predict_proba(test["features"]).shape == (30, CLASSES)
+    assert classifier.classes_.tolist() == sorted(names)
+    shares = classifier.predict_proba(test["features"])
+    np.testing.assert_array_equal(
+        classifier.classes_[shares.argmax(axis=1)], classifier.predict(test["features"])
+    )
+    kept = pickle.loads(pickle.dumps(classifier))
+    np.testing.assert_array_equal(kept.predict_proba(test["features"]), shares)
+    assert (kept.member, classifier.member) == (None, member)
     with pytest.raises(Misuse, match=r"the round is of 3 classes, and you named 4"):
         SecureRidgeClassifier(_Again(classifier.result_), round_id, classes=[*names, "more"]).fit(
             data["features"], names[data["labels"]]
@@ -81,6 +102,49 @@ def test_probabilities_at_the_temperature_that_a_round_has_found(judged: Result)
     np.testing.assert_allclose(classifier.predict_proba(features), judged.probabilities(features), rtol=1e-9)
     even = classifier.set_params(temperature=1.0).predict_proba(features)
     assert even.max() < classifier.set_params(temperature=None).predict_proba(features).max()
+
+
+def test_labels_in_any_order_are_sorted_for_scikit_learn_s_metrics() -> None:
+    rng = np.random.default_rng(0)
+    y = np.array(["a", "b", "c"])[np.arange(300) % 3]
+    X = rng.normal(size=(300, 5)) + 4 * np.eye(3, 5)[np.arange(300) % 3]
+    plain = SecureRidgeClassifier().fit(X, y)
+    ours = SecureRidgeClassifier(classes=["c", "a", "b"]).fit(X, y)
+    assert ours.classes_.tolist() == ["a", "b", "c"]
+    np.testing.assert_allclose(ours.predict_proba(X), plain.predict_proba(X))
+    np.testing.assert_allclose(ours.head_.weights[:, [1, 2, 0]], plain.head_.weights)
+    assert roc_auc_score(y, ours.predict_proba(X), multi_class="ovr") > 0.98
+    assert log_loss(y, ours.set_params(temperature=0.1).predict_proba(X)) < 0.3
+    two = y != "c"
+    binary = SecureRidgeClassifier(classes=["b", "a"]).fit(X[two], y[two])
+    np.testing.assert_array_equal(binary.decision_function(X[two]) > 0, binary.predict(X[two]) == "b")
+
+
+def test_what_fails_leaves_what_was_fitted() -> None:
+    X, y = np.random.default_rng(0).normal(size=(30, 4)), np.arange(30) % 2
+    classifier = SecureRidgeClassifier().fit(X, y)
+    before = vars(classifier).copy()
+    with pytest.raises(ValueError, match="names a label twice"):
+        classifier.set_params(classes=[0, 1, 1]).fit(X[:, :3], y)
+    assert vars(classifier) == before | {"classes": [0, 1, 1]}
+    assert classifier.predict(X).shape == (30,)
+
+
+def test_copies_are_without_the_member_and_clones_take_part_in_no_round(tmp_path: Path) -> None:
+    identity = Identity.create(tmp_path / "a", "a")
+    with Member("http://127.0.0.1:9", identity, None, Policy(admin_key=identity.public)) as member:
+        ours = SecureRidgeClassifier(member, "00" * 8, classes=[0, 1])
+        for again in (copy.copy(ours), copy.deepcopy(ours), pickle.loads(pickle.dumps(ours))):
+            assert (again.member, again.round_id) == (None, "00" * 8)
+            with pytest.raises(Misuse, match=r"A copy or a pickle is without its member: .*set_params"):
+                again.fit(np.eye(4), [0, 1, 0, 1])
+        assert clone(ours).get_params() == ours.get_params()
+        for cloned in (clone(ours), clone(clone(ours)), pickle.loads(pickle.dumps(clone(ours)))):
+            with pytest.raises(Misuse, match=r"a clone takes part in no round: .*Compare by local fits"):
+                cloned.fit(np.eye(4), [0, 1, 0, 1])
+        with pytest.raises(Misuse, match="a clone takes part in no round"):
+            cross_val_score(ours, np.eye(8), np.arange(8) % 2, cv=2, error_score="raise")
+    assert clone(SecureRidgeClassifier()).fit(np.eye(4), [0, 1, 0, 1]).result_ is None
 
 
 class _Again(Member):
