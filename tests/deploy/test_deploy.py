@@ -87,6 +87,7 @@ def test_every_coordinator_is_started_with_its_bounds() -> None:
             assert context.params["port"] == 8000
     assert int(unit["LimitNOFILE"][0]) >= 4 * _settings()["connections"].default
     assert "MALLOC_ARENA_MAX=2" in image
+    assert "'.[service,otel]'" in image, "settings may name OTEL_…"
     assert "MALLOC_ARENA_MAX=2" in unit["Environment"][0]
 
 
