@@ -131,7 +131,7 @@ async def _started(
     )
     app.state.coordinator = coordinator
     app.state.audit = Audit(database, key)
-    app.state.tokens = Tokens(database, now, chosen.operator_token)
+    app.state.tokens = Tokens(database, now, chosen.operator_token, chosen.data_dir)
     app.state.gate = Gate(
         Nonces(database, now),
         app.state.tokens,

@@ -44,7 +44,7 @@ class Settings(BaseSettings):
         coordinator_key: the coordinator's signing key, 64 hexadecimal digits, the same for all replicas; None reads
             `coordinator.key` in the data folder, and makes it at first start.
         operator_token: a bearer token that may do everything. Where it is not set, or empty, one is drawn at first start,
-            printed once, and kept only as a hash; more are made with it, by `veilsum token new`.
+            shown once, at a terminal or by a file in `data_dir`, and kept only as a hash; more are made with it, by `veilsum token new`.
         max_wait_s: longest time that a long-poll is held.
         resume_grace_s: seconds after a start in which no deadline passes: members could not be heard while no
             coordinator ran.

@@ -13,6 +13,7 @@ import yaml
 from typer.main import get_command
 
 from docs.hooks import commands
+from service.access.tokens import FILE
 from service.telemetry.readiness import PATIENCE_S
 from tests.deploy.services import settings_of
 from tests.deploy.trial import page, promises
@@ -89,6 +90,21 @@ def test_every_coordinator_is_started_with_its_bounds() -> None:
     assert "MALLOC_ARENA_MAX=2" in image
     assert "'.[service,otel]'" in image, "settings may name OTEL_…"
     assert "MALLOC_ARENA_MAX=2" in unit["Environment"][0]
+
+
+def test_nobody_is_told_to_install_a_name_that_may_be_anybody_s() -> None:
+    texts = [path.read_text() for path in (*DEPLOY.rglob("*.service"), *DEPLOY.rglob("*.Dockerfile"))]
+    told = [each for text in texts for each in re.findall(r"pip install (?:-\S+(?: \S+\.txt)? )*(\S+)", text)]
+    assert len(told) == 4
+    assert all(each.strip("'").startswith(".") for each in told), told
+
+
+def test_the_first_token_is_looked_for_in_its_file_and_in_no_log() -> None:
+    [told] = re.findall(r"\S+/operator\.token", (DEPLOY / "veilsum.service").read_text())
+    [folder] = re.findall(r"VEILSUM_DATA_DIR=(\S+)", (DEPLOY / "veilsum.service").read_text())
+    assert told == f"{folder}/{FILE}"
+    for path in (*DEPLOY.rglob("*.service"), *DEPLOY.rglob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        assert not re.search(r"(journalctl|docker logs|kubectl logs).*[Tt]oken", path.read_text()), path
 
 
 @pytest.mark.parametrize("name", ["member", "helper"])

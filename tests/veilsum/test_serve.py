@@ -210,10 +210,10 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
         monkeypatch.setenv(name, value)
     assert cli(*status, "--url", url, *ca).error == "not-found: there is no such round"
     assert (folder / "veilsum-data").is_dir()
+    kept = folder / "veilsum-data" / "operator.token"
     assert server.process.stderr is not None
-    shown = server.process.stderr.readline()
-    assert shown.startswith("Operator token (shown only this once): ")
-    token = shown.split(": ")[1].strip()
+    assert server.process.stderr.readline().startswith(f"Operator token: in {kept}; ")
+    token = kept.read_text().strip()
 
     admin = cli.json("federation", "new", "admin")["federation"]
     keys: list[str] = []
