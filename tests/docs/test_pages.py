@@ -171,3 +171,9 @@ def test_the_start_page_s_commands_run(tmp_path: Path) -> None:
     logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("round", "a", "b"))
     assert "verified against" in said, said + logs
     assert "the pinned admin key" in said
+
+
+def test_no_page_puts_a_token_on_a_command_line() -> None:
+    recorded = ROOT / "docs" / "trial.md"  # as it was typed, with a token for a try
+    for page in (ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {recorded})):
+        assert not re.search(r"--token [A-Z…<$]", page.read_text("utf-8")), page
