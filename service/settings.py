@@ -1,5 +1,6 @@
-"""What an operator can set, each by an environment variable `VEILSUM_…` or a file `/run/secrets/veilsum_…`."""
+"""What an operator can set, each by an environment variable `VEILSUM_…` or a file `/run/secrets/veilsum_…`, or of `VEILSUM_SECRETS_DIR`."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from protocol.access import Scope
 from protocol.rest import MAX_WAIT_S
 
-_SECRETS = Path("/run/secrets")
+SECRETS_DIR = "VEILSUM_SECRETS_DIR"
+"""The variable that names another folder of secrets: where a cluster has its own below /run/secrets."""
+_SECRETS = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
 
 
 class OpenIDConnect(BaseModel):
