@@ -1,5 +1,6 @@
-"""What an operator can set, each by an environment variable `VEILSUM_…` or a file `/run/secrets/veilsum_…`."""
+"""What an operator can set, each by an environment variable `VEILSUM_…` or a file `/run/secrets/veilsum_…`, or of `VEILSUM_SECRETS_DIR`."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,7 +10,9 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from protocol.access import Scope
 from protocol.rest import MAX_WAIT_S
 
-_SECRETS = Path("/run/secrets")
+SECRETS_DIR = "VEILSUM_SECRETS_DIR"
+"""The variable that names another folder of secrets: where a cluster has its own below /run/secrets."""
+_SECRETS = Path(os.environ.get(SECRETS_DIR) or "/run/secrets")
 
 
 class OpenIDConnect(BaseModel):
@@ -44,7 +47,7 @@ class Settings(BaseSettings):
         coordinator_key: the coordinator's signing key, 64 hexadecimal digits, the same for all replicas; None reads
             `coordinator.key` in the data folder, and makes it at first start.
         operator_token: a bearer token that may do everything. Where it is not set, or empty, one is drawn at first start,
-            printed once, and kept only as a hash; more are made with it, by `veilsum token new`.
+            shown once, at a terminal or by a file in `data_dir`, and kept only as a hash; more are made with it, by `veilsum token new`.
         max_wait_s: longest time that a long-poll is held.
         resume_grace_s: seconds after a start in which no deadline passes: members could not be heard while no
             coordinator ran.

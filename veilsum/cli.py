@@ -29,7 +29,7 @@ from veilsum.commands import (
     train,
     verify,
 )
-from veilsum.console import CLIENT, ClientCert, ClientKey
+from veilsum.console import CLIENT, TOKEN, ClientCert, ClientKey, TokenFile, token_in
 
 app = typer.Typer(
     name="veilsum",
@@ -63,10 +63,15 @@ Version = Annotated[
 
 @app.callback()
 def _common(
-    client_cert: ClientCert = None, client_key: ClientKey = None, *, version: Version = False
+    client_cert: ClientCert = None,
+    client_key: ClientKey = None,
+    token_file: TokenFile = None,
+    *,
+    version: Version = False,
 ) -> None:
     del version  # printed
     CLIENT.set((client_cert, client_key))
+    TOKEN.set(token_in(token_file))
 
 
 app.command("demo")(demo.demo)

@@ -15,9 +15,30 @@ import typer
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 DEFAULT_URL = "http://127.0.0.1:8000"
 Url = Annotated[str, typer.Option(envvar="VEILSUM_URL", help="The coordinator's address.")]
+TOKEN: ContextVar[str | None] = ContextVar("token", default=None)
+"""The operator's token that `--token-file` names, before the command; it goes before any other."""
+
+
+def _chosen(value: str | None) -> str | None:
+    return TOKEN.get() or value
+
+
 Token = Annotated[
     str | None,
-    typer.Option(envvar="VEILSUM_OPERATOR_TOKEN", help="The operator's token.", show_default=False),
+    typer.Option(
+        envvar="VEILSUM_OPERATOR_TOKEN",
+        callback=_chosen,
+        help="The operator's token; others see it in lists of processes, so name it by `veilsum --token-file` or the variable.",
+        show_default=False,
+    ),
+]
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        help="File of the operator's token, - for standard input: on a command line others on the machine can read it.",
+        allow_dash=True,
+        show_default=False,
+    ),
 ]
 Ca = Annotated[
     Path | None,
@@ -44,6 +65,20 @@ NOTE_MAX = 4096
 """Characters of a note that are shown."""
 CLIENT: ContextVar[tuple[Path | None, Path | None]] = ContextVar("client", default=(None, None))
 """The certificate and key that the command line names, before its command."""
+
+
+def token_in(path: Path | None) -> str | None:
+    """The operator's token as a file, or standard input for `-`, has it."""
+    if path is None:
+        return None
+    try:
+        text = (sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise typer.BadParameter(f"--token-file {path} can't be read: {why}") from error
+    if not text.strip():
+        raise typer.BadParameter(f"--token-file {path} holds no token")
+    return text
 
 
 def say(values: Mapping[str, Any], *, as_json: bool, title: str = "") -> None:

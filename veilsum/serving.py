@@ -19,6 +19,7 @@ from service.keys import key_of
 from service.settings import Settings
 from service.storage.folder import FolderLock, make_folder
 from service.telemetry import logs
+from veilsum.console import note
 from veilsum.processes import keep
 
 GRACE_S = 5
@@ -43,9 +44,9 @@ def run(
 
     Raises:
         Misuse: the folder is in use or its key is not, the port is taken, the certificate can't be read, several processes have
-            nothing to share.
+            nothing to share, the database can't be reached, traces lack their libraries.
         ValidationError: a setting in the environment is out of its domain.
-        OSError: the folder can't be made.
+        OSError: the folder can't be made, the bucket can't be read.
     """
     settings = Settings() if data_dir is None else Settings(data_dir=data_dir)
     if processes > 1 and None in {settings.database_url, settings.blobs_url}:
@@ -71,7 +72,8 @@ def run(
             "public_key": public.hex(),
             "data_dir": str(settings.data_dir),
         }
-        work, tell = partial(_serve, settings, listener, tls, quiet=quiet), lambda: started(facts)
+        served = _serve if processes == 1 else _replica
+        work, tell = partial(served, settings, listener, tls, quiet=quiet), lambda: started(facts)
         if not (work(tell) if processes == 1 else keep(processes, work, tell)):
             raise Misuse("the coordinator did not start: see above")
 
@@ -79,11 +81,12 @@ def run(
 def _serve(
     settings: Settings, listener: socket.socket, tls: dict[str, Any], tell: Callable[[], None], *, quiet: bool
 ) -> bool:
-    """One process; whether it came so far as to `tell`."""
+    """One process; whether it came so far as to `tell`. Misuse or OSError where one of these kept the coordinator from starting."""
     # stdout is for the result
     logs.configure(sys.stderr, quiet=quiet)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         **tls,
         log_config=None,
         http=Connection,
@@ -91,9 +94,21 @@ def _serve(
         timeout_graceful_shutdown=GRACE_S,
     )
     server = _Server(config, tell)
-    with suppress(KeyboardInterrupt):  # raised again by the server once it has ended well
+    # Raised again by the server once it has ended well; and how newer ones end where they can't start.
+    with suppress(KeyboardInterrupt, SystemExit):
         asyncio.run(server.serve([listener]))
+    failure: Exception | None = getattr(app.state, "failure", None)
+    if isinstance(failure, Misuse | OSError):  # of any other the log has type and place
+        raise failure
     return server.started
+
+
+def _replica(*words: Any, **named: Any) -> None:
+    """One process of several, which says by itself why it could not start."""
+    try:
+        _serve(*words, **named)
+    except (Misuse, OSError) as error:
+        note(f"veilsum: {error}")
 
 
 class _Server(uvicorn.Server):

@@ -4,7 +4,7 @@ import re
 
 _SAID = {
     r"pass normalise=True": "pass --normalise",
-    r"send 'Authorization: Bearer <token>'": "pass --token, or set VEILSUM_OPERATOR_TOKEN",
+    r"send 'Authorization: Bearer <token>'": "set VEILSUM_OPERATOR_TOKEN, or name its file by `veilsum --token-file`",
     r"(create|make) one with Identity\.create(\(folder, member\))?": "make one with `veilsum identity new`",
     r"load it with Identity\.load, or choose": "see it with `veilsum identity show`, or choose",
     r"pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",

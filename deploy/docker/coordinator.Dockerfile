@@ -4,7 +4,7 @@ FROM python:3.13-slim-bookworm AS build
 WORKDIR /src
 COPY . .
 RUN python -m venv /opt/veilsum \
- && /opt/veilsum/bin/pip install --no-cache-dir --constraint constraints.txt '.[service]'
+ && /opt/veilsum/bin/pip install --no-cache-dir --constraint constraints.txt '.[service,otel]'
 
 FROM python:3.13-slim-bookworm
 COPY --from=build /opt/veilsum /opt/veilsum

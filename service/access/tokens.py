@@ -5,6 +5,7 @@ import hmac
 import secrets
 import sys
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 from pydantic import SecretStr
@@ -16,11 +17,14 @@ from protocol.errors import PeerFault
 from service.access.callers import Caller, Kind
 from service.problems import not_found
 from service.storage.database import Database
+from service.storage.folder import write_durably
 from service.storage.tables import tokens
 
 CONFIGURED = "configured"
 """Id of the token that `VEILSUM_OPERATOR_TOKEN` sets."""
 FIRST = "first token"
+FILE = "operator.token"
+"""In the data folder, its owner's alone."""
 
 
 class Tokens:
@@ -30,16 +34,19 @@ class Tokens:
         database: where they are kept.
         now: Unix time in seconds.
         configured: one that is set from outside and may do everything.
+        folder: where the first one is left for whoever runs the coordinator, if nobody sits at a terminal.
     """
 
-    def __init__(self, database: Database, now: Callable[[], float], configured: SecretStr | None) -> None:
-        self._database, self._now = database, now
+    def __init__(
+        self, database: Database, now: Callable[[], float], configured: SecretStr | None, folder: Path
+    ) -> None:
+        self._database, self._now, self._folder = database, now, folder
         # An empty variable is an unset one: else everybody who sends an empty token would be the operator.
         text = configured.get_secret_value().strip() if configured is not None else ""
         self._configured = _hash(text) if text else None
 
     async def start(self) -> None:
-        """Draw the first token, print it once, and keep it, where there is none and none is configured."""
+        """Draw the first token, hand it over once, and keep its hash, where there is none and none is configured."""
         if self._configured is not None:
             return
         async with self._database.transaction() as connection:
@@ -48,9 +55,18 @@ class Tokens:
                 return
             made, secret = self._made(FIRST, {Scope.ADMIN}, None)
             await connection.execute(insert(tokens).values(made))
-            # To the terminal, once, never to the log; before the commit, or a crash between would lose it.
-            sys.stderr.write(f"Operator token (shown only this once): {secret}\n")
-            sys.stderr.flush()
+            self._hand_over(secret)  # before the commit, or a crash between would lose it
+
+    def _hand_over(self, secret: str) -> None:
+        """Once, and to people: what a service manager or a container reads of stderr is kept, and others read it."""
+        if sys.stderr.isatty():
+            shown = f"Operator token (shown only this once): {secret}"
+        else:
+            path = self._folder / FILE
+            write_durably(path, f"{secret}\n".encode())
+            shown = f"Operator token: in {path.absolute()}; move it to where you keep it"
+        sys.stderr.write(shown + "\n")
+        sys.stderr.flush()
 
     async def caller(self, token: str) -> Caller:
         """Whose token this is; PeerFault(unauthorised) for nobody's, one that was revoked, or has expired."""

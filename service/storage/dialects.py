@@ -256,21 +256,40 @@ def _named(process: ColumnElement[str]) -> ColumnElement[int]:
 
 
 _PARAMETERS = frozenset({"host", "passfile", "port", "ssl", "sslmode"})
+_TLS = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+"""libpq's words, which asyncpg takes as `ssl`."""
 
 
 def postgres_url(url: str) -> Any:
-    """For SQLAlchemy, with asyncpg as the driver; Misuse where it is no PostgreSQL's."""
+    """For SQLAlchemy, with asyncpg as the driver; Misuse, which quotes nothing of it, where it is no PostgreSQL's."""
     try:
         parsed = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # a port that is no number, which may be a password's end
         parsed = None
-    if parsed is None or parsed.get_backend_name() not in {"postgresql", "postgres"}:
-        raise Misuse("VEILSUM_DATABASE_URL is to be postgresql://user:password@host:port/database")
+    # A password's own "@" would end it early, and its rest become the host, the port, or what errors and logs name.
+    if (
+        parsed is None
+        or parsed.get_backend_name() not in {"postgresql", "postgres"}
+        or url.count("@") > (parsed.username is not None)
+    ):
+        raise Misuse(
+            "VEILSUM_DATABASE_URL is to be postgresql://user:password@host:port/database; percent-encode the password: "
+            "@ is %40, : is %3A, / is %2F"
+        )
     query = dict(parsed.query)
     if unknown := sorted(query.keys() - _PARAMETERS):
         raise Misuse(
             f"VEILSUM_DATABASE_URL has {', '.join(unknown)} after its ?; known are {', '.join(sorted(_PARAMETERS))}"
         )
-    if "sslmode" in query:  # libpq's name for what asyncpg calls ssl; the words are the same
+    if "sslmode" in query:
         query = {"ssl": query.pop("sslmode"), **query}
-    return parsed.set(drivername="postgresql+asyncpg", query=query)
+    if query.get("ssl", _TLS[0]) not in _TLS:
+        raise Misuse(f"sslmode in VEILSUM_DATABASE_URL is to be one of {', '.join(_TLS)}")
+    driven = parsed.set(drivername="postgresql+asyncpg", query=query)
+    try:
+        driven.get_dialect()().create_connect_args(driven)
+    except (ArgumentError, ValueError):
+        raise Misuse(
+            "host and port after the ? of VEILSUM_DATABASE_URL are to be one of each, or a numbered port for each host"
+        ) from None
+    return driven

@@ -6,6 +6,7 @@ from functools import partial
 from protocol.errors import Misuse
 from service.settings import Settings
 from service.storage import migrating
+from service.storage.faults import worded
 from service.storage.folder import FolderLock, make_folder
 from service.storage.stores import database_of
 
@@ -40,10 +41,11 @@ class Tables:
         with FolderLock(self._settings.data_dir) if own else nullcontext():
             database = database_of(self._settings)
             try:
-                if change is not None:
-                    await database.migrate(change)
-                async with database.reading() as connection:
-                    found = await connection.run_sync(migrating.current)
+                with worded():
+                    if change is not None:
+                        await database.migrate(change)
+                    async with database.reading() as connection:
+                        found = await connection.run_sync(migrating.current)
                 return {"revision": found, "newest": migrating.newest()}
             finally:
                 await database.stop()

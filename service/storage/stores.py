@@ -7,6 +7,7 @@ from service.settings import Settings
 from service.storage.blobs import Blobs, FileBlobs
 from service.storage.database import Database
 from service.storage.dialects import Postgres, Sqlite
+from service.storage.faults import worded
 from service.storage.folder import FolderLock, make_folder
 from service.storage.objects import ObjectBlobs
 from service.storage.timing import TimedBlobs
@@ -31,7 +32,8 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
     """Both stores, ready; closed when the block ends.
 
     Raises:
-        Misuse: another process works on the data folder's SQLite; a URL is of no store we know; or as `Database.start`.
+        Misuse: another process works on the data folder's SQLite; a URL is of no store we know; the database can't be reached; or
+            as `Database.start`.
     """
     async with AsyncExitStack() as ending:
         make_folder(settings.data_dir)
@@ -39,5 +41,6 @@ async def opened(settings: Settings) -> AsyncIterator[tuple[Database, Blobs]]:
             ending.enter_context(FolderLock(settings.data_dir))
         database = database_of(settings)
         ending.push_async_callback(database.stop)
-        await database.start()
+        with worded():
+            await database.start()
         yield database, TimedBlobs(blobs_of(settings))

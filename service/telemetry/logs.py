@@ -61,7 +61,7 @@ def configure(stream: TextIO | None = None, *, quiet: bool = False) -> None:
 
 
 def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A traceback becomes its type and place; what a library logs of it in words is dropped."""
+    """A traceback becomes its type and place, or nothing where a library wrote it out itself; its words are dropped."""
     found: Any = event.pop("exc_info", None)
     record: logging.LogRecord | None = event.get("_record")
     if record is not None and record.exc_info:
@@ -70,4 +70,8 @@ def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     if isinstance(error, BaseException):
         event["event"] = str(event["event"]).splitlines()[0]
         event.update(where(error))
+    if str(event["event"]).startswith(
+        "Traceback"
+    ):  # uvicorn hands on what Starlette wrote of a start that failed
+        event["event"] = "a traceback, left out"
     return event

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,12 @@ import jsonschema
 import pytest
 import yaml
 from typer.main import get_command
+from uvicorn.middleware.proxy_headers import _TrustedHosts
 
 from docs.hooks import commands
+from protocol.rest import METRICS
+from service.access.tokens import FILE
+from service.settings import SECRETS_DIR
 from service.telemetry.readiness import PATIENCE_S
 from tests.deploy.services import settings_of
 from tests.deploy.trial import page, promises
@@ -87,7 +92,23 @@ def test_every_coordinator_is_started_with_its_bounds() -> None:
             assert context.params["port"] == 8000
     assert int(unit["LimitNOFILE"][0]) >= 4 * _settings()["connections"].default
     assert "MALLOC_ARENA_MAX=2" in image
+    assert "'.[service,otel]'" in image, "settings may name OTEL_…"
     assert "MALLOC_ARENA_MAX=2" in unit["Environment"][0]
+
+
+def test_nobody_is_told_to_install_a_name_that_may_be_anybody_s() -> None:
+    texts = [path.read_text() for path in (*DEPLOY.rglob("*.service"), *DEPLOY.rglob("*.Dockerfile"))]
+    told = [each for text in texts for each in re.findall(r"pip install (?:-\S+(?: \S+\.txt)? )*(\S+)", text)]
+    assert len(told) == 4
+    assert all(each.strip("'").startswith(".") for each in told), told
+
+
+def test_the_first_token_is_looked_for_in_its_file_and_in_no_log() -> None:
+    [told] = re.findall(r"\S+/operator\.token", (DEPLOY / "veilsum.service").read_text())
+    [folder] = re.findall(r"VEILSUM_DATA_DIR=(\S+)", (DEPLOY / "veilsum.service").read_text())
+    assert told == f"{folder}/{FILE}"
+    for path in (*DEPLOY.rglob("*.service"), *DEPLOY.rglob("*.md"), *(ROOT / "docs").rglob("*.md")):
+        assert not re.search(r"(journalctl|docker logs|kubectl logs).*[Tt]oken", path.read_text()), path
 
 
 @pytest.mark.parametrize("name", ["member", "helper"])
@@ -112,6 +133,14 @@ def test_nginx_knows_the_replicas() -> None:
     assert set(re.findall(r"server (coordinator-\d):8000", nginx)) == {
         n for n in services if n.startswith("coord")
     }
+    # A replica that is made anew has another address, and nginx asks for names once, at its start, unless it is told to.
+    assert len(re.findall(r"server coordinator-\d:8000 resolve ", nginx)) == 3
+    assert re.search(
+        r"^  resolver 127\.0\.0\.11 valid=5s;.*^  upstream .*^    zone ", nginx, re.MULTILINE | re.DOTALL
+    )
+    release = re.search(r"nginx-unprivileged:1\.(\d+)", services["nginx"]["image"])
+    assert release is not None
+    assert int(release[1]) >= 28, "`resolve` came in the middle of 1.27"
     assert "ssl_verify_client on;" in nginx
     assert nginx.count("{") == nginx.count("}")
 
@@ -161,7 +190,7 @@ def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
             kinds[document["kind"]] = document
     assert set(kinds) == {
         *("Deployment", "Service", "ServiceAccount", "PodDisruptionBudget", "HorizontalPodAutoscaler"),
-        "NetworkPolicy",
+        *("NetworkPolicy", "PodMonitor"),
     }
     pod = kinds["Deployment"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
@@ -178,22 +207,60 @@ def test_the_chart_without_its_conditions_is_what_kubernetes_reads() -> None:
     assert container["livenessProbe"]["timeoutSeconds"] >= 5
     selector = kinds["Deployment"]["spec"]["selector"]["matchLabels"]
     assert kinds["Service"]["spec"]["selector"] == selector
+    assert kinds["PodMonitor"]["spec"]["selector"]["matchLabels"] == selector
     for kind, name in (("PodDisruptionBudget", "selector"), ("NetworkPolicy", "podSelector")):
         assert kinds[kind]["spec"][name]["matchLabels"] == selector
 
 
-def test_the_chart_believes_all_proxies_only_where_its_network_policy_chooses_them() -> None:
+def test_the_chart_believes_only_the_proxies_that_are_named() -> None:
     text = (CHART / "templates" / "deployment.yaml").read_text()
-    [guarded] = re.findall(r"{{- if \.Values\.networkPolicy\.enabled }}(.*?){{- end }}", text, re.DOTALL)
-    everybody, _, named = guarded.partition("{{- else }}")
-    assert 'FORWARDED_ALLOW_IPS, value: "*"' in everybody
-    assert "FORWARDED_ALLOW_IPS, value: {{ .Values.forwardedAllowIps" in named
-    assert text.count("FORWARDED_ALLOW_IPS") == 2
+    assert text.count("FORWARDED_ALLOW_IPS") == 1
+    assert "FORWARDED_ALLOW_IPS, value: {{ .Values.forwardedAllowIps | quote }}" in text
     assert loaded(CHART / "values.yaml")["forwardedAllowIps"] == ""
+    named = yaml.safe_load((CHART / "values.schema.json").read_text())["properties"]["forwardedAllowIps"]
+    for right in ("", "10.42.0.0/16", "10.42.0.0/16, 192.0.2.7", "fd00::/8,10.0.0.1"):
+        jsonschema.validate(right, named)
+        trusted = _TrustedHosts(right)
+        assert ("10.42.3.4" in trusted, "6.6.6.6" in trusted) == ("10.42" in right, False)
+    for wrong in ("*", "10.42.0.0/16,*", "0.0.0.0/0", "::/0", "ingress", "10.0.0.1 10.0.0.2"):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(wrong, named)
+
+
+def test_the_chart_s_secrets_lie_where_the_coordinator_looks_and_no_cluster_does(tmp_path: Path) -> None:
+    text = (CHART / "templates" / "deployment.yaml").read_text()
+    [named] = re.findall(rf"{SECRETS_DIR}, value: (\S+) }}", text)
+    assert f"{{ name: secrets, mountPath: {named}, readOnly: true }}" in text
+    assert not re.search("mountPath: (/var)?/run", text)
+    (tmp_path / "veilsum_max_wait_s").write_text("7\n")
+    asked = [sys.executable, "-c", "from service.settings import Settings; print(Settings().max_wait_s)"]
+    environment = {**os.environ, SECRETS_DIR: str(tmp_path), "PYTHONPATH": str(ROOT)}
+    assert subprocess.check_output(asked, env=environment, text=True) == "7.0\n"
+
+
+def test_the_chart_scales_to_no_fewer_than_it_begins_with() -> None:
+    text = (CHART / "templates" / "availability.yaml").read_text()
+    assert "minReplicas: {{ .Values.replicas }}" in text
+    assert "maxReplicas: {{ max .Values.replicas .Values.autoscaling.maxReplicas }}" in text
+
+
+def test_each_process_is_scraped_as_the_job_that_alerts_name() -> None:
+    rules = {each["alert"]: each for each in loaded(DEPLOY / "grafana" / "alerts.yml")["groups"][0]["rules"]}
+    for rule in rules.values():
+        instance = "absent(" not in rule["expr"]
+        assert instance or "$labels.instance" not in str(rule["annotations"]), "what is absent has none"
+    [job] = {job for rule in rules.values() for job in re.findall(r'job="(\w+)"', rule["expr"])}
+    assert "absent" in rules["VeilsumAbsent"]["expr"]
+    assert "absent" not in rules["VeilsumDown"]["expr"]
+    monitor = (CHART / "templates" / "metrics.yaml").read_text()
+    assert f"{{ targetLabel: job, replacement: {job} }}" in monitor
+    assert f"path: {METRICS}" in monitor
+    assert "- port: http\n" in monitor
+    assert "{ name: http, containerPort: 8000 }" in (CHART / "templates" / "deployment.yaml").read_text()
 
 
 def test_settings_in_files_are_the_coordinator_s_or_a_command_s() -> None:
-    known = {f"VEILSUM_{name.upper()}" for name in _settings()}
+    known = {f"VEILSUM_{name.upper()}" for name in _settings()} | {SECRETS_DIR}
     options = [each for _, command in commands(get_command(app)) for each in command.params]
     known |= {str(each.envvar) for each in options if each.envvar}
     texts = [

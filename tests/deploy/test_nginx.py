@@ -66,9 +66,20 @@ def names(paths: tuple[Path, Path]) -> tuple[str, str]:
     return str(paths[0]), str(paths[1])
 
 
+def release() -> tuple[int, ...]:
+    """The installed nginx's."""
+    said = subprocess.run([str(NGINX), "-v"], capture_output=True, text=True, check=True).stderr
+    [found] = re.findall(r"nginx/(\d+)\.(\d+)\.(\d+)", said)
+    return tuple(map(int, found))
+
+
 def configured(folder: Path, door: int, behind: int) -> Path:
-    """The file as it is deployed, with this machine's places in it."""
+    """The file as it is deployed, with this machine's places in it.
+
+    An older nginx than the deployed one is not told to ask for names again, which it can't; here are addresses alone, and none to ask for.
+    """
     places = {
+        **({} if release() >= (1, 27, 3) else {":8000 resolve ": ":8000 "}),
         "/tmp/": f"{folder}/",
         "/etc/nginx/tls/": f"{folder}/",
         "listen 8443 ": f"listen 127.0.0.1:{door} ",

@@ -60,7 +60,7 @@ class Consortium:
         (etc / "authority.pem").write_bytes(self.authority.path.read_bytes())
         self.machine.home("veilsum")
         self.start("veilsum.service", "hub", "veilsum.service.d/tls.conf")
-        self.token = self.said("veilsum.service", r"Operator token \(shown only this once\): (\S+)")
+        self.token = Path(self.said("veilsum.service", r"Operator token: in (\S+);")).read_text().strip()
         self.said("veilsum.service", r"(https://\S+)")
         self.admin = str(self.cli.json("federation", "new", self.cli.folder / "admin")["federation"])
         keys = [word for name in MEMBERS for word in ("--member", f"{name}={self.identity(name)}")]

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tests.veilsum.cli import Cli
+from tests.veilsum.cli import TOKEN, Cli
 from tests.veilsum.conftest import cli, consortium, remote, url
 
 __all__ = ["cli", "consortium", "remote", "url"]
@@ -20,6 +20,7 @@ def pool() -> Iterator[ThreadPoolExecutor]:
 
 @pytest.fixture
 def coordinator(remote: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
-    """`veilsum` in a shell that knows the coordinator's address."""
+    """`veilsum` in a shell that knows the coordinator's address and the operator's token."""
     monkeypatch.setenv("VEILSUM_URL", remote.url)
+    monkeypatch.setenv("VEILSUM_OPERATOR_TOKEN", TOKEN)
     return remote

@@ -210,3 +210,9 @@ def test_the_start_page_s_commands_run(tmp_path: Path, monkeypatch: pytest.Monke
     model = torch.nn.Sequential(torch.nn.Linear(6, 10))
     exec(compile(python(ROOT / "docs" / "start.md"), "start.md", "exec"), {"model": model})
     assert model[0].out_features == 3
+
+
+def test_no_page_puts_a_token_on_a_command_line() -> None:
+    recorded = ROOT / "docs" / "trial.md"  # as it was typed, with a token for a try
+    for page in (ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - {recorded})):
+        assert not re.search(r"--token [A-Z…<$]", page.read_text("utf-8")), page

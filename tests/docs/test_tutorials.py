@@ -18,7 +18,7 @@ from client_sdk import Identity, Member, Policy, Result
 from client_sdk.operator import Operator
 from tests.docs.guide import FENCE, ROOT, Guide
 from tests.docs.test_guides import features
-from tests.veilsum.cli import EXTRACTOR, TOKEN, Cli, enrolled
+from tests.veilsum.cli import EXTRACTOR, Cli, enrolled
 
 HOSPITALS = ("hospital-b", "hospital-c", "hospital-d")
 
@@ -102,7 +102,7 @@ def december(guide: Guide, pool: ThreadPoolExecutor, features: Any, labels: Any,
 
     guide.meaning |= {"--dim 512 --classes 9 --members 12": "--dim 16 --classes 3 --members 4"}
     assert guide.json("privacy plan")["mu"] == pytest.approx(said["mu"])  # which follows from ε and δ alone
-    guide.meaning |= {"DIGEST": digest, "TOKEN": TOKEN}
+    guide.meaning |= {"DIGEST": digest}
     guide.json("round open")
     for index, name in enumerate(("december", *HOSPITALS)):
         drawn = np.random.default_rng(10 + index).normal(scale=0.1, size=features.shape)
@@ -126,7 +126,7 @@ def test_devices(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
     keys |= identities(coordinator, (*helpers[1:], *phones))
     admin = guide.json("federation new")["federation"]
     guide.meaning = {f"{name}=KEY": f"{name}={keys[name]}" for name in (*helpers, *phones)}
-    guide.meaning |= {"DIGEST": EXTRACTOR, "URL": coordinator.url, "TOKEN": TOKEN, "KEY": admin}
+    guide.meaning |= {"DIGEST": EXTRACTOR, "URL": coordinator.url, "KEY": admin}
     guide.veilsum("federation roster", "--publish-rare-classes")
     guide.veilsum("federation sign")
     guide.meaning["FEDERATION"] = admin

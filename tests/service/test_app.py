@@ -1,16 +1,20 @@
 """The real process: `uvicorn service.app:app`, stopped politely and otherwise."""
 
 import asyncio
+import json
 import signal
 import time
 from collections.abc import Callable
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from protocol.errors import Misuse
 from service import shutdown
 from service.shutdown import on_stop_signal
+from service.telemetry import traces
 from tests.service.driver import Party
 from tests.service.process import Process
 from tests.service.serving import TOKEN
@@ -45,6 +49,36 @@ async def test_a_process_killed_at_any_step_goes_on_where_it_was(tmp_path: Path)
     text = (tmp_path / "log").read_text()
     assert TOKEN not in text
     assert "Traceback" not in text
+
+
+def test_an_app_is_made_when_a_server_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(traces.ENDPOINTS[0], "http://127.0.0.1:4318")
+    spec = find_spec("service.app")
+    assert spec is not None
+    assert spec.loader is not None
+    fresh: Any = module_from_spec(spec)
+    with monkeypatch.context() as patch:
+        patch.setattr(traces, "_EXTRA", ("opentelemetry.no_such",))
+        spec.loader.exec_module(fresh)  # who asks for no app needs nothing for one
+        with pytest.raises(Misuse, match="otel"):
+            _ = fresh.app
+    monkeypatch.delenv(traces.ENDPOINTS[0])
+    assert fresh.app is fresh.app
+    assert fresh.app.title == "veilsum coordinator"
+    with pytest.raises(AttributeError, match="no attribute 'another'"):
+        _ = fresh.another
+
+
+async def test_a_start_that_fails_is_logged_without_values(tmp_path: Path) -> None:
+    server = Process(tmp_path / "data", {"VEILSUM_MAX_WAIT_S": "canary-71"})
+    with pytest.raises(AssertionError):
+        await server.start()
+    await server.close()
+    text = (tmp_path / "log").read_text()
+    [failed] = [json.loads(line) for line in text.splitlines() if '"start failed"' in line]
+    assert (failed["error"], failed["why"]) == ("ValidationError", "out of its domain: max_wait_s")
+    assert "Traceback" not in text
+    assert "canary-71" not in text
 
 
 async def stops_promptly(server: Process, round_id: str) -> None:

@@ -124,7 +124,7 @@ def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None
 
 SAID = {
     "pass normalise=True": "pass --normalise",
-    "send 'Authorization: Bearer <token>'": "pass --token, or set VEILSUM_OPERATOR_TOKEN",
+    "send 'Authorization: Bearer <token>'": "set VEILSUM_OPERATOR_TOKEN, or name its file by `veilsum --token-file`",
     "create one with Identity.create(folder, member)": "make one with `veilsum identity new`",
     "make one with Identity.create": "make one with `veilsum identity new`",
     "load it with Identity.load, or choose": "see it with `veilsum identity show`, or choose",

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from service.storage import migrating
 from service.storage.folder import FolderLock
 from tests.veilsum.cli import Cli
@@ -27,3 +29,18 @@ def test_nothing_is_lost_by_mistake(cli: Cli, tmp_path: Path) -> None:
     assert "another coordinator" in cli("db", "downgrade", "base", "--yes").error
     lock.release()
     assert cli("db", "current", "--json").values["revision"] == migrating.newest()
+
+
+def test_a_database_that_cannot_be_had_is_said_in_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, said in (
+        ("postgresql://v:secret@127.0.0.1:1/veilsum", "the database can't be reached"),
+        ("postgresql://v:sec@ret:x@127.0.0.1/veilsum", "percent-encode the password"),
+        (
+            "postgresql://v@127.0.0.1/veilsum?sslmode=always",
+            "sslmode in VEILSUM_DATABASE_URL is to be one of",
+        ),
+    ):
+        monkeypatch.setenv("VEILSUM_DATABASE_URL", url)
+        outcome = cli("db", "current")
+        assert said in outcome.error
+        assert "ret" not in outcome.err

@@ -14,7 +14,10 @@ import sklearn  # noqa: F401 - it looks for torch while it is imported
 import structlog
 
 from client_sdk.errors import Unreachable
+from protocol.errors import Misuse
+from service.coordinator import Coordinator
 from service.storage.folder import FolderLock
+from service.telemetry import traces
 from tests.veilsum.authority import Authority
 from tests.veilsum.cli import CLASSES, DIM, EXTRACTOR, Cli, enrolled, records
 from veilsum import serving
@@ -62,6 +65,58 @@ def test_a_start_that_fails_later_is_said_too(cli: Cli, monkeypatch: pytest.Monk
     monkeypatch.setattr(structlog, "configure", lambda **_: None)
     assert cli("serve", "--port", 0, "--json").values["error"] == "the coordinator did not start: see above"
     assert Path("veilsum-data").is_dir()
+
+
+def test_stores_that_cannot_be_had_are_said_in_a_sentence(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve, password = ("serve", "--port", 0), "pass-of-the-database"
+    monkeypatch.setenv("VEILSUM_DATABASE_URL", f"postgresql://v:{password}@127.0.0.1:1/veilsum")
+    assert (
+        cli(*serve).error
+        == "the database can't be reached, or not as sslmode asks: does it run, at this host and port?"
+    )
+    lines = [json.loads(line) for line in cli.said[-1].err.splitlines() if line.startswith("{")]
+    [failed] = [line for line in lines if line["event"] == "start failed"]
+    assert (failed["error"], failed["why"]) == ("Misuse", cli.said[-1].error)
+    assert "faults.py:" in failed["at"]
+    assert cli(*serve, "--json").values["error"] == failed["why"]
+    monkeypatch.setenv("VEILSUM_DATABASE_URL", f"postgresql://v:{password}@1:x@127.0.0.1/veilsum")
+    assert "percent-encode the password" in cli(*serve).error
+    assert all(password not in said.err + said.out for said in cli.said)
+    monkeypatch.delenv("VEILSUM_DATABASE_URL")
+    monkeypatch.setenv("VEILSUM_BLOBS_URL", "s3://veilsum")
+    monkeypatch.setenv("VEILSUM_BLOBS_ENDPOINT", "ftp://127.0.0.1")
+    assert "the bucket could not list" in cli(*serve).error
+
+
+def test_of_what_nobody_foresaw_the_log_has_type_and_place(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(_coordinator: Coordinator) -> None:
+        raise LookupError("words")
+
+    monkeypatch.setattr(Coordinator, "load", broken)
+    outcome = cli("serve", "--port", 0)
+    assert outcome.error == "the coordinator did not start: see above"
+    assert '"error": "LookupError"' in outcome.err
+    assert "words" not in outcome.err
+    assert "Operator token" not in outcome.err, "it is drawn last"
+
+
+def test_one_of_several_says_itself_why_it_does_not_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refusing(*_: object) -> None:
+        raise Misuse("the database is not there")
+
+    monkeypatch.setattr(serving, "_serve", refusing)
+    serving._replica(None)
+    assert capsys.readouterr().err == "veilsum: the database is not there\n"
+
+
+def test_traces_without_their_libraries_stop_the_start_in_words(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+    monkeypatch.setattr(traces, "_EXTRA", ("opentelemetry.no_such",))
+    assert "pip install 'veilsum[service,otel]'" in cli("serve", "--port", 0).error
 
 
 def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,10 +210,10 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
         monkeypatch.setenv(name, value)
     assert cli(*status, "--url", url, *ca).error == "not-found: there is no such round"
     assert (folder / "veilsum-data").is_dir()
+    kept = folder / "veilsum-data" / "operator.token"
     assert server.process.stderr is not None
-    shown = server.process.stderr.readline()
-    assert shown.startswith("Operator token (shown only this once): ")
-    token = shown.split(": ")[1].strip()
+    assert server.process.stderr.readline().startswith(f"Operator token: in {kept}; ")
+    token = kept.read_text().strip()
 
     admin = cli.json("federation", "new", "admin")["federation"]
     keys: list[str] = []

@@ -216,7 +216,8 @@ def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None
 def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path) -> None:
     c = consortium()
     assert (
-        "pass --token, or set VEILSUM_OPERATOR_TOKEN" in remote(*remote.at("cohort", "open", c.admin)).error
+        "set VEILSUM_OPERATOR_TOKEN, or name its file by `veilsum --token-file`"
+        in remote(*remote.at("cohort", "open", c.admin)).error
     )
     wrong = remote(*remote.at("cohort", "open", c.admin), "--token", "wrong", "--json")
     assert wrong.values["cause"] == "unauthorised"

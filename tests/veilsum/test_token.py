@@ -1,3 +1,10 @@
+import io
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
 from tests.veilsum.cli import TOKEN, Cli
 
 
@@ -24,4 +31,22 @@ def test_a_token_s_life(remote: Cli) -> None:
 
 
 def test_without_any_token_it_says_so(remote: Cli) -> None:
-    assert "pass --token" in remote(*remote.at("token", "list")).error
+    assert "set VEILSUM_OPERATOR_TOKEN" in remote(*remote.at("token", "list")).error
+
+
+def test_a_token_comes_from_a_file_or_standard_input(
+    remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, listing = tmp_path / "token", remote.at("token", "list", "--json")
+    file.write_text(f"{TOKEN}\n")
+    assert remote("--token-file", file, *listing).values.keys() == {"tokens"}
+    assert remote("--token-file", file, *listing, "--token", "another").code == 0, "the file goes before"
+    assert "unauthorised" in remote(*listing).out, "it is the one command's"
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(TOKEN.encode())))
+    assert remote("--token-file", "-", *listing).values.keys() == {"tokens"}
+    for content, said in ((b" \n", "holds no token"), (b"\xff" * 9, "it is no text"), (None, "No such file")):
+        file.write_bytes(content or b"")
+        if content is None:
+            file.unlink()
+        refused = remote("--token-file", file, *listing)
+        assert (refused.code, said in " ".join(refused.err.split())) == (2, True)

@@ -32,7 +32,7 @@ def serve(
     ] = 1,
     json_: AsJson = False,
 ) -> None:
-    """Start a coordinator. At first start it prints the operator's token, once."""
+    """Start a coordinator. At first start it shows the operator's token, once: here, or in a file that it names where this is no terminal."""
     try:
         from veilsum import serving
     except ImportError:

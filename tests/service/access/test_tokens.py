@@ -1,4 +1,5 @@
 import hmac
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,13 @@ async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async with running(tmp_path, operator_token=None) as server:
-        printed = capsys.readouterr()
+        printed, kept = capsys.readouterr(), tmp_path / "operator.token"
         assert printed.out == ""
-        token = printed.err.strip().removeprefix("Operator token (shown only this once): ")
+        assert str(kept) in printed.err
+        token = kept.read_text().strip()
         assert token.startswith("veilsum_")
+        assert token not in printed.err
+        assert kept.stat().st_mode & 0o777 == 0o600
         assert await allowed(server, token) is True
         assert await allowed(server, token + "x") is False
         async with server.coordinator.database.reading() as connection:
@@ -32,10 +36,20 @@ async def test_a_token_is_drawn_once_printed_once_and_stored_as_a_hash(
     async with running(tmp_path, operator_token=None) as server:
         assert "token" not in capsys.readouterr().err
         assert await allowed(server, token) is True
-    assert holding(tmp_path, token.encode()) == []
+    assert holding(tmp_path, token.encode()) == ["operator.token"]
     async with running(tmp_path, operator_token="another") as server:
         assert await allowed(server, "another") is True
         assert await allowed(server, token) is True, "until it is revoked"
+
+
+async def test_at_a_terminal_it_is_shown_and_left_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    async with running(tmp_path, operator_token=None) as server:
+        token = capsys.readouterr().err.strip().removeprefix("Operator token (shown only this once): ")
+        assert await allowed(server, token) is True
+    assert holding(tmp_path, token.encode()) == []
 
 
 def holding(folder: Path, needle: bytes) -> list[str]:
@@ -136,14 +150,17 @@ async def test_a_token_that_could_not_be_shown_is_not_stored(
     await database.start()
 
     class Closed:
+        def isatty(self) -> bool:
+            return True
+
         def write(self, _: str) -> None:
             raise OSError("closed")
 
     with monkeypatch.context() as patched:
         patched.setattr(tokens.sys, "stderr", Closed())  # type: ignore[attr-defined]
         with pytest.raises(OSError, match="closed"):
-            await Tokens(database, time.time, None).start()
-    assert await Tokens(database, time.time, None).views() == ()
+            await Tokens(database, time.time, None, tmp_path).start()
+    assert await Tokens(database, time.time, None, tmp_path).views() == ()
     await database.stop()
 
 

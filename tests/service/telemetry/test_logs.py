@@ -51,6 +51,14 @@ def test_an_errors_words_stay_out_whoever_logs_it(stream: io.StringIO) -> None:
     assert CANARY not in stream.getvalue()
 
 
+def test_a_traceback_that_a_library_wrote_out_is_left_out(stream: io.StringIO) -> None:
+    written = f"Traceback (most recent call last):\n  {CANARY}\nValueError: {CANARY}"
+    logging.getLogger("uvicorn.error").error(written)
+    [line] = lines(stream)
+    assert line["event"] == "a traceback, left out"
+    assert CANARY not in stream.getvalue()
+
+
 def test_quiet_leaves_warnings_and_errors() -> None:
     stream = io.StringIO()
     logs.configure(stream, quiet=True)
