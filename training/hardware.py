@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Hardware:
-    """The same experiment elsewhere: equal but for rounding. Only one process on the CPU gives equal bits.
+    """The same experiment elsewhere: the same draws, and equal but for rounding. The CPU alone gives equal bits.
 
     Attributes:
         device: torch's name, such as ``cpu`` or ``cuda:0``.
