@@ -25,17 +25,26 @@ RECORDS_AT_ONCE = 1024
 def extract_features(classifier: Classifier, x: Tensor) -> Tensor:
     """What the head sees of x: float32 of shape (n, l), of norm one where the classifier normalises.
 
-    Puts the classifier in evaluation mode, so that the features are a function of the weights and x alone.
+    Puts the classifier in evaluation mode, so that the features are a function of the weights and x alone. They are computed
+    where the weights lie, and come back to where x does.
     """
     classifier.eval()
-    return torch.cat([classifier.features(part).float() for part in torch.split(x, RECORDS_AT_ONCE)])
+    place = next((p.device for p in classifier.extractor.parameters()), x.device)
+    parts = (classifier.features(part.to(place)) for part in torch.split(x, RECORDS_AT_ONCE))
+    return torch.cat([part.float().to(x.device) for part in parts])
 
 
 @torch.no_grad()
 def predict_logits(classifier: Classifier, x: Tensor) -> Tensor:
     """The logits of x, of shape (n, C)."""
-    logits: Tensor = classifier.head(extract_features(classifier, x))
-    return logits
+    return head_logits(classifier, extract_features(classifier, x))
+
+
+@torch.no_grad()
+def head_logits(classifier: Classifier, z: Tensor) -> Tensor:
+    """The logits, of shape (n, C), of features of shape (n, l) as the head sees them: where the features lie."""
+    logits: Tensor = classifier.head(z.to(classifier.head.weight.device))
+    return logits.to(z.device)
 
 
 def evaluate(classifier: Classifier, data: Dataset, loss: Loss) -> tuple[float, float]:
@@ -51,10 +60,17 @@ def accuracy(classifier: Classifier, data: Dataset) -> float:
 
 def per_class_accuracy(classifier: Classifier, data: Dataset) -> npt.NDArray[np.float64]:
     """The accuracy on each class's own records, of shape (C,); NaN for a class without records."""
-    right = predict_logits(classifier, data.x).argmax(dim=1) == data.y
-    hits = torch.bincount(data.y, weights=right.double(), minlength=data.classes).numpy()
-    counts = torch.bincount(data.y, minlength=data.classes).numpy()
-    result = np.full(data.classes, np.nan)
+    answers = predict_logits(classifier, data.x).argmax(dim=1).cpu().numpy()
+    return hit_rates(answers, data.y.cpu().numpy(), data.classes)
+
+
+def hit_rates(
+    answers: npt.NDArray[np.integer], labels: npt.NDArray[np.integer], classes: int
+) -> npt.NDArray[np.float64]:
+    """Which share of each class's records, (n,), is answered by their label, (C,); NaN for a class without records."""
+    counts = np.bincount(labels, minlength=classes)
+    hits = np.bincount(labels, weights=answers == labels, minlength=classes)
+    result = np.full(classes, np.nan)
     np.divide(hits, counts, out=result, where=counts > 0)
     return result
 

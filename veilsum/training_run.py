@@ -157,11 +157,14 @@ def _one(
         if not is_first():
             return finished.result
         result = finished.result
-        if choices.through != "plain":
-            result = through_service(experiment, finished, choices.through, tell)
+        with hardware.lent(finished.trained.classifier):
+            if choices.through != "plain":
+                result = through_service(experiment, finished, choices.through, tell)
+            if choices.features:
+                _leave_features(finished, folder)
         for tracker in tracked:
             tracker.result(result)
-    _leave(finished, result, folder, features=choices.features)
+    _leave(finished, result, folder)
     return result
 
 
@@ -181,13 +184,16 @@ class _Progress:
             tracker.round(record)
 
 
-def _leave(finished: Finished, result: Result, folder: Path, *, features: bool) -> None:
+def _leave_features(finished: Finished, folder: Path) -> None:
     classifier, prepared = finished.trained.classifier, finished.prepared
+    write_members(folder, classifier, prepared.data.train, prepared.partition)
+    write_features(folder / "test.npz", classifier, prepared.data.test)
+
+
+def _leave(finished: Finished, result: Result, folder: Path) -> None:
+    classifier = finished.trained.classifier
     preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
     save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
-    if features:
-        write_members(folder, classifier, prepared.data.train, prepared.partition)
-        write_features(folder / "test.npz", classifier, prepared.data.test)
     write_result(result, folder / "result.json")
 
 
