@@ -92,8 +92,10 @@ class LocalTrainer:
             for epoch in range(recipe.local_epochs):
                 self._choose(epoch)
                 for indices in batches(len(own), recipe.batch_size, place.device):
-                    x = own.x[indices]
-                    loss = self._objective(crop_and_flip(x) if recipe.augment else x, own.y[indices], sites)
+                    x, rows = own.x[indices], indices
+                    if recipe.augment:
+                        x, rows = crop_and_flip(x), None
+                    loss = self._objective(x, own.y[indices], rows, sites)
                     optimiser.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                     optimiser.step()
@@ -118,7 +120,7 @@ class LocalTrainer:
         for name, p in self._trainable.items():
             p.requires_grad_(self._recipe.trains(name, epoch))
 
-    def _objective(self, x: Tensor, y: Tensor, sites: list[Site]) -> Tensor:
+    def _objective(self, x: Tensor, y: Tensor, rows: Tensor | None, sites: list[Site]) -> Tensor:
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
         with self._hardware.arithmetic():
@@ -129,7 +131,7 @@ class LocalTrainer:
             logits: Tensor = model.head(seen)
             for term, site in terms:
                 logits = term.logits(logits, y, site)
-            batch = Batch(x, y, z, logits)
+            batch = Batch(x, y, z, logits, rows)
             loss = self._recipe.loss(logits, y)
             for term, site in terms:
                 loss = loss + term.penalty(batch, site)
