@@ -69,6 +69,11 @@ def estimate(
     return rate, passes / rate / workers / 3600
 
 
+def processes(wanted: int | None, device: str) -> int:
+    """As many as wanted; else one a core, or one where they would share a GPU."""
+    return wanted or ((os.cpu_count() or 1) if device == "cpu" else 1)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -77,7 +82,9 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="the data folder; VEILSUM_DATA's where not given")
     parser.add_argument("--seeds", type=int, default=1, help="how many")
-    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes, on a processor")
+    parser.add_argument(
+        "--workers", type=int, help="processes: as many as cores, or one on a GPU, where not given"
+    )
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--shortened", action="store_true", help="a few rounds on few records")
     parser.add_argument("--estimate", action="store_true", help="say how long it takes, and stop")
@@ -86,7 +93,7 @@ def main() -> int:
         parser.error(f"{args.row} has no shortened form; `veilsum train ccvr-fedavg --variant small` is one")
     torch.set_num_threads(1)
     hardware = Hardware.named(args.device)
-    workers = args.workers if args.device == "cpu" else 1
+    workers = processes(args.workers, args.device)
     wanted = experiments(args.row, shortened=args.shortened)
     for experiment in wanted:
         rate, hours = estimate(experiment, args.data, hardware, workers)

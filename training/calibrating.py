@@ -78,7 +78,7 @@ class Held:
         """Every member's features under the classifier's extractor."""
         z, y = extract_features(classifier, data.x).cpu().numpy(), data.y.cpu().numpy()
         with torch.no_grad():
-            identity = torch.eye(classifier.extractor.dim, device=data.x.device)
+            identity = torch.eye(classifier.extractor.dim, device=classifier.head.weight.device)
             constant = classifier.head(torch.zeros_like(identity[:1]))
             weights = classifier.head(identity) - constant  # whatever kind of linear head it is
         return cls(

@@ -25,17 +25,26 @@ RECORDS_AT_ONCE = 1024
 def extract_features(classifier: Classifier, x: Tensor) -> Tensor:
     """What the head sees of x: float32 of shape (n, l), of norm one where the classifier normalises.
 
-    Puts the classifier in evaluation mode, so that the features are a function of the weights and x alone.
+    Puts the classifier in evaluation mode, so that the features are a function of the weights and x alone. They are computed
+    where the weights lie, and come back to where x does.
     """
     classifier.eval()
-    return torch.cat([classifier.features(part).float() for part in torch.split(x, RECORDS_AT_ONCE)])
+    place = next((p.device for p in classifier.extractor.parameters()), x.device)
+    parts = (classifier.features(part.to(place)) for part in torch.split(x, RECORDS_AT_ONCE))
+    return torch.cat([part.float().to(x.device) for part in parts])
 
 
 @torch.no_grad()
 def predict_logits(classifier: Classifier, x: Tensor) -> Tensor:
     """The logits of x, of shape (n, C)."""
-    logits: Tensor = classifier.head(extract_features(classifier, x))
-    return logits
+    return head_logits(classifier, extract_features(classifier, x))
+
+
+@torch.no_grad()
+def head_logits(classifier: Classifier, z: Tensor) -> Tensor:
+    """The logits, of shape (n, C), of features of shape (n, l) as the head sees them: where the features lie."""
+    logits: Tensor = classifier.head(z.to(classifier.head.weight.device))
+    return logits.to(z.device)
 
 
 def evaluate(classifier: Classifier, data: Dataset, loss: Loss) -> tuple[float, float]:

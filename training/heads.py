@@ -224,7 +224,8 @@ class Classifier(nn.Module):
         They are the model's own tensors, not copies.
         """
         trained = {name: p.detach() for name, p in self.named_parameters() if p.requires_grad}
-        return trained | dict(self.named_buffers())
+        kept = self.state_dict().keys()  # buffers that are no state belong to the architecture
+        return trained | {name: tensor for name, tensor in self.named_buffers() if name in kept}
 
     def _scaled(self, z: Tensor) -> Tensor:
         return functional.normalize(z, dim=1) if self.normalise else z

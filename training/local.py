@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from training.algorithms import Batch, Site, Update
+from training.algorithms import Batch, Site, Term, Update
 from training.data import batches, crop_and_flip
 from training.hardware import CPU, Hardware
 from training.seeding import Stream, torch_seeded
@@ -45,7 +45,8 @@ class LocalTrainer:
 
     def __init__(self, recipe: Recipe, data: Dataset, partition: Partition, hardware: Hardware = CPU) -> None:
         self._recipe = recipe
-        self._data = data
+        # What is not on the processor stays there: a member's records are then drawn from those, and not sent in every round.
+        self._data = data if hardware.device == "cpu" else replace(hardware.records(data), groups=None)
         self._partition = partition
         self._hardware = hardware
         self._model = recipe.build(data.classes)
@@ -56,7 +57,8 @@ class LocalTrainer:
     def __call__(self, task: Task) -> Update:
         """Train for `local_epochs` by SGD from rest on the loss plus the algorithm's penalties."""
         recipe, model, place = self._recipe, self._model, self._hardware
-        own = place.records(self._data.subset(torch.from_numpy(self._partition.members[task.member])))
+        rows = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
+        own = place.records(self._data.subset(rows))
         received = place.state(task.weights)
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
@@ -75,10 +77,11 @@ class LocalTrainer:
         model.load_state_dict(received, strict=False)  # a fixed head isn't sent: it stays as built
         for term, site in zip(recipe.algorithm.terms, sites, strict=True):
             term.begin(site)
-        origin = received | _changed(model, received)
-        sites = [replace(site, origin=origin) for site in sites]
+        if any(type(term).begin is not Term.begin for term in recipe.algorithm.terms):
+            origin = received | _changed(model, received)
+            sites = [replace(site, origin=origin) for site in sites]
         model.train()
-        optimiser = torch.optim.SGD(
+        optimiser = place.sgd(
             self._trainable.values(),
             lr=task.round.lr,
             momentum=recipe.momentum,
@@ -88,11 +91,11 @@ class LocalTrainer:
         with torch_seeded(recipe.seed, Stream.LOCAL_TRAINING, task.round.index, task.member):
             for epoch in range(recipe.local_epochs):
                 self._choose(epoch)
-                for indices in batches(len(own), recipe.batch_size):
-                    x = own.x[indices]
-                    loss, objective = self._objective(
-                        crop_and_flip(x) if recipe.augment else x, own.y[indices], sites
-                    )
+                for indices in batches(len(own), recipe.batch_size, place.device):
+                    x, rows = own.x[indices], indices
+                    if recipe.augment:
+                        x, rows = crop_and_flip(x), None
+                    loss, objective = self._objective(x, own.y[indices], rows, sites)
                     optimiser.zero_grad()
                     objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                     optimiser.step()
@@ -117,7 +120,9 @@ class LocalTrainer:
         for name, p in self._trainable.items():
             p.requires_grad_(self._recipe.trains(name, epoch))
 
-    def _objective(self, x: Tensor, y: Tensor, sites: list[Site]) -> tuple[Tensor, Tensor]:
+    def _objective(
+        self, x: Tensor, y: Tensor, rows: Tensor | None, sites: list[Site]
+    ) -> tuple[Tensor, Tensor]:
         """The loss of the records, and what is descended: that with every term's penalty."""
         model = self._model
         terms = list(zip(self._recipe.algorithm.terms, sites, strict=True))
@@ -129,7 +134,7 @@ class LocalTrainer:
             logits: Tensor = model.head(seen)
             for term, site in terms:
                 logits = term.logits(logits, y, site)
-            batch = Batch(x, y, z, logits)
+            batch = Batch(x, y, z, logits, rows)
             loss = objective = self._recipe.loss(logits, y)
             for term, site in terms:
                 objective = objective + term.penalty(batch, site)

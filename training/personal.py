@@ -130,7 +130,7 @@ METHODS: dict[str, Callable[..., Classifier]] = {
 def _of_member(trained: Trained, member: int) -> Classifier:
     """A copy of the global model with the layers that the member kept for itself, whose head can be trained on also where it was fixed."""
     recipe = trained.recipe
-    classifier = recipe.build(trained.classifier.head.out_features)
+    classifier = recipe.build(trained.classifier.head.out_features).to(trained.classifier.head.weight.device)
     classifier.load_state_dict(trained.classifier.state_dict())
     for term, kept in zip(recipe.algorithm.terms, trained.memory[member], strict=True):
         if isinstance(term, Personal):  # others keep tensors under the same names that are no weights
@@ -150,13 +150,15 @@ def _tuned(
         momentum=recipe.momentum,
         weight_decay=recipe.weight_decay,
     )
-    classifier.train()
+    place = classifier.head.weight.device
+    inputs, labels, model = own.x.to(place), own.y.to(place), classifier.train()
     if not any(p.requires_grad for p in classifier.extractor.parameters()):
-        classifier.extractor.eval()  # what is kept fixed has its running means kept, too
+        # What is kept fixed has its running means kept, too, and one answer for each record.
+        inputs, model = extract_features(classifier, inputs), classifier.head
     with torch_seeded(recipe.seed, Stream.TUNING, member):
         for _ in range(epochs):
-            for indices in batches(len(own), recipe.batch_size):
-                loss = recipe.loss(classifier(own.x[indices]), own.y[indices])
+            for indices in batches(len(own), recipe.batch_size, place):
+                loss = recipe.loss(model(inputs[indices]), labels[indices])
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                 optimiser.step()

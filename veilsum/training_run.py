@@ -24,7 +24,7 @@ from training import (
     save_checkpoint,
 )
 from training.experiments import Experiment, Finished, diverged, load_experiment, merged, parse_change, run
-from training.hardware import Hardware
+from training.hardware import Hardware, Precision
 from training.results import Result, write_result
 from training.tracking import Tracker, trackers
 from training.workers import is_first
@@ -49,6 +49,7 @@ class Choices:
         data: the data folder; VEILSUM_DATA's where None.
         workers: processes that train members.
         device: torch's name of one; of `cuda`, each of torchrun's processes takes another.
+        precision: what numbers are multiplied in; `auto` is bfloat16 on GPUs that have it.
         compiled: whether steps are compiled first.
         snapshot_every: rounds between two snapshots.
         features: whether to write every member's features, as `veilsum join` reads them.
@@ -64,6 +65,7 @@ class Choices:
     data: Path | None = None
     workers: int = 1
     device: str = "cpu"
+    precision: Precision = "auto"
     compiled: bool = False
     snapshot_every: int = 1
     features: bool = False
@@ -94,7 +96,9 @@ def run_all(choices: Choices, output: Path, tell: Callable[[str], None]) -> dict
         DivergedError: the only seed did.
     """
     try:
-        hardware = Hardware.named(_device(choices.device), compiled=choices.compiled)
+        hardware = Hardware.named(
+            _device(choices.device), precision=choices.precision, compiled=choices.compiled
+        )
     except ValueError as error:
         raise Misuse(f"--device, --compile: {error}") from error
     output.mkdir(parents=True, exist_ok=True)  # before the work, not after it
@@ -153,11 +157,14 @@ def _one(
         if not is_first():
             return finished.result
         result = finished.result
-        if choices.through != "plain":
-            result = through_service(experiment, finished, choices.through, tell)
+        with hardware.lent(finished.trained.classifier):
+            if choices.through != "plain":
+                result = through_service(experiment, finished, choices.through, tell)
+            if choices.features:
+                _leave_features(finished, folder)
         for tracker in tracked:
             tracker.result(result)
-    _leave(finished, result, folder, features=choices.features)
+    _leave(finished, result, folder)
     return result
 
 
@@ -177,13 +184,16 @@ class _Progress:
             tracker.round(record)
 
 
-def _leave(finished: Finished, result: Result, folder: Path, *, features: bool) -> None:
+def _leave_features(finished: Finished, folder: Path) -> None:
     classifier, prepared = finished.trained.classifier, finished.prepared
+    write_members(folder, classifier, prepared.data.train, prepared.partition)
+    write_features(folder / "test.npz", classifier, prepared.data.test)
+
+
+def _leave(finished: Finished, result: Result, folder: Path) -> None:
+    classifier = finished.trained.classifier
     preprocessing = f"{result.data.name}, {classifier.extractor.config.preprocessing}"
     save_checkpoint(classifier, folder / "extractor.safetensors", preprocessing=preprocessing)
-    if features:
-        write_members(folder, classifier, prepared.data.train, prepared.partition)
-        write_features(folder / "test.npz", classifier, prepared.data.test)
     write_result(result, folder / "result.json")
 
 

@@ -47,6 +47,19 @@ def test_features_are_float32_and_do_not_depend_on_how_they_are_cut(monkeypatch:
     torch.testing.assert_close(extract_features(classifier, x), whole)
 
 
+def test_features_are_computed_where_weights_lie_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    classifier = spherefed(ExtractorConfig("mlp", (1, 8, 8))).build(10).to("meta")  # which stands for a GPU
+    seen = []
+
+    def features(_: Classifier, x: torch.Tensor) -> torch.Tensor:
+        seen.append(x.device.type)
+        return torch.zeros(len(x), 64)
+
+    monkeypatch.setattr(Classifier, "features", features)
+    assert extract_features(classifier, torch.rand(2, 1, 8, 8)).device.type == "cpu"
+    assert seen == ["meta"]
+
+
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("as_array", [True, False])
 def test_a_calibrated_head_takes_the_trained_ones_place(*, normalise: bool, as_array: bool) -> None:

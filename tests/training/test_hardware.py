@@ -1,5 +1,6 @@
 from contextlib import nullcontext
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,26 @@ def test_a_device_that_is_not_there_is_refused_and_others_named() -> None:
     for name in ("nothing", "cuda:63"):
         with pytest.raises(ValueError, match=f"device {name!r} can't be used here: .*; take cpu"):
             Hardware.named(name)
-    assert Hardware.named("cpu") == Hardware()
+    with pytest.raises(ValueError, match="device 'meta' can't be used here: it computes no numbers"):
+        Hardware.named("meta")
+    assert Hardware.named("cpu") == Hardware.named("cpu", precision="float32") == Hardware()
+
+
+def test_bfloat16_is_for_gpus_that_have_it_and_for_whoever_asks(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Hardware.named("cpu", precision="bfloat16") == Hardware(bfloat16=True)
+    asked = []
+
+    def native(*, including_emulation: bool) -> bool:
+        asked.append(including_emulation)
+        return len(asked) == 1
+
+    there = SimpleNamespace(is_cuda=True, is_meta=False, device="cuda:1")
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: there)
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", native)
+    assert [Hardware.named("cuda:1").bfloat16 for _ in range(2)] == [True, False]
+    assert asked == [False, False]
+    assert not Hardware.named("cuda:1", precision="float32").bfloat16
 
 
 def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:
@@ -39,6 +59,57 @@ def test_formats_and_types_give_the_same_run_but_for_rounding() -> None:
     half = train(recipe, DIGITS, PARTITION, hardware=Hardware(bfloat16=True))
     assert half.history[-1].local_loss == pytest.approx(plain.history[-1].local_loss, rel=0.05)
     assert {tensor.dtype for tensor in half.classifier.state_dict().values()} == {torch.float32}
+
+
+def test_records_that_are_not_on_the_processor_are_sent_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    images, sent = Hardware.images, list[torch.Tensor]()
+
+    def moved(self: Hardware, x: torch.Tensor) -> torch.Tensor:
+        sent.append(x)
+        return images(self, x)
+
+    monkeypatch.setattr(Hardware, "images", moved)
+    recipe = fedavg(MLP, rounds=2, local_epochs=1)
+    runs = [train(recipe, DIGITS, PARTITION, hardware=Hardware(device)) for device in ("cpu", "cpu:0")]
+    torch.testing.assert_close(*(run.classifier.state_dict() for run in runs), rtol=0, atol=0)
+    # As on a GPU, the second: nothing but what was drawn from the records that lie there.
+    assert [x is DIGITS.train.x for x in sent].count(True) == 1
+
+
+def test_weights_are_compared_only_where_a_term_may_have_changed_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = []
+    monkeypatch.setattr("training.local._changed", lambda *_: compared.append(1) or {})
+    for name in ("moon", "fedper"):
+        train(fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=1, local_epochs=1), DIGITS, PARTITION)
+        assert len(compared) == (0 if name == "moon" else 2)
+
+
+def test_steps_are_fused_on_a_gpu_alone() -> None:
+    weights = [torch.nn.Parameter(torch.zeros(2))]
+    assert Hardware("cuda").sgd(weights, lr=0.1).defaults["fused"] is True
+    assert Hardware().sgd(weights, lr=0.1).defaults["fused"] is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("name", "compiled"), [("fedavg", False), ("moon", False), ("fedavg", True)])
+def test_a_gpu_trains_as_the_processor_does_but_for_rounding(name: str, *, compiled: bool) -> None:
+    recipe = fedavg(
+        ExtractorConfig("cnn", (1, 8, 8)),
+        algorithm=ALGORITHMS[name](),
+        rounds=2,
+        local_epochs=1,
+        lr=0.05,
+        batch_size=64,
+    )
+    hardware = Hardware.named("cuda", precision="float32", compiled=compiled)
+    there = train(recipe, DIGITS, PARTITION, workers=1, hardware=hardware)
+    here = train(recipe, DIGITS, PARTITION, workers=1)
+    torch.testing.assert_close(
+        there.classifier.state_dict(), here.classifier.state_dict(), atol=1e-2, rtol=1e-2
+    )
+    assert there.history[-1].accuracy == pytest.approx(here.history[-1].accuracy, abs=0.02)
 
 
 @pytest.mark.slow  # torch.compile alone takes a dozen seconds to import

@@ -8,6 +8,7 @@ from training.algorithms import ALGORITHMS
 from training.data import load_digits_dataset
 from training.evaluate import accuracy
 from training.federated import Trained, train
+from training.heads import Classifier
 from training.models import ExtractorConfig
 from training.partition import Partition, dirichlet_partition
 from training.personal import (
@@ -81,6 +82,19 @@ def test_running_means_of_a_fixed_extractor_stay_where_they_are() -> None:
     for name, tensor in headed.extractor.state_dict().items():
         assert torch.equal(tensor, run.classifier.state_dict()[f"extractor.{name}"]), name
     assert not torch.equal(headed.head.weight, run.classifier.head.weight)
+
+
+def test_a_fixed_extractor_looks_once_at_each_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, features, looks = trained(spherefed(MLP, rounds=1, local_epochs=1)), Classifier.features, list[int]()
+
+    def look(self: Classifier, x: torch.Tensor) -> torch.Tensor:
+        looks.append(len(x))
+        return features(self, x)
+
+    monkeypatch.setattr(Classifier, "features", look)
+    own = DIGITS.train.subset(torch.from_numpy(RECORDS.train.members[0]))
+    local_sgd(run, 0, own, epochs=3)
+    assert looks == [len(own)]
 
 
 @pytest.mark.parametrize(("name", "layers"), [("lg-fedavg", "extractor."), ("fedper", "head.")])

@@ -164,6 +164,7 @@ def test_what_cannot_be_trained(cli: Cli) -> None:
     assert "file" in cli("train", *SMALLER, "--output", "file").error
     assert "no tracker is called 'x'" in cli("train", *SMALLER, "--track", "x").error
     assert "device 'x' can't be used" in cli("train", *SMALLER, "--device", "x").error
+    assert "device 'meta' can't be used" in cli("train", *SMALLER, "--device", "meta").error
     no_ffc = ("--through", "service", "--set", 'extends="x"')
     assert "there is no 'extends'" in cli("train", "digits-fedavg", *no_ffc).error
     own = Path("own.toml")
@@ -173,6 +174,8 @@ def test_what_cannot_be_trained(cli: Cli) -> None:
     assert "the service sums for FFC" in cli("train", own, "--through", "service").error
     lower = (*SMALLER, "--output", "made")
     assert cli("train", *lower, "--json").code == 0
+    half = cli("train", *lower, "--precision", "bfloat16").error
+    assert "another experiment's: bfloat16 is True here and None there" in half
     assert "another experiment's: lr is" in cli("train", *lower, "--set", "training.lr=0.25").error
     assert "lower it" in cli("train", *SMALLER, "--set", "training.lr=1e30", "--output", "other").error
     assert "all of these runs diverged" in cli("report", "other").error

@@ -29,7 +29,7 @@ it can cross a process or a disk.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import torch
@@ -77,13 +77,15 @@ class Round:
 class Batch(NamedTuple):
     """One step's records with what the model made of them: x (n, ...), y (n,), z (n, l), logits (n, C).
 
-    z is the extractor's own; where a term's `features` changed it, only the logits know.
+    z is the extractor's own; where a term's `features` changed it, only the logits know. `rows`, (n,), are the records' places
+    among the member's own; None where augmentation has changed them.
     """
 
     x: Tensor
     y: Tensor
     z: Tensor
     logits: Tensor
+    rows: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,7 @@ class Site:
         memory: what this term kept at this member when it last took part; empty at first.
         label_counts: the member's records of each class, of shape (C,).
         round: the round.
+        once: what a term computed of all records in this round, under names of its own.
     """
 
     model: Classifier
@@ -109,6 +112,7 @@ class Site:
     memory: State
     label_counts: Tensor
     round: Round
+    once: dict[str, Tensor] = field(default_factory=dict)
 
 
 class Term:

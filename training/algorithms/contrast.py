@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from training.algorithms.base import Batch, Site, State
 
+_AT_ONCE = 512
+
 
 @dataclass(frozen=True)
 class ModelContrastive(Term):
@@ -40,8 +42,8 @@ class ModelContrastive(Term):
         """The mean over the batch."""
         if not site.memory:
             return 0.0
-        near = functional.cosine_similarity(batch.z, site.model.features_under(site.received, batch.x))
-        far = functional.cosine_similarity(batch.z, site.model.features_under(site.memory, batch.x))
+        near = functional.cosine_similarity(batch.z, _under(site.received, "received", batch, site))
+        far = functional.cosine_similarity(batch.z, _under(site.memory, "remembered", batch, site))
         return self.mu * functional.softplus((far - near) / self.temperature).mean()
 
     def finish(self, site: Site, steps: int) -> tuple[State, State]:
@@ -69,7 +71,17 @@ class FeatureDiscrepancy(Term):
 
     def penalty(self, batch: Batch, site: Site) -> Tensor | float:
         """λ·MMD² of the batch."""
-        return self.weight * squared_mmd(batch.z, site.model.features_under(site.received, batch.x))
+        return self.weight * squared_mmd(batch.z, _under(site.received, "received", batch, site))
+
+
+def _under(weights: State, name: str, batch: Batch, site: Site) -> Tensor:
+    """The batch's features under fixed weights: of records that augmentation leaves alone, computed once a round."""
+    if batch.rows is None:
+        return site.model.features_under(weights, batch.x)
+    if name not in site.once:
+        parts = torch.split(site.records.x, _AT_ONCE)
+        site.once[name] = torch.cat([site.model.features_under(weights, part) for part in parts])
+    return site.once[name][batch.rows]
 
 
 def squared_mmd(x: Tensor, y: Tensor) -> Tensor:

@@ -108,12 +108,12 @@ def stratified(labels: Tensor, records: int, generator: torch.Generator) -> Tens
     return ranks.argsort(stable=True)[:records].sort().values
 
 
-def batches(records: int, batch_size: int) -> Iterator[Tensor]:
-    """One epoch's batches: index tensors that slice a fresh permutation from torch's generator.
+def batches(records: int, batch_size: int, device: str | torch.device = "cpu") -> Iterator[Tensor]:
+    """One epoch's batches: index tensors on the device that slice a fresh permutation from the processor's generator.
 
     A last batch of one joins the batch before it: batch normalisation has no variance of one record.
     """
-    parts = list(torch.split(torch.randperm(records), batch_size))
+    parts = list(torch.split(torch.randperm(records).to(device), batch_size))
     if len(parts) > 1 and len(parts[-1]) == 1:
         parts[-2:] = [torch.cat(parts[-2:])]
     return iter(parts)

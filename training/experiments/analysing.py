@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from training.analysis import analyse, member_models, sweep
-from training.calibrating import VIRTUAL, Held
-from training.evaluate import extract_features, predict_logits
+from training.calibrating import VIRTUAL
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -14,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
+    from training.calibrating import Held
     from training.data import Split
     from training.experiments.config import Experiment
     from training.federated import Trained
@@ -33,6 +33,8 @@ def analysed(
     data: Split,
     partition: Partition,
     predicted: Mapping[str, Answers],
+    held: Held | None,
+    z: npt.NDArray[np.float32],
     *,
     workers: int,
     hardware: Hardware,
@@ -44,26 +46,24 @@ def analysed(
         trained: what it left.
         data: its records.
         partition: who trained on which.
-        predicted: by calibration, what it takes the test records for, (n,).
+        predicted: by calibration, and "none" before any, what the test records are taken for, (n,).
+        held: its members' features, where it calibrates.
+        z: the test records' features, (n, l).
         workers: processes that train every member once more.
         hardware: where they do.
     """
     classifier, labels = trained.classifier, data.test.y.numpy()
-    shown = {"none": predict_logits(classifier, data.test.x).argmax(dim=1).numpy()}
-    if predicted:
-        best = max(predicted, key=lambda kind: int((predicted[kind] == labels).sum()))
-        shown[best] = predicted[best]
+    calibrated = [kind for kind in predicted if kind != "none"]
+    best = max(calibrated, key=lambda kind: int((predicted[kind] == labels).sum()), default="none")
+    shown = {kind: predicted[kind] for kind in ("none", best)}
     members = member_models(trained, data.train, partition, workers=workers, hardware=hardware)
     found = analyse(classifier, members, data.test, predicted=shown, seed=trained.recipe.seed)
-    return found, tuple(_sweeps(experiment, trained, data, partition))
+    return found, () if held is None else tuple(_sweeps(experiment.calibrate, held, z, labels))
 
 
-def _sweeps(experiment: Experiment, trained: Trained, data: Split, partition: Partition) -> Iterator[Sweep]:
-    wanted = experiment.calibrate
-    if not {"ffc", "ccvr"} & set(wanted):
-        return
-    held = Held.of(trained.classifier, data.train, partition, seed=trained.recipe.seed)
-    z, labels = extract_features(trained.classifier, data.test.x).numpy(), data.test.y.numpy()
+def _sweeps(
+    wanted: Mapping[str, Mapping[str, Any]], held: Held, z: npt.NDArray[np.float32], labels: Answers
+) -> Iterator[Sweep]:
     if "ffc" in wanted:
         yield sweep("ffc", held, z, labels, "ridge", _RIDGES, **wanted["ffc"])
     if "ccvr" in wanted:

@@ -15,7 +15,7 @@ import torch
 
 from training.calibrating import Held, calibrate
 from training.data import Dataset, Split, load_dataset, stratified
-from training.evaluate import accuracy, accuracy_by_class, extract_features, per_class_accuracy
+from training.evaluate import accuracy_by_class, extract_features, head_logits
 from training.experiments.analysing import analysed
 from training.experiments.choices import chosen
 from training.experiments.config import Experiment
@@ -148,11 +148,18 @@ def run(
         snapshot_every=snapshot_every,
     )
     classifier = trained.classifier
-    calibrations, predicted = _calibrations(experiment, trained, prepared, seed)
     personal = {}
-    if experiment.personal is not None and prepared.kept_back is not None:
-        for method, options in experiment.personal.methods.items():
-            personal[method] = personal_accuracies(trained, data.train, prepared.kept_back, method, **options)
+    with hardware.lent(classifier):
+        held = Held.of(classifier, data.train, partition, seed=seed) if experiment.calibrate else None
+        z = extract_features(classifier, data.test.x)
+        answers = head_logits(classifier, z).argmax(dim=1).numpy()
+        if experiment.personal is not None and prepared.kept_back is not None:
+            for method, options in experiment.personal.methods.items():
+                personal[method] = personal_accuracies(
+                    trained, data.train, prepared.kept_back, method, **options
+                )
+    test, labels = z.numpy(), data.test.y.numpy()
+    calibrations, predicted = _calibrations(experiment, held, test, labels)
     result = Result(
         experiment=experiment.name,
         method=experiment.method,
@@ -163,8 +170,8 @@ def run(
         data=_data(experiment, prepared),
         deal=_deal(experiment, prepared),
         history=lines(trained.history),
-        accuracy=accuracy(classifier, data.test),
-        per_class=per_class(per_class_accuracy(classifier, data.test)),
+        accuracy=float((answers == labels).mean()),
+        per_class=per_class(accuracy_by_class(answers, labels, data.test.classes)),
         calibrations=calibrations,
         personal=personal,
         cost=Cost(
@@ -180,7 +187,15 @@ def run(
     )
     if analyses:
         found, sweeps = analysed(
-            experiment, trained, data, partition, predicted, workers=workers, hardware=hardware
+            experiment,
+            trained,
+            data,
+            partition,
+            {"none": answers, **predicted},
+            held,
+            test,
+            workers=workers,
+            hardware=hardware,
         )
         result = result.model_copy(update={"analyses": found, "sweeps": sweeps})
     return Finished(trained, prepared, result)
@@ -233,14 +248,14 @@ def _processor_s() -> float:
 
 
 def _calibrations(
-    experiment: Experiment, trained: Trained, prepared: Prepared, seed: int
+    experiment: Experiment,
+    held: Held | None,
+    test: npt.NDArray[np.float32],
+    labels: npt.NDArray[np.int64],
 ) -> tuple[tuple[Calibration, ...], dict[str, npt.NDArray[np.int64]]]:
-    """Each calibration, and what it takes the test records for, by kind."""
-    if not experiment.calibrate:
+    """Each calibration, and what it takes the test records, features (n, l) and labels (n,), for, by kind."""
+    if held is None:
         return (), {}
-    data = prepared.data
-    held = Held.of(trained.classifier, data.train, prepared.partition, seed=seed)
-    test, labels = extract_features(trained.classifier, data.test.x).numpy(), data.test.y.numpy()
     found, predicted = [], {}
     for kind, options in experiment.calibrate.items():
         fitted = calibrate(kind, held, **options)

@@ -70,7 +70,8 @@ class ExtractorConfig:
                 f"mean and std must have {self.shape[0]} entries, one a channel, or none, and std be positive"
             )
         extractor = architecture(self.shape, **self.options)
-        extractor.config, extractor.mean, extractor.std = self, tuple(self.mean), tuple(self.std)
+        extractor.config = self
+        extractor.expects(tuple(self.mean), tuple(self.std))
         return extractor
 
 

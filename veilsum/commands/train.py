@@ -17,6 +17,14 @@ class Through(StrEnum):
     BOTH = "both"
 
 
+class Precision(StrEnum):
+    """What numbers are multiplied in."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
+
+
 def train(
     experiment: Annotated[
         str, typer.Argument(help="A shipped experiment's name (--list), or a .toml file.")
@@ -39,6 +47,10 @@ def train(
     ] = None,
     workers: Annotated[int, typer.Option(help="Processes; the result is the same.", min=1)] = 1,
     device: Annotated[str, typer.Option(help="cpu, or torch's name of a GPU.")] = "cpu",
+    precision: Annotated[
+        Precision,
+        typer.Option(help="What numbers are multiplied in; auto is bfloat16 on GPUs that have it."),
+    ] = Precision.AUTO,
     compiled: Annotated[
         bool,
         typer.Option(
@@ -99,6 +111,7 @@ def train(
                 data=data,
                 workers=workers,
                 device=device,
+                precision=precision.value,
                 compiled=compiled,
                 snapshot_every=snapshot_every,
                 features=features,

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from tests.training.conftest import EXTRACTOR, linear_model, site_of
-from training.algorithms import Batch, FeatureDiscrepancy, ModelContrastive, Site
+from training.algorithms import Batch, FeatureDiscrepancy, ModelContrastive, Site, State
 from training.algorithms.contrast import squared_mmd
+from training.heads import Classifier
 
 X, Y = torch.tensor([[1.0, 0.0], [0.0, 2.0]]), torch.tensor([0, 1])
 TURNED = torch.tensor([[0.0, -1.0], [1.0, 0.0]])
@@ -40,6 +41,30 @@ def test_moon_remembers_the_extractor_and_has_nothing_to_say_before() -> None:
     with torch.no_grad():
         site.model.get_parameter(EXTRACTOR).zero_()
     assert torch.equal(memory[EXTRACTOR], torch.eye(2))
+
+
+@pytest.mark.parametrize("term", [ModelContrastive(), FeatureDiscrepancy()])
+def test_features_under_fixed_weights_are_computed_once_a_round(
+    term: ModelContrastive | FeatureDiscrepancy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = site_of(linear_model(), X, Y, received={EXTRACTOR: -TURNED}, memory={EXTRACTOR: TURNED})
+    features, looks = Classifier.features_under, list[int]()
+
+    def look(self: Classifier, weights: State, x: torch.Tensor) -> torch.Tensor:
+        looks.append(len(x))
+        return features(self, weights, x)
+
+    monkeypatch.setattr(Classifier, "features_under", look)
+    models = 2 if isinstance(term, ModelContrastive) else 1
+    for rows in (torch.tensor([1]), torch.tensor([1, 0]), torch.tensor([0])):
+        x, y = X[rows], Y[rows]
+        z = site.model.features(x)
+        fresh = term.penalty(Batch(x, y, z, z), site)
+        assert looks == [len(x)] * models  # augmented: other pictures in every epoch
+        looks.clear()
+        torch.testing.assert_close(term.penalty(Batch(x, y, z, z, rows), site), fresh)
+        assert looks == ([2] * models if rows.tolist() == [1] else [])
+        looks.clear()
 
 
 def test_only_the_model_in_training_has_a_gradient() -> None:

@@ -46,3 +46,13 @@ def test_without_padding_only_the_mirror_is_left() -> None:
     same = (y == x).flatten(1).all(1)
     assert torch.equal(y[~same], x[~same].flip(3))
     assert 0 < same.sum() < 30
+
+
+def test_a_device_s_own_generator_has_no_say() -> None:
+    after = []
+    for device in ("cpu", "meta"):  # which stands for a GPU
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            crop_and_flip(torch.zeros(8, 1, 6, 6, device=device))
+            after.append(torch.rand(3))
+    assert torch.equal(*after)

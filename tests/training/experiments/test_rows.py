@@ -1,3 +1,4 @@
+import os
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ def test_the_rows_are_at_the_papers_own_rounds() -> None:
 
 def test_the_rate_is_that_of_whole_batches() -> None:
     assert reproduce_row.images_per_s(DIGITS, load_digits_dataset(0), CPU) > 0
+
+
+def test_processes_may_share_a_gpu_where_asked_to() -> None:
+    assert reproduce_row.processes(4, "cuda") == reproduce_row.processes(4, "cpu") == 4
+    assert reproduce_row.processes(None, "cuda") == 1
+    assert reproduce_row.processes(None, "cpu") == os.cpu_count()
 
 
 def test_a_run_is_finished_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,3 +1,5 @@
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -7,8 +9,11 @@ import pytest
 import torch
 
 from training.data import DataError, load_digits_dataset
+from training.evaluate import accuracy, per_class_accuracy
 from training.experiments import ConfigError, Experiment, load_experiment, prepare, run
 from training.experiments.dealing import DEALS
+from training.hardware import Hardware
+from training.heads import Classifier
 from training.results import read_result, write_result
 
 QUICK = {"training": {"rounds": 2, "local_epochs": 1}, "model": {"architecture": "mlp"}}
@@ -111,6 +116,33 @@ def test_members_are_evaluated_on_what_they_kept_back() -> None:
         assert not set(used) & set(kept)
         assert len(kept) == round(0.3 * (len(used) + len(kept)))
     assert {name: len(values) for name, values in result.personal.items()} == {"ffc": 12, "sgd": 12}
+
+
+def test_what_follows_the_last_round_runs_where_members_train_and_looks_once_at_the_test(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lent, features = Hardware.lent, Classifier.features
+    within, looks = [], list[int]()
+
+    @contextmanager
+    def watched(self: Hardware, model: Classifier) -> Iterator[None]:
+        with lent(self, model):
+            within.append(model)
+            monkeypatch.setattr(Classifier, "features", look)
+            yield
+            monkeypatch.setattr(Classifier, "features", features)
+
+    def look(self: Classifier, x: torch.Tensor) -> torch.Tensor:
+        looks.append(len(x))
+        return features(self, x)
+
+    monkeypatch.setattr(Hardware, "lent", watched)
+    finished = run(digits(calibrate={"ffc": {}, "ncm": {}}), 0)
+    assert within == [finished.trained.classifier]
+    assert looks == [1024, 1347 - 1024, 450]
+    result, test = finished.result, finished.prepared.data.test
+    assert result.accuracy == accuracy(finished.trained.classifier, test)
+    np.testing.assert_array_equal(result.per_class, per_class_accuracy(finished.trained.classifier, test))
 
 
 def test_what_cannot_be_dealt_or_read() -> None:

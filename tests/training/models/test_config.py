@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from training.data import Dataset
+from training.heads import Classifier, LearnedHead
 from training.models import ARCHITECTURES, Extractor, ExtractorConfig
 
 DIMS = {
@@ -155,8 +156,14 @@ def test_bytes_are_scaled_and_normalised_in_the_network() -> None:
     torch.testing.assert_close(extractor(data.x), extractor.layers(by_hand))
     torch.testing.assert_close(extractor(data.x.float() / 255), extractor(data.x))
     assert "0.4" in config.preprocessing
-    # Neither sent in a round nor averaged.
-    assert not list(extractor.buffers())
+    for form in (torch.contiguous_format, torch.channels_last):
+        assert torch.equal(extractor.scaled(data.x.contiguous(memory_format=form)), by_hand)
+    # Neither sent in a round nor averaged, but moved with the rest.
+    plain = ExtractorConfig("cnn", (3, 32, 32), {"width": 8}).build()
+    assert extractor.state_dict().keys() == plain.state_dict().keys()
+    classifier = Classifier(extractor, LearnedHead(extractor.dim, 2), normalise=False)
+    assert classifier.shared_weights().keys() == classifier.state_dict().keys()
+    assert extractor.to("meta").scaled(data.x.to("meta")).shape == data.x.shape
     assert ExtractorConfig("cnn", (3, 32, 32)).preprocessing == "bytes over 255"
 
 
