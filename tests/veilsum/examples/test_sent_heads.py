@@ -106,7 +106,7 @@ def test_flower_s_clients_send_no_answer_for_classes_that_are_none(
     told: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     names = ("ConfigRecord", "Context", "MetricRecord", "RecordDict")
-    records = dict.fromkeys(names, dict) | {"ArrayRecord": Arrays}
+    records: dict[str, Any] = dict.fromkeys(names, dict) | {"ArrayRecord": Arrays}
     records["Message"] = lambda content, reply_to: SimpleNamespace(content=content, to=reply_to)
     apps = example(
         "flower/apps.py",
