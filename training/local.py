@@ -92,10 +92,11 @@ class LocalTrainer:
             for epoch in range(recipe.local_epochs):
                 self._choose(epoch)
                 for indices in batches(len(own), recipe.batch_size, place.device):
-                    x, rows = own.x[indices], indices
-                    if recipe.augment:
-                        x, rows = crop_and_flip(x), None
-                    loss = self._objective(x, own.y[indices], rows, sites)
+                    x = own.x[indices]
+                    rows = None if recipe.augment else indices
+                    loss = self._objective(
+                        crop_and_flip(x) if recipe.augment else x, own.y[indices], rows, sites
+                    )
                     optimiser.zero_grad()
                     loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                     optimiser.step()
