@@ -57,8 +57,8 @@ class LocalTrainer:
     def __call__(self, task: Task) -> Update:
         """Train for `local_epochs` by SGD from rest on the loss plus the algorithm's penalties."""
         recipe, model, place = self._recipe, self._model, self._hardware
-        rows = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
-        own = place.records(self._data.subset(rows))
+        held = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
+        own = place.records(self._data.subset(held))
         received = place.state(task.weights)
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
