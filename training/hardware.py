@@ -98,7 +98,7 @@ class Hardware:
 
         return replayed
 
-    def sgd(self, parameters: Iterable[nn.Parameter], **options: float) -> torch.optim.SGD:
+    def sgd(self, parameters: Iterable[nn.Parameter], **options: Any) -> torch.optim.SGD:
         """SGD, in one kernel for all weights on a GPU."""
         return torch.optim.SGD(parameters, fused=True if self._cuda else None, **options)
 
@@ -141,7 +141,7 @@ def _fast(there: Tensor) -> bool:
     if not there.is_cuda:
         return False
     with torch.cuda.device(there.device):
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
 
 
 CPU = Hardware()

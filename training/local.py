@@ -57,8 +57,8 @@ class LocalTrainer:
     def __call__(self, task: Task) -> Update:
         """Train for `local_epochs` by SGD from rest on the loss plus the algorithm's penalties."""
         recipe, model, place = self._recipe, self._model, self._hardware
-        rows = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
-        own = place.records(self._data.subset(rows))
+        held = torch.from_numpy(self._partition.members[task.member]).to(self._data.y.device)
+        own = place.records(self._data.subset(held))
         received = place.state(task.weights)
         counts = torch.bincount(own.y, minlength=own.classes)
         sites = [
@@ -92,10 +92,11 @@ class LocalTrainer:
             for epoch in range(recipe.local_epochs):
                 self._choose(epoch)
                 for indices in batches(len(own), recipe.batch_size, place.device):
-                    x, rows = own.x[indices], indices
-                    if recipe.augment:
-                        x, rows = crop_and_flip(x), None
-                    loss, objective = self._objective(x, own.y[indices], rows, sites)
+                    x = own.x[indices]
+                    rows = None if recipe.augment else indices
+                    loss, objective = self._objective(
+                        crop_and_flip(x) if recipe.augment else x, own.y[indices], rows, sites
+                    )
                     optimiser.zero_grad()
                     objective.backward()  # type: ignore[no-untyped-call]  # torch leaves it unannotated
                     optimiser.step()

@@ -19,6 +19,8 @@ from training.seeding import Stream, generator, torch_seeded
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import nn
+
     from training.data import Dataset
     from training.federated import Trained
 
@@ -151,7 +153,8 @@ def _tuned(
         weight_decay=recipe.weight_decay,
     )
     place = classifier.head.weight.device
-    inputs, labels, model = own.x.to(place), own.y.to(place), classifier.train()
+    inputs, labels = own.x.to(place), own.y.to(place)
+    model: nn.Module = classifier.train()
     if not any(p.requires_grad for p in classifier.extractor.parameters()):
         # What is kept fixed has its running means kept, too, and one answer for each record.
         inputs, model = extract_features(classifier, inputs), classifier.head

@@ -79,8 +79,13 @@ def test_records_that_are_not_on_the_processor_are_sent_once(monkeypatch: pytest
 def test_weights_are_compared_only_where_a_term_may_have_changed_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    compared = []
-    monkeypatch.setattr("training.local._changed", lambda *_: compared.append(1) or {})
+    compared = list[Any]()
+
+    def changed(*models: Any) -> dict[str, torch.Tensor]:
+        compared.append(models)
+        return {}
+
+    monkeypatch.setattr("training.local._changed", changed)
     for name in ("moon", "fedper"):
         train(fedavg(MLP, algorithm=ALGORITHMS[name](), rounds=1, local_epochs=1), DIGITS, PARTITION)
         assert len(compared) == (0 if name == "moon" else 2)
