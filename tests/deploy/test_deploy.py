@@ -5,12 +5,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import jsonschema
 import pytest
 import yaml
+from packaging.requirements import Requirement
 from typer.main import get_command
 from uvicorn.middleware.proxy_headers import _TrustedHosts
 
@@ -350,3 +352,12 @@ def test_continuous_integration_is_what_anybody_runs() -> None:
         f"3.{minor}" for minor in re.findall(r"Python :: 3\.(\d+)", (ROOT / "pyproject.toml").read_text())
     }
     assert set(jobs["suite"]["strategy"]["matrix"]["python"]) == promised
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "arm64"])
+def test_a_guide_for_fuzzing_is_asked_for_only_where_it_can_be_had(machine: str) -> None:
+    dev = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["dev"]
+    [marker] = [each.marker for each in map(Requirement, dev) if each.name == "atheris"]
+    here = {"sys_platform": "linux", "platform_machine": machine, "python_version": "3.11"}
+    assert marker is not None
+    assert marker.evaluate(here) is (machine == "x86_64")
