@@ -93,7 +93,8 @@ class Hardware:
         graphed = torch.compile(model.features, dynamic=False, mode="reduce-overhead")
 
         def replayed(x: Tensor) -> Tensor:
-            torch.compiler.cudagraph_mark_step_begin()  # the last step's features may be overwritten
+            # The last step's features may be overwritten.
+            torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
             return graphed(x)
 
         return replayed
