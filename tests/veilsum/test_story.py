@@ -242,7 +242,7 @@ def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path) -> None:
         ("--extractor", "abc", "is not an extractor's digest"),
         ("--features", "nowhere.npz", "nowhere.npz does not exist"),
         ("--members-min", 4, "policy-refused"),
-        ("--output", c.files[0], "File exists"),
+        ("--output", c.files[0], "is a file, and a folder is needed there"),
     ):
         if name == "--members-min":
             joining = [c.join(member) for member in c.members[1:]]
