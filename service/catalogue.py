@@ -105,9 +105,8 @@ class Catalogue:
                 await self._take_up(row.federation)
                 found = self.rounds.get(name)  # unless it has ended meanwhile
             else:
-                async with (
-                    self._reading
-                ):  # one at a time: whoever asks for what is over keeps nobody from what runs
+                # One at a time: whoever asks for what is over keeps nobody from what runs.
+                async with self._reading:
                     found = self.rounds.get(name) or await self._as_it_ended(row)
         await found.refresh()
         return found

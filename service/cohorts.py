@@ -99,10 +99,11 @@ class Cohort:
     @property
     def next_place(self) -> tuple[int, int]:
         """Sequence and attempt of the round that may be opened next: another attempt where the last one ended VOID."""
-        if not self.rounds:
+        known = self.rounds
+        if not known:
             return 0, 0
-        sequence, number = self.rounds[-1].place
-        if self.rounds[-1].state == Voided.name and number + 1 < MAX_ATTEMPTS:
+        sequence, number = known[-1].place
+        if known[-1].state == Voided.name and number + 1 < MAX_ATTEMPTS:
             return sequence, number + 1
         return sequence + 1, 0
 
@@ -145,7 +146,7 @@ class Cohort:
     @property
     def version(self) -> int:
         """Grows with every card, with the end of enrolment, and with every round."""
-        return len(self.enrolling.cards) + (not self.open) + len(self.rounds)
+        return len(self.enrolling.cards) + (not self.open) + len(self._past) + (self.live is not None)
 
     @property
     def open(self) -> bool:

@@ -258,9 +258,8 @@ class Coordinator:
 
     async def _check_free(self, federation: str, mode: ModeName) -> int:
         """Refuse a round beside another, or in a federation of the other mode, as all processes know it; how many there were."""
-        count, first = await self.catalogue.first(
-            federation
-        )  # before a look: what comes after it is missed by the count
+        # Before a look: what comes after it is missed by the count.
+        count, first = await self.catalogue.first(federation)
         await self.catalogue.refresh(federation)
         _refuse_unsettled(self.catalogue.live(federation))
         if first is not None:
@@ -269,9 +268,10 @@ class Coordinator:
 
     async def spent(self, federation: str) -> dict[str, float]:
         """μ of a federation's noisy rounds, by id: of one from its opening on, and no more once it has ended VOID."""
-        past = await self.catalogue.pasts.of(federation)
-        live = (spent(round_.view()) for round_ in self.catalogue.live(federation))
-        return {**past.noisy, **dict(pair for each in live for pair in each.items())}
+        found = dict((await self.catalogue.pasts.of(federation)).noisy)
+        for round_ in self.catalogue.live(federation):
+            found |= spent(round_.view())
+        return found
 
     async def round(self, round_id: str) -> Round:
         """A round by its id, as it stands; PeerFault(not-found)."""

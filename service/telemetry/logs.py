@@ -70,8 +70,7 @@ def _without_words(_logger: WrappedLogger, _method: str, event: EventDict) -> Ev
     if isinstance(error, BaseException):
         event["event"] = str(event["event"]).splitlines()[0]
         event.update(where(error))
-    if str(event["event"]).startswith(
-        "Traceback"
-    ):  # uvicorn hands on what Starlette wrote of a start that failed
+    # uvicorn hands on what Starlette wrote of a start that failed.
+    if str(event["event"]).startswith("Traceback"):
         event["event"] = "a traceback, left out"
     return event

@@ -51,10 +51,8 @@ def member_models(
         hardware: where they do.
     """
     recipe, classifier = trained.recipe, trained.classifier
-    model, round_ = (
-        recipe.build(data.classes),
-        Round(recipe.rounds, recipe.lr, len(partition), records=int(partition.sizes.sum())),
-    )
+    model = recipe.build(data.classes)
+    round_ = Round(recipe.rounds, recipe.lr, len(partition), records=int(partition.sizes.sum()))
     weights = {name: tensor.clone() for name, tensor in classifier.shared_weights().items()}
     if recipe.calibrate_every is not None:  # the head in use is then not the one that every member builds
         weights["head.weight"] = classifier.head.weight.detach().clone()

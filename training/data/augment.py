@@ -24,9 +24,8 @@ def crop_and_flip(x: Tensor, *, padding: int = 4) -> Tensor:
     padded = functional.pad(x, (padding, padding, padding, padding)).permute(0, 2, 3, 1)
     top, left = torch.randint(2 * padding + 1, (2, n, 1))
     mirrored = torch.rand(n, 1) < 0.5
-    rows = (
-        top + torch.arange(height) + torch.arange(n)[:, None] * padded.shape[1]
-    )  # of all images, one below the other
+    # Of all images, one below the other.
+    rows = top + torch.arange(height) + torch.arange(n)[:, None] * padded.shape[1]
     columns = torch.arange(width).expand(n, width)
     columns = left + torch.where(mirrored, columns.flip(1), columns)
     pixels = (rows[:, :, None] * padded.shape[2] + columns[:, None, :]).flatten().to(x.device)
