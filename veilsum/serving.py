@@ -95,8 +95,11 @@ def _serve(
     )
     server = _Server(config, tell)
     # Raised again by the server once it has ended well; and how newer ones end where they can't start.
-    with suppress(KeyboardInterrupt, SystemExit):
-        asyncio.run(server.serve([listener]))
+    with (
+        suppress(KeyboardInterrupt, SystemExit),
+        asyncio.Runner(loop_factory=config.get_loop_factory()) as runner,
+    ):
+        runner.run(server.serve([listener]))
     failure: Exception | None = getattr(app.state, "failure", None)
     if isinstance(failure, Misuse | OSError):  # of any other the log has type and place
         raise failure

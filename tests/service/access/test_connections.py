@@ -223,3 +223,70 @@ async def test_answers_are_not_held_back_for_more(tmp_path: Path) -> None:
         assert (await client.get(PATH)).status_code == 200
         (connection,) = Seen.opened
         assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+
+
+POST = f"POST {PATH} HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = (POST + "Transfer-Encoding: chunked\r\n\r\n").encode()
+
+
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (b"GET /", b"a"),
+        (b"GET / HTTP/1.1\r\nx: ", b"a"),
+        (b"GET / HTTP/1.1\r\n", b"x: y\r\n"),
+        (CHUNKED + b"5;", b"a"),
+        (CHUNKED + b"0\r\nx: ", b"a"),
+        (CHUNKED + b"0\r\n", b"x: y\r\n"),
+    ],
+    ids=["target", "header", "headers", "extension", "trailer", "trailers"],
+)
+async def test_what_is_no_body_has_a_bound(tmp_path: Path, begun: bytes, more: bytes) -> None:
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        reader, writer = await opened(url)
+        writer.write(begun)
+        piece, sent = more * (1 << 12), 0
+        with suppress(ConnectionError):
+            while sent < 1 << 23 and not reader.at_eof():
+                writer.write(piece)
+                sent += len(piece)
+                await asyncio.wait_for(writer.drain(), 20)
+                await asyncio.sleep(0)
+            await ends(reader)
+        writer.close()
+        assert sent < 1 << 23
+
+
+async def test_requests_that_nobody_waits_for_are_few(tmp_path: Path) -> None:
+    async with running(tmp_path) as server, served(server, http=Seen) as url:
+        Seen.opened.clear()
+        reader, writer = await opened(url)
+        writer.write(HEAD * (2 + Connection.PIPELINED))
+        assert await ends(reader) == b""
+        writer.close()
+        async with httpx.AsyncClient(base_url=url) as other:
+            assert (await other.get(PATH)).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "Content-Length: 3\r\nContent-Length: 4\r\n",
+        "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked, identity\r\n",
+        "Transfer-Encoding: xchunked\r\n",
+        "Content-Length: +3\r\n",
+        "Content-Length: 3 3\r\n",
+        "Content-Length : 3\r\n",
+        "X: y\r\n Content-Length: 3\r\n",
+        "X\x00: y\r\n",
+    ],
+)
+async def test_a_body_whose_length_can_be_read_in_two_ways_is_refused(tmp_path: Path, lines: str) -> None:
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        reader, writer = await opened(url)
+        writer.write((POST + lines + "\r\n").encode() + b"0\r\n\r\n" + HEAD)
+        said = await ends(reader)
+        writer.close()
+        assert said.startswith(b"HTTP/1.1 400 "), said
+        assert said.count(b"HTTP/1.1 ") == 1
