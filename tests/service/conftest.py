@@ -6,7 +6,7 @@ import pytest
 
 from tests.service import serving
 from tests.service.access.provider import Provider
-from tests.service.driver import Party
+from tests.service.driver import SIX, Party
 from tests.service.servers import ADMIN_URL, CREDENTIALS, Servers, bucket_served, execute, lacking
 from tests.service.serving import Server, running
 
@@ -56,7 +56,7 @@ async def server(tmp_path: Path, stores: str) -> AsyncIterator[Server]:
 @pytest.fixture
 def party() -> Party:
     """Six members: two of them, and two decryptors, may miss."""
-    return Party(tuple(f"m-{index}" for index in range(6)))
+    return Party(SIX)
 
 
 @pytest.fixture

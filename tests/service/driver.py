@@ -40,6 +40,7 @@ from protocol.tags import PROTOCOL_VERSION
 from tests.service.serving import OCTETS, Server
 from tests.service.signing import KEYS
 
+SIX = tuple(f"m-{index}" for index in range(6))
 Acknowledged = Callable[[str], Awaitable[None]]
 
 

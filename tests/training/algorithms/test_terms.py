@@ -49,15 +49,28 @@ def bent(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(
-    ("uniform", "participation", "optimum"),
-    [(False, 1.0, 2.5), (True, 1.0, 7.5), (False, 0.5, 2.5), (True, 0.5, 7.5)],
+    ("uniform", "participation", "lr", "rounds", "optimum"),
+    [
+        (False, 1.0, 0.15, 12, 2.5),
+        (True, 1.0, 0.15, 12, 7.5),
+        (False, 0.5, 0.05, 40, 2.5),
+        (True, 0.5, 0.05, 40, 7.5),
+    ],
 )
 def test_scaffold_settles_where_its_weights_objective_is_least(
-    quadratic: Callable[..., list[float]], *, uniform: bool, participation: float, optimum: float
+    quadratic: Callable[..., list[float]],
+    *,
+    uniform: bool,
+    participation: float,
+    lr: float,
+    rounds: int,
+    optimum: float,
 ) -> None:
     # ½w² counts 9 : 1 beside 3/2 · (w − 10)²: 0.9w + 0.3(w − 10) = 0 at 2.5, and w + 3(w − 10) = 0 at 7.5.
-    choices = {"lr": 0.05, "local_epochs": 4, "participation": participation, "loss": bent}
-    for last in quadratic([0, 10], [9, 1], rounds=40, algorithm=scaffold(uniform=uniform), **choices)[-2:]:
+    choices = {"lr": lr, "local_epochs": 4, "participation": participation, "loss": bent}
+    for last in quadratic([0, 10], [9, 1], rounds=rounds, algorithm=scaffold(uniform=uniform), **choices)[
+        -2:
+    ]:
         assert last == pytest.approx(optimum, abs=0.01)
 
 
