@@ -182,6 +182,12 @@ keep-results: $(READY)  ## RESULTS=runs/reproduce-small: its result files, short
 reproduction: $(READY)  ## docs/reproduction.md from the result files in the repository
 	$(BIN)/veilsum report benchmarks/figures/results --output docs/reproduction.md
 
+.PHONY: pictures
+pictures: $(READY)  ## docs/analyses.md: two methods on images from VEILSUM_DATA, with their members' models and heads in pictures
+	for method in ccvr-fedavg ccvr-spherefed; do \
+	  $(BIN)/veilsum train $$method --variant small --seed 0 --analyse --workers 2 --output runs/analysed || exit 1; done
+	$(BIN)/python -m benchmarks.pictured runs/analysed --page docs/analyses.md
+
 reproduce-small: $(READY)  ## every method before and after calibration: 237 runs on real images from VEILSUM_DATA, some two hours
 	$(BIN)/python -m benchmarks.reproduce_small --output runs/reproduce-small
 

@@ -153,31 +153,33 @@ def _check_trace(
 
 
 def check_semidefinite(V: Floats, U: Floats, masses: Integers | Floats, rounding: float) -> None:
-    """Check that [[V, U], [Uᵀ, diag m]] is a sum of outer products.
+    """Check that A = [[V, U], [Uᵀ, diag m]] is a sum of outer products, as far as rounding lets it be told.
+
+    A + τI has no negative eigenvalue exactly where V + τI − U(diag m + τI)⁻¹Uᵀ, its Schur complement, has none: memory is
+    that of V, however many the classes.
 
     Args:
         V: (l, l).
         U: (l, C).
-        masses: (C,), counts or weighted counts.
-        rounding: a bound on the spectral norm of what rounding and long sums did to it.
+        masses: (C,), counts or weighted counts, none below 0.
+        rounding: a bound on the spectral norm of what rounding and long sums did to A.
 
     Raises:
         SumCheckFailed: an eigenvalue lies below what rounding explains.
     """
-    dim, size = len(V), len(V) + len(masses)
-    joint = np.zeros((size, size))
-    joint[:dim, :dim], joint[:dim, dim:], joint[dim:, :dim] = V, U, U.T
-    joint[dim:, dim:] = np.diag(masses)
-    # Cholesky of A + τI ends well if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and it costs a
-    # third of the eigenvalues.
-    tolerance = rounding + size * (size + 1) * _EPS * float(np.diagonal(joint).max(initial=0)) + _EPS
-    joint[np.diag_indices(size)] += tolerance
+    size, largest = len(V) + len(masses), max(np.diagonal(V).max(initial=0), np.max(masses, initial=0))
+    # Cholesky of an n × n matrix ends well if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and it costs a third
+    # of the eigenvalues; the complement is what it makes of A in its first C steps.
+    tolerance = rounding + size * (size + 1) * _EPS * float(largest) + _EPS
+    scaled = U / np.sqrt(masses + tolerance)
+    complement = V - scaled @ scaled.T
+    complement[np.diag_indices(len(V))] += tolerance
     try:
-        np.linalg.cholesky(joint)
+        np.linalg.cholesky(complement)
     except np.linalg.LinAlgError:
-        smallest = float(np.linalg.eigvalsh(joint)[0]) - tolerance
+        smallest = float(np.linalg.eigvalsh(complement)[0]) - tolerance
         raise SumCheckFailed(
-            f"[[V, U], [Uᵀ, diag n]] has an eigenvalue {smallest:g}, tolerated is −{tolerance:g}",
+            f"V − U·diag(n)⁻¹·Uᵀ has an eigenvalue {smallest:g}, tolerated is −{tolerance:g}",
             identity="semidefinite",
         ) from None
 

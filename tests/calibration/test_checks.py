@@ -141,3 +141,15 @@ def test_what_can_not_be_checked() -> None:
     with pytest.raises(WrongDtype, match="centred lift"):
         check_sums(layout, SumsLattice(), unsigned, members=1, bias=False)
     check_sums(layout, SumsLattice(), np.zeros(layout.elements, np.int64), members=1, bias=False)
+
+
+def test_very_many_classes_take_no_more_memory_than_their_sums() -> None:
+    # [[V, U], [Uᵀ, diag n]] alone would take 80 GB.
+    member = FFCStatistics(4, 100_000)
+    member.update(np.eye(4), np.array([0, 7, 7, 99_999]))
+    total = member.vector(SumsLattice(31))
+    check_sums(member.layout, SumsLattice(31), total, members=1, bias=False)
+    arrays = member.layout.unflatten(total)
+    arrays["V"][0, 1] = arrays["V"][1, 0] = 2**31 // 2
+    with pytest.raises(SumCheckFailed, match=r"^semidefinite: V − U"):
+        check_sums(member.layout, SumsLattice(31), member.layout.flatten(arrays), members=1, bias=False)

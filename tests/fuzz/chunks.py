@@ -25,6 +25,8 @@ def fire(
     mutator: Mutator,
     tally: Tally,
     count: int,
+    *,
+    copied: bool,
 ) -> None:
     """Mutants of one chunk at the phase that checks it; only the bytes that were announced there may pass.
 
@@ -36,6 +38,7 @@ def fire(
         mutator: draws.
         tally: counts.
         count: how many mutants.
+        copied: an announcement was changed and signed again, so that it may hold the digests of another's chunks.
     """
     member, bits, draw = getattr(sender, "member", sender), phase.attempt.ring.bits, mutator.random
     for _ in range(count):
@@ -44,7 +47,8 @@ def fire(
         digest, name = sha256(data).digest(), f"{type(phase).__name__} < chunk"
         tally.messages["chunk"] += 1
         check = partial(phase.check_chunk, sender, place, digest, data)
-        if accepted(tally, name, data, check, PeerFault) and data != spool.get((member, place)):
+        announced = spool.values() if copied else (spool.get((member, place)),)
+        if accepted(tally, name, data, check, PeerFault) and data not in announced:
             tally.violation(f"{name}: accepted bytes that were not announced", data)
         read = partial(check_packed, data, bits, phase.attempt.chunk_elements(index))
         accepted(tally, "packed chunk", data, read, PackingError)

@@ -250,7 +250,8 @@ class Live(Recorder):
 
     def chunk(self, phase: Any, sender: Any, index: int) -> None:
         """Fire mutants of a chunk at the phase that is about to check it."""
-        fire(phase, sender, index, self.federation.spool, self.mutator, self.tally, self.mutants)
+        spool = self.federation.spool
+        fire(phase, sender, index, spool, self.mutator, self.tally, self.mutants, copied=self.replaced)
 
     def campaign(self, messages: int) -> Tally:
         """Run seeded scenarios until that many mutants were delivered."""

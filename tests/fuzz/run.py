@@ -24,7 +24,8 @@ from tests.fuzz.oracle import Tally
 
 MUTANTS = 40
 """Of each message of a live round."""
-SHARES = {"live rounds": 0.25, "decoders": 0.15, "guided decoders": 0.25, "guided stages": 0.35}
+SHARES = {"live rounds": 0.38, "decoders": 0.05, "guided decoders": 0.07, "guided stages": 0.5}
+"""Two in five of what goes into phases are signed again, which is to be three in ten of all."""
 
 
 def guided(which: str, runs: int, seed: int) -> tuple[Tally, int]:
@@ -80,7 +81,8 @@ def main() -> int:
         "seconds": round(monotonic() - began, 1),
         "campaigns": parts,
         "into_phases": total.delivered,
-        "resigned_share": round(total.resigned.total() / max(total.delivered, 1), 3),
+        "resigned_share": round(total.resigned.total() / max(total.messages.total(), 1), 3),
+        "resigned_share_of_those_into_phases": round(total.resigned.total() / max(total.delivered, 1), 3),
         "slowest_s": round(total.slowest_s, 4),
         "slowest": total.slowest,
         "rounds": dict(total.rounds.most_common()),
@@ -94,7 +96,7 @@ def main() -> int:
     for what, first in total.violations.items():
         print(f"{what}\n    {first[:2000]}")
     print(
-        f"{report['messages']:,} messages, {report['resigned_share']:.0%} of those into phases signed again: {arguments.output}"
+        f"{report['messages']:,} messages, {report['resigned_share']:.0%} of them signed again: {arguments.output}"
     )
     return 1 if total.violations or len(campaigns) < len(SHARES) + 1 else 0
 

@@ -180,13 +180,12 @@ class Local:
 
 
 def numbers_of(layout: Layout) -> int:
-    """How many numbers there are at once at the least: sums as they are added and as they leave, then their check's.
+    """How many numbers there are at once at the least: sums as they are added, as they leave and as they are checked.
 
-    Sums V, U and n of records are those of a positive semidefinite matrix [[V, U], [Uᵀ, diag n]]: its (l + C)² numbers, and
-    those of its Cholesky factor.
+    The check of V and U scales U, and makes a Schur complement of V's size, and that one's Cholesky factor.
     """
-    joint = max((sum(block.shape) ** 2 for block in layout.blocks if block.name.startswith("U")), default=0)
-    return 2 * (layout.elements + joint)
+    sums = [block.shape for block in layout.blocks if block.name.startswith("U")]
+    return 2 * layout.elements + max((dim * classes + 2 * dim**2 for dim, classes in sums), default=0)
 
 
 def memory_bytes() -> int:

@@ -32,7 +32,7 @@ def test_the_rows_are_at_the_papers_own_rounds() -> None:
             assert each.data.train_records is None
             assert each.scale == ""
     [short, _] = reproduce_row.experiments("hundred-classes", shortened=True)
-    assert (short.training.rounds, short.training.local_epochs, short.data.train_records) == (5, 1, 2_000)
+    assert (short.training.rounds, short.training.local_epochs, short.data.train_records) == (8, 1, 6_000)
     assert short.scale
 
 

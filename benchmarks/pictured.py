@@ -1,0 +1,70 @@
+"""The pictures of analysed runs as a page of the documentation, with what each shows: `make pictures` trains two methods for it.
+
+.venv/bin/python -m benchmarks.pictured runs/analysed --page docs/analyses.md
+"""
+
+import argparse
+import base64
+import re
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from training.report.cells import HEADS, Cell, cells
+from training.report.groups import groups
+from training.report.pictures import Picture, pictures
+from training.results import read_results
+
+_IMAGE = re.compile(r"data:image/([a-z]+)(?:\+xml)?;base64,(.*)", re.DOTALL)
+_HEADING = """# Runs in pictures
+
+Written by `make pictures` from two runs of `veilsum train --variant small --analyse` on CCVR's row (CIFAR-10 as JPEG, 10,000 records, 20 rounds of 2 epochs, one seed). `veilsum report` draws the same of any result files;
+[training.md](training.md#analyses) says what each is and where it comes from. One seed shows what a picture looks like, not which method is better: for that see [reproduction.md](reproduction.md)."""
+
+
+def page(found: Sequence[Cell], folder: Path) -> Iterator[str]:
+    """Paragraphs of the page; its pictures are written into a folder that stands beside it, in `pictures`."""
+    yield _HEADING
+    for group in groups(found):
+        yield f"## {group.where}"
+        yield "\n".join(_table(group.cells))
+        for number, picture in enumerate(pictures(group.cells), 1):
+            name = _written(picture, folder, number)
+            yield f"### {picture.alternative}\n\n![{picture.alternative}](pictures/{folder.name}/{name})\n\n{picture.caption}"
+
+
+def _table(found: Sequence[Cell]) -> Iterator[str]:
+    heads = list(dict.fromkeys(head for cell in found for head in cell.heads))
+    yield "| method | " + " | ".join(HEADS.get(head, head) for head in heads) + " | processor s |"
+    yield "|---" * (len(heads) + 2) + "|"
+    for cell in found:
+        means = [f"{cell.measured(head).mean:.1f}" if head in cell.heads else "–" for head in heads]
+        yield f"| {cell.first.method} | " + " | ".join(means) + f" | {cell.first.cost.cpu_s or 0:.0f} |"
+
+
+def _written(picture: Picture, folder: Path, number: int) -> str:
+    form = _IMAGE.fullmatch(picture.image)
+    assert form is not None, picture.image[:40]
+    folder.mkdir(parents=True, exist_ok=True)
+    name = f"{number:02}.{form[1]}"
+    (folder / name).write_bytes(base64.b64decode(form[2]))
+    return name
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "results", type=Path, nargs="+", help="result files of analysed runs, or their folders"
+    )
+    parser.add_argument("--page", type=Path, required=True)
+    chosen = parser.parse_args()
+    folder = chosen.page.parent / "pictures" / chosen.page.stem
+    shutil.rmtree(folder, ignore_errors=True)
+    found = cells(read_results(chosen.results))
+    chosen.page.write_text("\n\n".join(page(found, folder)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
