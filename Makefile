@@ -185,7 +185,7 @@ reproduction: $(READY)  ## docs/reproduction.md from the result files in the rep
 .PHONY: pictures
 pictures: $(READY)  ## docs/analyses.md: two methods on images from VEILSUM_DATA, with their members' models and heads in pictures
 	for method in ccvr-fedavg ccvr-spherefed; do \
-	  $(BIN)/veilsum train $$method --variant small --seed 0 --analyse --workers 2 --output runs/analysed || exit 1; done
+	  $(BIN)/veilsum train $$method --variant small --seed 0 --analyse --workers 2 --output runs/analysed/$$method || exit 1; done
 	$(BIN)/python -m benchmarks.pictured runs/analysed --page docs/analyses.md
 
 reproduce-small: $(READY)  ## every method before and after calibration: 237 runs on real images from VEILSUM_DATA, some two hours

@@ -30,16 +30,17 @@ def page(found: Sequence[Cell], folder: Path) -> Iterator[str]:
         yield "\n".join(_table(group.cells))
         for number, picture in enumerate(pictures(group.cells), 1):
             name = _written(picture, folder, number)
-            yield f"### {picture.alternative}\n\n![{picture.alternative}](pictures/{folder.name}/{name})\n\n{picture.caption}"
+            heading = picture.alternative.partition(";")[0].rstrip(".")
+            yield f"### {heading}\n\n![{picture.alternative}](pictures/{folder.name}/{name})\n\n{picture.caption}"
 
 
 def _table(found: Sequence[Cell]) -> Iterator[str]:
     heads = list(dict.fromkeys(head for cell in found for head in cell.heads))
-    yield "| method | " + " | ".join(HEADS.get(head, head) for head in heads) + " | processor s |"
-    yield "|---" * (len(heads) + 2) + "|"
+    yield "| method | " + " | ".join(HEADS.get(head, head) for head in heads) + " |"
+    yield "|---" * (len(heads) + 1) + "|"
     for cell in found:
         means = [f"{cell.measured(head).mean:.1f}" if head in cell.heads else "–" for head in heads]
-        yield f"| {cell.first.method} | " + " | ".join(means) + f" | {cell.first.cost.cpu_s or 0:.0f} |"
+        yield f"| {cell.first.method} | " + " | ".join(means) + " |"
 
 
 def _written(picture: Picture, folder: Path, number: int) -> str:
