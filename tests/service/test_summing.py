@@ -46,7 +46,7 @@ async def test_uploads_are_added_up_while_others_are_still_to_come(server: Serve
     assert len(parts) > 1
     added = dict.fromkeys(parts, ('["m-0", "m-1", "m-2", "m-3"]', False))
     async with asyncio.timeout(10):
-        while await kept(server) != added:
+        while await kept(server) != added:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.02)
         # What a range had before is deleted once its row names the next.
         while len(server.coordinator.blobs.names(f"sums/{round_id}")) != len(parts):  # noqa: ASYNC110 - nobody is told
