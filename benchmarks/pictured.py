@@ -1,7 +1,4 @@
-"""The pictures of analysed runs as a page of the documentation, with what each shows: `make pictures` trains two methods for it.
-
-.venv/bin/python -m benchmarks.pictured runs/analysed --page docs/analyses.md
-"""
+"""The pictures of analysed runs as a page of the documentation, with what each shows: `make pictures` trains two methods for it."""
 
 import argparse
 import base64
@@ -11,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from training.report.cells import HEADS, Cell, cells
-from training.report.groups import groups
+from training.report.groups import Group, groups
+from training.report.markdown import table
 from training.report.pictures import Picture, pictures
 from training.results import read_results
 
@@ -27,20 +25,20 @@ def page(found: Sequence[Cell], folder: Path) -> Iterator[str]:
     yield _HEADING
     for group in groups(found):
         yield f"## {group.where}"
-        yield "\n".join(_table(group.cells))
+        yield _accuracies(group)
         for number, picture in enumerate(pictures(group.cells), 1):
             name = _written(picture, folder, number)
             heading = picture.alternative.partition(";")[0].rstrip(".")
             yield f"### {heading}\n\n![{picture.alternative}](pictures/{folder.name}/{name})\n\n{picture.caption}"
 
 
-def _table(found: Sequence[Cell]) -> Iterator[str]:
-    heads = list(dict.fromkeys(head for cell in found for head in cell.heads))
-    yield "| method | " + " | ".join(HEADS.get(head, head) for head in heads) + " |"
-    yield "|---" * (len(heads) + 1) + "|"
-    for cell in found:
-        means = [f"{cell.measured(head).mean:.1f}" if head in cell.heads else "–" for head in heads]
-        yield f"| {cell.first.method} | " + " | ".join(means) + " |"
+def _accuracies(group: Group) -> str:
+    rows = [
+        [cell.first.method]
+        + [f"{cell.measured(head).mean:.1f}" if head in cell.heads else "–" for head in group.heads]
+        for cell in group.cells
+    ]
+    return table(["method", *(HEADS.get(head, head) for head in group.heads)], rows)
 
 
 def _written(picture: Picture, folder: Path, number: int) -> str:

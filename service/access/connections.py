@@ -52,7 +52,7 @@ class Connection(HttpToolsProtocol):
         self._untold += len(data)
         super().data_received(data)
         if self._untold > self.HEAD_BYTES and not self.transport.is_closing():
-            self.send_400_response("A request's head may be 64 KiB.")
+            self.send_400_response(f"A request's head may be {self.HEAD_BYTES} bytes.")
         self._wait()
 
     def on_headers_complete(self) -> None:

@@ -35,13 +35,13 @@ def markdown(found: Sequence[Cell], diverged: Sequence[Diverged] = ()) -> str:
         parts += [
             "## Diverged\n",
             "Runs whose loss left the finite numbers. They are in none of the means above.\n",
-            _table(["data and deal", "method", "seed", "in round", "learning rate"], map(_left, diverged)),
+            table(["data and deal", "method", "seed", "in round", "learning rate"], map(_left, diverged)),
             "",
         ]
     parts += [
         "## Partitions\n",
         "Who held what: the SHA-256 of each partition, and how many records a repair moved so that no member has too few.\n",
-        _table(["data and deal", "seed", "partition", "moved", "runs"], _dealt(own)),
+        table(["data and deal", "seed", "partition", "moved", "runs"], _dealt(own)),
     ]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -72,7 +72,7 @@ def _not_run(found: Sequence[Cell]) -> Iterator[str]:
         ]
         for each in papers
     )
-    yield from (_table(header, rows), "")
+    yield from (table(header, rows), "")
 
 
 def _have(count: int) -> str:
@@ -119,13 +119,13 @@ def _summary(own: Sequence[Group]) -> Iterator[str]:
         "best of all",
         *(HEADS[head] for head in heads),
     ]
-    yield from (_table(header, rows), "")
+    yield from (table(header, rows), "")
 
 
 def _papers(compared: Sequence[Cell]) -> Iterator[str]:
     for paper, group in groupby(sorted(compared, key=_paper), key=_paper):
         own = list(group)
-        yield from (f"## {paper}\n", f"{_source(own[0])}.\n", _table(_COMPARED, _compared(own)), "")
+        yield from (f"## {paper}\n", f"{_source(own[0])}.\n", table(_COMPARED, _compared(own)), "")
 
 
 def _group(group: Group) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _group(group: Group) -> Iterator[str]:
                 "; ".join(filter(None, (said(group.changes(cell)), extra))),
             ]
         )
-    yield from (_table(header, rows), "")
+    yield from (table(header, rows), "")
     fits = [
         f"{HEADS.get(fit.head, fit.head)}"
         + (f" {fit.seconds:.1f} s" if fit.seconds is not None else "")
@@ -174,7 +174,7 @@ def _group(group: Group) -> Iterator[str]:
             [cell.first.method, *(str(cell.own_records(each) or "–") for each in group.personal)]
             for cell in group.cells
         )
-        yield from (_table(["method", *group.personal], own), "")
+        yield from (table(["method", *group.personal], own), "")
 
 
 def _left(run: Diverged) -> list[str]:
@@ -226,7 +226,8 @@ def _compared(found: Iterable[Cell]) -> Iterable[list[str]]:
             ]
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)
     return "\n".join(f"| {' | '.join(line)} |" for line in escaped)

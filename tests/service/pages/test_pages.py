@@ -16,6 +16,7 @@ from service.pages import grid, rendering
 from service.pages.wording import PHASES, STATES
 from service.telemetry.metrics import STATES as VIEW_STATES
 from tests.service.driver import Party
+from tests.service.pages.conftest import Played
 from tests.service.pages.gallery import Gallery, words
 from tests.service.serving import TOKEN, Server
 
@@ -88,9 +89,11 @@ async def test_no_page_holds_a_secret(
 
 
 async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
-    server: Server, visitor: httpx.AsyncClient, gallery: Gallery
+    server: Server, visitor: httpx.AsyncClient, gallery: Gallery, hung: Played | None
 ) -> None:
-    for _ in range(3):
+    for _ in range(
+        3 if hung else 0
+    ):  # a process counts its own; where the gallery was played here it has three
         await server.client.get(f"/v1/rounds/{gallery.running}/uploads/m-4")
     text = words((await visitor.get(f"/rounds/{gallery.running}")).text)
     assert "collecting uploads" in text
@@ -100,9 +103,7 @@ async def test_a_running_round_says_whom_it_waits_for_and_how_many_may_drop(
     assert "m-3 0/4 later later later" in text
     assert "m-0 4/4 later later later" in text
     assert "Version 2 of the roster leaves out m-1" in text
-    assert re.search(
-        "chunk-unknown [36] ", text
-    )  # what members were refused, in the gallery too where it was played here
+    assert "chunk-unknown 3" in text  # what members were refused
 
 
 async def test_a_finished_round_shows_who_answered_what(visitor: httpx.AsyncClient, gallery: Gallery) -> None:
