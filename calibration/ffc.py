@@ -40,6 +40,7 @@ from calibration.rows import (
     unit_rows,
     with_constant,
 )
+from calibration.spectrum import Spectrum
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -130,6 +131,11 @@ class FFCStatistics:
     def U(self) -> Floats:  # noqa: N802 - the paper's name
         """Σ z·one_hot(y)ᵀ, (l, C) float64, read-only, as `V`."""
         return self._decoded(self._U, 1)
+
+    def spectrum(self, *, in_place: bool = False) -> Spectrum:
+        """Of V; `in_place` works in the memory of a large one, which nobody else may read meanwhile."""
+        V = self._V if in_place and self.lattice is None else self.V
+        return Spectrum.of(V, self.rounding_deviation, in_place=in_place)
 
     @property
     def counts(self) -> Integers:
@@ -383,12 +389,12 @@ class FFCStatistics:
         own = lattice if isinstance(lattice, FeaturesLattice) else None
         pooled = cls(dim, classes, bias=bias, lattice=own, track_records=False, class_weights=class_weights)
         blocks = layout.unflatten(vector)
-        V, U = lattice.decode(blocks["V"], 2), lattice.decode(blocks["U"], 1)
         pooled._counts = counts_of(blocks["n"], lattice)
         if own is not None:
             pooled._V, pooled._U = blocks["V"], blocks["U"]
         else:
-            pooled._V, pooled._U = V, U
+            pooled._V = lattice.decode(blocks["V"], 2, in_place=True)
+            pooled._U = lattice.decode(blocks["U"], 1)
             rounded = pooled.records if members is None else members
             pooled.rounding_deviation = math.sqrt(rounded / 12) / lattice.unit(0)
         return pooled
@@ -398,7 +404,7 @@ class FFCStatistics:
         """Pooled statistics from their blocks, as a round publishes them to its members.
 
         Args:
-            V: (l, l) float64, l = dim + 1 with a bias.
+            V: (l, l) float64, l = dim + 1 with a bias; symmetric but for its last digits, which are evened out.
             U: (l, C) float64.
             counts: (C,) int64.
             bias: whether the last column is the constant.
@@ -418,7 +424,7 @@ class FFCStatistics:
                 f"V, U and counts have shapes {V.shape}, {U.shape}, {counts.shape}; not (l, l), (l, C), (C,)"
             )
         pooled = cls(rows, len(counts), bias=bias, track_records=False)
-        pooled._V[...], pooled._U[...], pooled._counts[...] = V, U, counts
+        pooled._V[...], pooled._U[...], pooled._counts[...] = (V + V.T) / 2, U, counts
         return pooled
 
     def __repr__(self) -> str:

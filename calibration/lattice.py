@@ -99,15 +99,21 @@ class Lattice(ABC):
         last.check_headroom(ring_bits, records_max, members, noise_tail)
         return last
 
-    def decode(self, integers: Integers, degree: int = 0) -> Floats:
-        """Integers of any shape, in steps, as float64.
+    def decode(self, integers: Integers, degree: int = 0, *, in_place: bool = False) -> Floats:
+        """Integers of any shape, in steps, as float64; `in_place` where they stood.
 
         Raises:
             WrongDtype: not int64 (unsigned ring elements must be centred first).
         """
         integers = np.asarray(integers)
         require_int64(integers)
-        return np.multiply(integers, 1 / self.unit(degree))
+        if not in_place:
+            return np.multiply(integers, 1 / self.unit(degree))
+        reals = integers.view(np.float64)
+        # A row at a time: numpy copies first what it converts in its place.
+        for row, real in zip(integers, reals, strict=True):
+            np.multiply(row, 1 / self.unit(degree), out=real)
+        return reals
 
 
 @dataclass(frozen=True)

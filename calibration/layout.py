@@ -66,11 +66,7 @@ class SymmetricBlock:
             stop = start + self.dim - row
             matrix[row, row:] = vector[start:stop]
             start = stop
-        for row in range(0, self.dim, _MIRROR):
-            stop = row + _MIRROR
-            tile = matrix[row:stop, row:stop]
-            tile += np.triu(tile, 1).T
-            matrix[stop:, row:stop] = matrix[row:stop, stop:].T
+        mirror(matrix)
         return matrix
 
     def describe(self) -> dict[str, Any]:
@@ -241,6 +237,15 @@ class Layout:
         if layout.to_bytes() != encoded:
             raise LayoutMismatch("the bytes are not the canonical encoding; write them with Layout.to_bytes")
         return layout
+
+
+def mirror(matrix: NDArray[Any]) -> None:
+    """Make a square matrix symmetric: what stands above the diagonal is written below it."""
+    for row in range(0, len(matrix), _MIRROR):
+        stop = row + _MIRROR
+        tile = matrix[row:stop, row:stop]
+        tile[...] = np.triu(tile) + np.triu(tile, 1).T
+        matrix[stop:, row:stop] = matrix[row:stop, stop:].T
 
 
 def in_pieces(vector: NDArray[Any], elements: int) -> Iterator[NDArray[Any]]:

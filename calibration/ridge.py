@@ -45,7 +45,10 @@ def default_grid(records: float, dim: int) -> Floats:
 
 
 def solve_ffc(
-    statistics: FFCStatistics, ridge: float | Sequence[float] | NDArray[np.floating] | None = None
+    statistics: FFCStatistics,
+    ridge: float | Sequence[float] | NDArray[np.floating] | None = None,
+    *,
+    in_place: bool = False,
 ) -> Solution:
     """The calibrated head of a member, or of a pool of members.
 
@@ -55,6 +58,8 @@ def solve_ffc(
     Args:
         statistics: with at least one record.
         ridge: λ; a grid of them, of which GCV chooses; or None for GCV on `default_grid`.
+        in_place: as `FFCStatistics.spectrum`: a large V takes its own size of memory beside it then, and not twice that (with scipy;
+            four times without).
 
     Raises:
         NoRecords: the statistics are empty.
@@ -64,9 +69,9 @@ def solve_ffc(
     N, mass = statistics.records, statistics.mass
     if N == 0:
         raise NoRecords("the statistics hold no records; update or merge before solving")
-    V, U = statistics.V, statistics.U
-    grid = default_grid(mass, len(V)) if ridge is None else parse_grid(ridge)
-    spectrum = Spectrum.of(V, statistics.rounding_deviation)
+    U = statistics.U
+    grid = default_grid(mass, len(U)) if ridge is None else parse_grid(ridge)
+    spectrum = statistics.spectrum(in_place=in_place)
     spectrum.check_invertible(float(grid[0]))
     d, Q = spectrum.values, spectrum.vectors
 
@@ -74,7 +79,10 @@ def solve_ffc(
     dofs, rss, gcv = _curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N, mass)
     best = largest_of_ties(gcv)
     chosen = float(grid[best])
-    W = Q @ (P / (d + chosen)[:, None])
+    V, shrunk = statistics.V, (d + chosen)[:, None]
+    W = Q @ (P / shrunk)
+    # Eigenvectors of a large V are orthogonal to fewer digits, and where λ is small the equations show it: one step mends that.
+    W += Q @ ((Q.T @ (U - V @ W - chosen * W)) / shrunk)
     left = np.linalg.norm(V @ W + chosen * W - U)
     conditions = spectrum.conditions(grid)
 

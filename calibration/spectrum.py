@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.dense import eigh
 from calibration.errors import SingularSystem
 
 if TYPE_CHECKING:
@@ -29,14 +30,15 @@ class Spectrum:
     """Eigenvalues up to this may be rounding alone."""
 
     @classmethod
-    def of(cls, V: Floats, rounding_deviation: float = 0.0) -> Spectrum:
+    def of(cls, V: Floats, rounding_deviation: float = 0.0, *, in_place: bool = False) -> Spectrum:
         """Decompose V.
 
         Args:
             V: (l, l) symmetric.
             rounding_deviation: standard deviation of an element's error.
+            in_place: as `dense.eigh`.
         """
-        eigenvalues, vectors = np.linalg.eigh(V)
+        eigenvalues, vectors = eigh(V, in_place=in_place)
         values = np.maximum(eigenvalues, 0)
         # Rounding moves eigenvalues by the edge of its spectrum, 2√l deviations (Wigner); twice that to be safe.
         noise = max(len(V) * _EPS * values[-1], 4 * np.sqrt(len(V)) * rounding_deviation)

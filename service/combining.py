@@ -62,9 +62,7 @@ def combine(
     vectors = sum(len(record.survivors) - len(record.evicted) for record in records)
     total = _total(rounds, records, asked, asked[widest])
     summed = summed_of(rounds[widest].attempt, vectors, request.ridges)
-    gathering = asked[widest].gathering(summed.lattice)
-    gathering.take(0, total)
-    answer = solve(asked[widest], gathering, summed)
+    answer = solve(asked[widest], [(0, total)], summed)
     weights, _ = files_of(answer, terms, None)
     sums = save({"sum": total})
     record = CombinedRecord(

@@ -6,7 +6,7 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -29,17 +29,19 @@ from service.rounds import Round
 from service.storage.blobs import Blobs
 
 EVICTIONS = "evictions"
+Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
+"""Of a sum, each with its first element's place."""
 
 
 def compute(
     round_: Round,
     recovered: Summands,
-    pieces: Iterable[tuple[int, npt.NDArray[np.int64]]],
+    pieces: Pieces,
     blobs: Blobs,
     key: SigningKey,
     rare: RareView | None = None,
 ) -> Outcome:
-    """Check the sum, which comes in `pieces` with their first elements' places, solve and sign; `rare` says in the record why classes were withheld.
+    """Check the sum, which comes in pieces, solve and sign; `rare` says in the record why classes were withheld.
 
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
@@ -47,13 +49,7 @@ def compute(
     attempt = recovered.attempt
     terms = attempt.opening.terms
     asked, sums = asked_question(attempt, blobs), SumsFile(terms.elements)
-    summed = summed_of(attempt, recovered.vectors)
-    gathering = asked.gathering(summed.lattice)
-    for start, piece in pieces:
-        gathering.take(start, piece)
-        sums.take(start, piece)
-    sums.rest()
-    answer = solve(asked, gathering, summed)
+    answer = solve(asked, sums.kept(pieces), summed_of(attempt, recovered.vectors))
     noise = noise_view(terms, attempt.manifest)
     weights, published = files_of(answer, terms, noise)
     record = ResultRecord(
@@ -93,12 +89,20 @@ def document_name(name: str) -> str:
     return f"{_PREFIX}{name}"
 
 
-def solve(asked: Question, gathering: object, summed: Summed) -> Answer:
-    """Check the sum's identities, and solve; PeerFault(sum-check-failed)."""
+def solve(asked: Question, pieces: Pieces, summed: Summed) -> Answer:
+    """Check the identities of a sum that comes in pieces, and solve; PeerFault(sum-check-failed)."""
     try:
-        return asked.answer(asked.gathered(gathering, summed), summed)
+        return asked.answer(_pooled(asked, pieces, summed), summed)
     except CalibrationError as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
+
+
+def _pooled(asked: Question, pieces: Pieces, summed: Summed) -> Any:
+    """The statistics of a sum; whoever solves them needs the sum's own numbers no more."""
+    gathering = asked.gathering(summed.lattice)
+    for start, piece in pieces:
+        gathering.take(start, piece)
+    return asked.gathered(gathering, summed)
 
 
 def files_of(answer: Answer, terms: Terms, noise: NoiseView | None) -> tuple[bytes | None, dict[str, bytes]]:
@@ -142,7 +146,7 @@ def solution_view(answer: Answer) -> SolutionView:
     )
 
 
-SPOOLED_BYTES = 1 << 26
+SPOOLED_BYTES = 1 << 24
 """From here on a sum waits on disk while it is solved: its statistics are as large again."""
 
 
@@ -171,6 +175,13 @@ class SumsFile:
         self._taken += piece.nbytes
         if self._taken >= SPOOLED_BYTES:
             self.rest()
+
+    def kept(self, pieces: Pieces) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """The pieces, each taken as it passes."""
+        for start, piece in pieces:
+            self.take(start, piece)
+            yield start, piece
+        self.rest()
 
     def rest(self) -> None:
         """Leave it to the disk until it is read again."""

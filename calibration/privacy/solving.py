@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from calibration.dense import eigh
 from calibration.errors import CalibrationError, NonFinite, ShapeMismatch
 from calibration.rows import Array, as_features, check_rows, unit_rows
 
@@ -108,7 +109,7 @@ class Shrunk:
 
 def shrunk(matrix: Floats, deviation: float) -> Shrunk:
     """An eigenvalue above the edge as it was before the semicircle was added; all others one common value that keeps the trace."""
-    d, Q = np.linalg.eigh(matrix)
+    d, Q = eigh(matrix)
     edge = noise_edge(deviation, len(d))
     above = int(np.count_nonzero(d > edge))
     first = len(d) - above

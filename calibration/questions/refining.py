@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from calibration.centred import CentredHead
+from calibration.dense import eigh
 from calibration.errors import CalibrationError, LayoutMismatch, SumCheckFailed
 from calibration.ffc import FFCStatistics
 from calibration.gradient import GradientStatistics, logistic_start, stepped
@@ -209,6 +210,6 @@ def _inverse(pooled: Any) -> Floats:
         inverse: Floats = pooled.solution.inverse
         return inverse
     ridge = solve_ffc(pooled).ridge
-    d, Q = np.linalg.eigh(pooled.V)
+    d, Q = eigh(pooled.V)
     exact: Floats = (Q / (np.maximum(d, 0.0) + ridge)) @ Q.T
     return exact

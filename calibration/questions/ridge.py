@@ -37,7 +37,7 @@ def grid_of(statistics: FFCStatistics, summed: Summed, *, roundings: float = 1.0
 
 def solved(statistics: FFCStatistics, summed: Summed, ridge: float | None = None) -> Solution:
     """Ridge at one λ, or at the one of `grid_of` that GCV chooses."""
-    return solve_ffc(statistics, grid_of(statistics, summed) if ridge is None else ridge)
+    return solve_ffc(statistics, grid_of(statistics, summed) if ridge is None else ridge, in_place=True)
 
 
 def error_bound(solution: Solution, summed: Summed, *, roundings: float = 1.0) -> float | None:
