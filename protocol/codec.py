@@ -12,6 +12,7 @@ a value outside its domain is our own mistake and raises `Misuse`.
 
 import itertools
 import math
+import operator
 import re
 import struct
 import sys
@@ -264,8 +265,8 @@ class Nested:
 
 
 def _ascends(items: Sequence[Any]) -> bool:
-    keys = [getattr(item, "member", item) for item in items]
-    return all(before < after for before, after in itertools.pairwise(keys))
+    keys = [item.member for item in items] if items and hasattr(items[0], "member") else items
+    return all(map(operator.lt, keys, itertools.islice(keys, 1, None)))
 
 
 @dataclass_transform(frozen_default=True)
