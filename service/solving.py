@@ -24,6 +24,7 @@ from protocol.record import sign_record
 from protocol.rest import NoiseView
 from service.asked import SUMS, WEIGHTS, asked_question, document, noise_view, summed_of
 from service.course import Outcome
+from service.memory import give_back
 from service.modes import Summands
 from service.rounds import Round
 from service.storage.blobs import Blobs
@@ -46,6 +47,7 @@ def compute(
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
     """
+    give_back()  # what held the uploads
     attempt = recovered.attempt
     terms = attempt.opening.terms
     asked, sums = asked_question(attempt, blobs), SumsFile(terms.elements)
