@@ -27,6 +27,7 @@ from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
 from protocol.messages import Roster
 from protocol.parameters import Quorum
+from protocol.rest import CohortView
 
 if TYPE_CHECKING:
     from client_sdk.client_result import ClientResult
@@ -87,6 +88,10 @@ class Conversations:
     def enrol(self, cohort: str | bytes) -> Flow[Quorum]:
         """Join a cohort."""
         return self._alone(partial(enrol, self.session, _cohort(cohort)))
+
+    def cohort(self, cohort: str | bytes, after: int | None) -> Flow[CohortView]:
+        """Look at a cohort, or wait for its next change."""
+        return self._alone(partial(self.session.coordinator.cohort, _cohort(cohort), after))
 
     def contribute(self, round_id: str, statistics: Statistics | Maker | None, lineage: str) -> Flow[Result]:
         """Take part in a round among members."""

@@ -12,6 +12,7 @@ from client_sdk.supply import Maker
 from client_sdk.surroundings import THIS_MACHINE, Surroundings
 from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
 from protocol.parameters import Quorum
+from protocol.rest import CohortView
 
 if TYPE_CHECKING:
     from client_sdk.client_result import ClientResult
@@ -89,6 +90,21 @@ class Member(Blocking):
             ClientError: see `client_sdk.errors`.
         """
         return self._driver.run(self._conversations.enrol(cohort))
+
+    def cohort(self, cohort: str | bytes, after: int | None = None) -> CohortView:
+        """A cohort as the coordinator shows it, which proves nothing: its `rounds` name the round to take part in.
+
+        Whoever waits for a round by this, rather than as anybody, is heard from: the operator is shown who is there.
+
+        Args:
+            cohort: its id, 64 hexadecimal digits or 32 bytes.
+            after: a `version` that was shown, to wait until there is another or a long poll ends; None to look now.
+
+        Raises:
+            PeerFault: there is no such cohort.
+            ClientError: see `client_sdk.errors`.
+        """
+        return self._driver.run(self._conversations.cohort(cohort, after))
 
     def contribute(
         self, round_id: str, statistics: Statistics | Maker | None, *, lineage: str = "main"
@@ -194,6 +210,10 @@ class AsyncMember:
     async def enrol(self, cohort: str | bytes) -> Quorum:
         """As `Member.enrol`."""
         return await self._driver.run(self._conversations.enrol(cohort))
+
+    async def cohort(self, cohort: str | bytes, after: int | None = None) -> CohortView:
+        """As `Member.cohort`."""
+        return await self._driver.run(self._conversations.cohort(cohort, after))
 
     async def contribute(
         self, round_id: str, statistics: Statistics | Maker | None, *, lineage: str = "main"

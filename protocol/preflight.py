@@ -4,6 +4,9 @@ from typing import Literal
 
 from protocol.rest import Hex32, ModeName, TermsView, View
 
+NAMED = 10
+"""Names of a list in a sentence."""
+
 
 class OutlookView(View):
     """What a noisy round's head is expected to lose against the exact one's, where `records_max` records come.
@@ -19,6 +22,34 @@ class OutlookView(View):
     worst_loss: float
 
 
+class DecryptorsView(View):
+    """Which decryptors were heard from lately, by requests that they signed and were let in with.
+
+    Attributes:
+        decryptors: how many there are.
+        needed: how many of them a round's end takes, t.
+        within_s: how many seconds back was looked. A request counts from when it was signed, by the signer's clock.
+        heard: how many were heard from.
+        silent: who was not, in order.
+    """
+
+    decryptors: int
+    needed: int
+    within_s: float
+    heard: int
+    silent: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """In words, with the first names of a long list."""
+        names, more = ", ".join(self.silent[:NAMED]), len(self.silent) - NAMED
+        others = f" and {more} more" if more > 0 else ""
+        return (
+            f"{self.heard} of {self.decryptors} decryptors heard from within {self.within_s:g} s, {self.needed} needed"
+            + (f"; not: {names}{others}" if names else "")
+        )
+
+
 class PreflightView(View):
     """A round that could be opened now; nothing was opened, and nothing is kept of it.
 
@@ -29,6 +60,7 @@ class PreflightView(View):
             name no class withheld.
         cost: what everybody would send, store and compute, as estimated from sizes alone; None with helpers.
         outlook: None for an exact sum, and for questions whose loss nobody has measured.
+        decryptors: who of them seems to be there; None with helpers.
     """
 
     mode: ModeName
@@ -42,3 +74,4 @@ class PreflightView(View):
     terms: TermsView
     cost: str | None
     outlook: OutlookView | None
+    decryptors: DecryptorsView | None = None

@@ -145,24 +145,6 @@ class FederationView(View):
     rounds: tuple[RoundId, ...]
 
 
-class BudgetView(View):
-    """What all noisy rounds of a federation together may say of one record.
-
-    Attributes:
-        mu: √Σμ² over the rounds.
-        epsilon: ε at δ that follows from it; None where it is beyond all meaning.
-        mu_budget: what the operator allows; None for no limit. A member's own ledger may allow less.
-        rounds: those that count, oldest first.
-    """
-
-    federation: Hex32
-    mu: float
-    epsilon: float | None
-    delta: float
-    mu_budget: float | None
-    rounds: tuple[RoundId, ...]
-
-
 class CohortRequest(Model):
     """Open a cohort for cards.
 
@@ -301,6 +283,8 @@ class RoundRequest(Model):
         exceptions: LedgerException messages that the admin signed for this cohort and sequence, in hexadecimal.
         margin: r, how many of the members counted may be missing; a class is published that g + r of them hold. None for a
             sixth of the members or all colluders, whichever is more, as far as a sum can spare them.
+        heard_within_s: open it only where enough decryptors for its end were heard from so lately; None to have members start
+            later. Who waits for a round is heard from by each of its long polls.
     """
 
     statistic: Annotated[str, Field(pattern=MEMBER_PATTERN)] = "ffc"
@@ -325,6 +309,7 @@ class RoundRequest(Model):
         Field(max_length=16),
     ] = ()
     margin: Annotated[int, Field(ge=0, le=10_000)] | None = None
+    heard_within_s: Annotated[float, Field(ge=MAX_WAIT_S, le=366 * 86_400)] | None = None
 
     @model_validator(mode="after")
     def _check_dim(self) -> Self:
@@ -346,6 +331,7 @@ class HelperRoundRequest(RoundRequest):
         colluders: `a`, clients that may collude with the coordinator and a helper; None for a quarter of the roster's.
         survivors_min: `n_min`; None for the least, a + h_min.
         exceptions: none: this mode has no exceptions to the ledger.
+        heard_within_s: none: here the helpers' cards say who is there.
     """
 
     mode: Literal["helpers"]
@@ -353,6 +339,7 @@ class HelperRoundRequest(RoundRequest):
     colluders: Annotated[int, Field(ge=0, le=100_000)] | None = None
     survivors_min: Annotated[int, Field(ge=3, le=100_000)] | None = None
     exceptions: Annotated[tuple[str, ...], Field(max_length=0)] = ()
+    heard_within_s: None = None
 
 
 class HelpersView(View):

@@ -128,6 +128,7 @@ async def _started(
         max_wait_s=chosen.max_wait_s,
         resume_grace_s=chosen.resume_grace_s,
         mu_budget=chosen.mu_budget,
+        skew_s=chosen.clock_skew_s,
     )
     app.state.coordinator = coordinator
     app.state.audit = Audit(database, key)

@@ -16,7 +16,7 @@ from protocol.errors import PeerFault
 from protocol.helpers.attempt import HelperAttempt
 from protocol.identity import SigningKey
 from protocol.messages import Family, LedgerException, Opening
-from protocol.preflight import PreflightView
+from protocol.preflight import DecryptorsView, PreflightView
 from protocol.published import CombinedRecord, CombineRequest
 from protocol.rest import (
     MAX_WAIT_S,
@@ -27,7 +27,7 @@ from protocol.rest import (
     WindowsModel,
     round_name,
 )
-from service import combining, counting, rare, solving, spending
+from service import combining, counting, heard, rare, solving, spending
 from service.catalogue import LOOK_S, Catalogue, tried
 from service.cohorts import Cohort, check_possible
 from service.course import Outcome
@@ -88,6 +88,7 @@ class Coordinator:
         pause_s: before work that failed is tried again, at first.
         lease_s: after which another process takes over the work of one that gives no sign of life.
         mu_budget: most μ that a federation's noisy rounds may take together; None for no limit.
+        skew_s: how far a signer's clock may be off, as the gate has it.
     """
 
     def __init__(
@@ -102,6 +103,7 @@ class Coordinator:
         pause_s: float = PAUSE_S,
         lease_s: float = LEASE_S,
         mu_budget: float | None = None,
+        skew_s: float = 60.0,
     ) -> None:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
@@ -111,7 +113,7 @@ class Coordinator:
         self.catalogue = Catalogue(database, blobs, key, self.federations, self.helping, self.keeper.wake)
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
         self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
-        self._max_wait_s, self._resume_grace_s = max_wait_s, resume_grace_s
+        self._max_wait_s, self._resume_grace_s, self._skew_s = max_wait_s, resume_grace_s, skew_s
         self._opening = asyncio.Lock()
         self._combined = dict[str, CombinedRecord]()
         self.background: tuple[asyncio.Task[None], ...] = ()
@@ -175,7 +177,13 @@ class Coordinator:
         cohort = await self.cohort(cohort_id)
         counts_first = rare.counts_first(request, cohort.roster, cohort.rounds)
         made = await self._prepared(cohort, request, counts_first=counts_first)
-        return preflight_view(made.attempt, made.place, counts_first=counts_first)
+        assert isinstance(made.attempt, Attempt)
+        decryptors = await self._heard(made.attempt, request, made.now_s)
+        return preflight_view(made.attempt, made.place, decryptors, counts_first=counts_first)
+
+    async def _heard(self, attempt: Attempt, request: RoundRequest, now_s: float) -> DecryptorsView:
+        within_s = request.heard_within_s or heard.LOOK_BACK_S
+        return await heard.decryptors(self.database, attempt, within_s, now_s, self._skew_s)
 
     async def _prepared(
         self, cohort: Cohort, request: RoundRequest, *, counts_first: bool = False
@@ -206,6 +214,8 @@ class Coordinator:
             exceptions=_exceptions(request, cohort, sequence),
         )
         attempt = Attempt(cohort.roster, manifest, opening)
+        if request.heard_within_s is not None:
+            heard.check(await self._heard(attempt, request, now_s))
         await asyncio.to_thread(check_room, attempt, self.blobs)
         return Prepared(attempt, (sequence, number), now_s, before, material)
 

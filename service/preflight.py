@@ -21,7 +21,7 @@ from protocol.cost import plan_of
 from protocol.errors import PeerFault
 from protocol.helpers.attempt import HelperAttempt
 from protocol.messages import NO_INDICATOR, Family, Manifest, Roster, Terms
-from protocol.preflight import OutlookView, PreflightView
+from protocol.preflight import DecryptorsView, OutlookView, PreflightView
 from protocol.rest import HelperRoundRequest, RoundRequest, TermsView
 from service.asked import PROMISED_BITS, mechanism_of, noise_view
 from service.indicating import NOTHING, Clauses, indicator_terms
@@ -110,7 +110,11 @@ def check_room(attempt: Attempt, blobs: Blobs) -> None:
 
 
 def preflight_view(
-    attempt: Attempt | HelperAttempt, place: tuple[int, int], *, counts_first: bool = False
+    attempt: Attempt | HelperAttempt,
+    place: tuple[int, int],
+    decryptors: DecryptorsView | None = None,
+    *,
+    counts_first: bool = False,
 ) -> PreflightView:
     """An attempt that could be opened, in its place: sequence and attempt."""
     terms, manifest = attempt.opening.terms, attempt.manifest
@@ -126,6 +130,7 @@ def preflight_view(
         terms=terms_view(terms, manifest),
         cost=plan_of(attempt).sentence if isinstance(attempt, Attempt) else None,
         outlook=_outlook(terms, manifest),
+        decryptors=decryptors,
     )
 
 

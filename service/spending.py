@@ -8,10 +8,10 @@ import math
 from collections.abc import Mapping
 
 from calibration.privacy import NoiseTerms, compose, gdp_epsilon
+from protocol.budget import BudgetView
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import Terms
-from protocol.rest import BudgetView
 
 DELTA = 1e-5
 """At which the sum of all rounds is shown, whatever each was shown at."""

@@ -94,7 +94,7 @@ def run(errand: Errand, output: Path) -> tuple[Result, dict[str, Any]]:
         quorum = member.enrol(errand.cohort)
         pin(identity.folder, errand.policy.federation.hex())  # whose roster names this member
         note(f"Enrolled with {quorum.members} members; {quorum.survivors_min} must stay for a sum.")
-        view = view or _next_round(errand, identity)
+        view = view or _next_round(errand, member, identity)
         result = member.contribute(view.round, maker, lineage=errand.lineage)
     result.save(output)
     return result, summary(result, output)
@@ -173,10 +173,13 @@ def _named_round(errand: Errand) -> RoundView | None:
     return view
 
 
-def _next_round(errand: Errand, identity: Identity) -> RoundView:
-    """The cohort's newest, if it is still to finish, to collect or to be followed by the one it counted for; else the next."""
+def _next_round(errand: Errand, member: Member, identity: Identity) -> RoundView:
+    """The cohort's newest, if it is still to finish, to collect or to be followed by the one it counted for; else the next.
+
+    The member itself waits, so that an operator sees that it is there.
+    """
     with operator(errand.url, ca=errand.ca, patience_s=PATIENCE_S) as client:
-        cohorts = changes(lambda after: client.cohort(errand.cohort, after))
+        cohorts = changes(lambda after: member.cohort(errand.cohort, after))
         while True:
             rounds = next(cohorts).rounds
             newest = client.round(rounds[-1]) if rounds else None

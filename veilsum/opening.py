@@ -83,6 +83,7 @@ def _counting(request: RoundRequest, view: CohortView) -> RoundRequest:
         records_max=request.records_max,
         lifetime_s=request.lifetime_s,
         windows=request.windows,
+        heard_within_s=request.heard_within_s,
         exceptions=_exceptions(request, view.next_sequence, named=True),
     )
 

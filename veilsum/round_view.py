@@ -71,6 +71,7 @@ def show_foreseen(views: Sequence[PreflightView], *, as_json: bool) -> None:
             "latest_end": clock(terms.latest_end_s),
             "noise": None if terms.noise is None else promised(terms.noise)["noise"],
             "outlook": _outlook(view.outlook),
+            "decryptors": view.decryptors.sentence if view.decryptors is not None else None,
             "cost": view.cost,
             "verdict": _AFTER_COUNTS if view.counts_first else "it would be opened",
         }

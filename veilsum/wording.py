@@ -17,6 +17,7 @@ _SAID = {
     r"with statistics=None this": "without --features this",
     r": pass the statistics$": ": pass --features",
     r"pass lineage=,": "pass --lineage,",
+    r"leave heard_within_s out": "leave --heard-within out",
     r"pass a larger ridge, or None to choose one by GCV": "pass a larger --ridge, or none to choose one by GCV",
 }
 

@@ -22,7 +22,7 @@ from protocol.request_signature import (
 )
 from service.access.callers import Caller, Kind
 from service.access.issuer import Issuer
-from service.access.nonces import Nonce, Nonces
+from service.access.nonces import Nonce, Nonces, signer_of
 from service.access.tokens import Tokens, unauthorised
 from service.listed import Listed
 
@@ -123,7 +123,7 @@ class Gate:
         digest = _field(request, CONTENT_DIGEST) if CONTENT_DIGEST in request.headers else None
         signature.verify(public, self.target(request), digest)
         expires_s = signature.expires_s + self._skew_s
-        request.state.nonce = Nonce(f"{federation}/{signature.keyid}", signature.nonce, expires_s)
+        request.state.nonce = Nonce(signer_of(federation, signature.keyid), signature.nonce, expires_s)
 
     def target(self, request: Request) -> Target:
         """The request as its sender addressed it."""

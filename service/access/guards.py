@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, ClassVar, cast
 
 from fastapi import Depends, Request, Response
@@ -12,6 +12,7 @@ from fastapi.params import Depends as Dependency
 from fastapi.routing import APIRoute
 from fastapi.security import APIKeyHeader, HTTPBearer
 from fastapi.security.base import SecurityBase
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.exceptions import HTTPException
 
 from protocol.access import Scope
@@ -23,7 +24,7 @@ from protocol.rest import HEX32_PATTERN, MEMBER_PATTERN, ROUND_PATTERN
 from service.access.bodies import ENDING
 from service.access.callers import ANYBODY, Caller, Kind
 from service.access.gate import Gate, check_digest
-from service.access.limits import Limits
+from service.access.limits import Limits, TooMany
 from service.audit import DONE, Audit, Deed
 from service.coordinator import Coordinator
 from service.listed import Listed
@@ -91,6 +92,23 @@ class Anybody(Guard):
     async def admit(self, request: Request) -> Caller:
         """Unseen."""
         del request
+        return ANYBODY
+
+
+class MemberOrAnybody(Anybody):
+    """Anybody, and a member of the path's federation as itself: by its signature it is heard from (`service.heard`).
+
+    A signature that does not hold, or was there before, changes nothing: the request is anybody's.
+    """
+
+    document: ClassVar[dict[str, Any]] = {"security": [{}, {_SIGNATURE.scheme_name: []}]}
+    """For a route's `openapi_extra`: a scheme among the dependencies would be said to be needed."""
+
+    async def admit(self, request: Request) -> Caller:
+        """By a signature where there is one that holds, else unseen."""
+        if SIGNATURE_INPUT in request.headers:
+            with suppress(PeerFault):
+                return await gate_of(request).member(request, lambda: _roster(request))
         return ANYBODY
 
 
@@ -233,16 +251,34 @@ async def _admitted(request: Request, guard: Guard) -> Caller:
         raise
     if not guard.limited:
         return caller
-    # Before the nonce, which is a write, and as no more than a loan: or whoever sends a member's request again would use up its bucket.
-    limits.charge(caller, request)
+    if caller is not ANYBODY and isinstance(guard, Anybody):
+        # Sent before, too many, or a nonce that can't be kept: what is public is no less so for whoever signs.
+        with suppress(PeerFault, OSError, SQLAlchemyError):
+            await _count(request, caller)
+            return caller
+        caller = ANYBODY
     try:
-        await gate_of(request).take(request)
+        await _count(request, caller)
+    except TooMany:
+        raise
     except PeerFault:
-        limits.give_back(caller, request)
         limits.charge(ANYBODY, request)
         raise
-    request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
     return caller
+
+
+async def _count(request: Request, caller: Caller) -> None:
+    """Take a caller's token and its request's nonce, and count it as under way; PeerFault: too-many-requests, or as `Gate.take`."""
+    limits: Limits = request.app.state.limits
+    # Before the nonce, which is a write, and as no more than a loan: or whoever sends a member's request again would use up its bucket.
+    limits.charge(caller, request)
+    if caller is not ANYBODY:
+        try:
+            await gate_of(request).take(request)
+        except PeerFault:
+            limits.give_back(caller, request)
+            raise
+    request.scope[ENDING].enter_context(limits.under_way(caller, request, _length(request)))
 
 
 async def _record(request: Request, path: str, outcome: str) -> None:

@@ -7,10 +7,10 @@ and what had to be sent by then is refused, whatever the clock says.
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from protocol.causes import Cause
@@ -33,6 +33,22 @@ class Nonce:
     signer: str
     nonce: str
     expires_s: float
+
+
+def signer_of(federation: str, keyid: str) -> str:
+    """What a federation's member, or admin, is called in `Nonce.signer`."""
+    return f"{federation}/{keyid}"
+
+
+async def newest(database: Database, signers: Collection[str]) -> dict[str, float]:
+    """When the last to expire of each one's requests does, or did, in Unix time; without those who had none let in.
+
+    Forgotten ones count: of each signer the newest's time is remembered.
+    """
+    last = func.max(nonces.c.expires_s).label("last_s")
+    query = select(nonces.c.signer, last).where(nonces.c.signer.in_(signers)).group_by(nonces.c.signer)
+    async with database.reading() as connection:
+        return {row.signer: row.last_s for row in await connection.execute(query)}
 
 
 class Nonces:

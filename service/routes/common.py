@@ -18,6 +18,7 @@ from service.access.guards import (
     Anybody,
     Machines,
     Member,
+    MemberOrAnybody,
     Operator,
     ReaderOrOperator,
     coordinator_of,
@@ -27,7 +28,7 @@ from service.access.limits import Limits
 from service.coordinator import Coordinator
 from service.rounds import Round
 
-ANYBODY, MACHINES, MEMBER = Anybody(), Machines(), Member()
+ANYBODY, MACHINES, MEMBER, WAITING = Anybody(), Machines(), Member(), MemberOrAnybody()
 READ, ROUNDS, ADMIN = Operator(Scope.READ), Operator(Scope.ROUNDS), Operator(Scope.ADMIN)
 READERS = ReaderOrOperator(Scope.READ)
 ROSTERS, CLOSING = AdminOrOperator(Scope.FEDERATIONS), AdminOrOperator(Scope.ROUNDS)

@@ -5,6 +5,7 @@ import asyncio
 from fastapi import APIRouter, Response
 
 from protocol import rest
+from protocol.budget import BudgetView
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.messages import KeyCard, Roster
@@ -18,6 +19,7 @@ from service.routes.common import (
     MEMBER,
     ROSTERS,
     ROUNDS,
+    WAITING,
     After,
     Here,
     Hex32Path,
@@ -82,7 +84,7 @@ async def _shown(here: Coordinator, federation: str, status: int = 200) -> Respo
 
 
 @router.get(rest.BUDGET, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
-async def budget(federation: Hex32Path, here: Here) -> rest.BudgetView:
+async def budget(federation: Hex32Path, here: Here) -> BudgetView:
     """What the federation's noisy rounds have spent of its privacy budget."""
     await here.federations.newest(federation)
     await here.catalogue.refresh(federation)
@@ -130,9 +132,18 @@ async def open_cohort(
     return view
 
 
-@router.get(rest.COHORT, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND))
+@router.get(
+    rest.COHORT,
+    dependencies=WAITING.dependencies,
+    openapi_extra=WAITING.document,
+    responses=declared(Cause.NOT_FOUND),
+)
 async def cohort(cohort: Hex32Path, here: Here, after: After = -1, wait_s: Wait = 0.0) -> rest.CohortView:
-    """A cohort as it stands; with `after` and `wait_s`, as soon as it changes."""
+    """A cohort as it stands; with `after` and `wait_s`, as soon as it changes.
+
+    Here members wait for a round. One that signs is heard from, which the operator's preflight shows; a signature that does not hold
+    changes nothing.
+    """
     found = await here.cohort(cohort)
     await here.changed(found.watch, after, wait_s, len(found.roster.members))
     return found.view()

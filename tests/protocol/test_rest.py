@@ -7,7 +7,17 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from protocol import published, rest
 from protocol.audit import AuditEntry, AuditHead
-from protocol.rest import CohortRequest, Hex32, MemberId, Problem, RoundId, RoundRequest, WindowsModel
+from protocol.preflight import DecryptorsView
+from protocol.rest import (
+    CohortRequest,
+    HelperRoundRequest,
+    Hex32,
+    MemberId,
+    Problem,
+    RoundId,
+    RoundRequest,
+    WindowsModel,
+)
 from protocol.scheduling import ScheduleRequest
 
 PATHS = {name: value for name, value in vars(rest).items() if name.isupper() and str(value).startswith("/")}
@@ -77,6 +87,8 @@ def test_windows_are_positive_and_finite(bad: float) -> None:
         {"exceptions": ("0",)},
         {"exceptions": ("0A",)},
         {"exceptions": ("00",) * 17},
+        {"heard_within_s": 59.9},  # a waiting member may say nothing for a minute
+        {"heard_within_s": 1e12},
         {"more": 1},
     ],
 )
@@ -85,6 +97,39 @@ def test_a_round_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
     assert RoundRequest.model_validate(good).ring_bits == 48
     with pytest.raises(ValidationError):
         RoundRequest.model_validate({**good, **bad})
+
+
+def test_with_helpers_nobody_asks_for_decryptors() -> None:
+    good: dict[str, Any] = {
+        "dim": 4,
+        "classes": 2,
+        "extractor": "e1" * 32,
+        "mode": "helpers",
+        "records_cap": 1,
+    }
+    assert HelperRoundRequest.model_validate({**good, "heard_within_s": None}).heard_within_s is None
+    with pytest.raises(ValidationError, match="heard_within_s"):
+        HelperRoundRequest.model_validate({**good, "heard_within_s": 60.0})
+
+
+@pytest.mark.parametrize(
+    ("silent", "named"),
+    [
+        (0, ""),
+        (2, "; not: m-00, m-01"),
+        (10, "; not: m-00, m-01, m-02, m-03, m-04, m-05, m-06, m-07, m-08, m-09"),
+        (12, "; not: m-00, m-01, m-02, m-03, m-04, m-05, m-06, m-07, m-08, m-09 and 2 more"),
+    ],
+)
+def test_of_many_decryptors_the_first_are_named(silent: int, named: str) -> None:
+    view = DecryptorsView(
+        decryptors=12,
+        needed=7,
+        within_s=600.0,
+        heard=12 - silent,
+        silent=tuple(f"m-{number:02}" for number in range(silent)),
+    )
+    assert view.sentence == f"{12 - silent} of 12 decryptors heard from within 600 s, 7 needed{named}"
 
 
 def test_an_indicator_round_has_no_features_and_every_other_has() -> None:

@@ -95,6 +95,10 @@ def test_the_whole_story(consortium: HelperConsortium, remote: Cli) -> None:
     c = consortium
     early = remote(*remote.at(*c.opening()), "--token", TOKEN)
     assert "let them run `veilsum helper run`" in early.error
+    asking = remote(*remote.at(*c.opening("--heard-within", 60)), "--token", TOKEN)
+    assert (
+        asking.error == "--at, --recount, --margin and --heard-within go with --mode members: leave them out"
+    )
     assert "has helped in no round yet" in remote("helper", "show", c.folder / "h0").error
     helping = c.help(*c.helpers[:3])  # one is down
     c.carded(3)

@@ -49,6 +49,8 @@ def test_one_command_each_counts_and_withholds(consortium: Make, remote: Cli) ->
     assert [
         each["terms"]["statistic"] for each in remote.operate(*dry, "--at", "2099-01-01T02:00")["would_open"]
     ] == ["ffc"]
+    asking = remote.operate(*dry, "--heard-within", 3600)["would_open"]  # of the count too
+    assert [each["decryptors"]["within_s"] for each in asking] == [3600] * 2
     said = remote(*dry, "--token", TOKEN).out
     assert said.count("A round that was not opened") == 2
     assert (

@@ -151,7 +151,7 @@ class Noise:
 
 @dataclass(frozen=True, kw_only=True)
 class WithMembers:
-    """What there is in the members' mode alone: exceptions, counts of rare classes, and a time to open it."""
+    """What there is in the members' mode alone: exceptions, counts of rare classes, who must be there, and a time to open it."""
 
     exception: Annotated[
         list[Path] | None,
@@ -177,6 +177,15 @@ class WithMembers:
             rich_help_panel=_MEMBERS,
         ),
     ] = False
+    heard_within: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds: open it only where enough decryptors for its end were heard from so lately.",
+            min=60,
+            show_default="members may be started later",
+            rich_help_panel=_MEMBERS,
+        ),
+    ] = None
     at: Annotated[
         datetime | None,
         typer.Option(
@@ -192,6 +201,7 @@ class WithMembers:
         """Its part of the request."""
         return {
             "margin": self.margin,
+            "heard_within_s": self.heard_within,
             "exceptions": [path.read_bytes().hex() for path in self.exception or ()],
         }
 
@@ -239,8 +249,12 @@ class WithHelpers:
         from protocol.errors import Misuse
 
         if self.mode == "helpers":
-            if members.at is not None or members.recount or members.margin is not None:
-                raise Misuse("--at, --recount and --margin go with --mode members: leave them out")
+            if members.recount or any(
+                value is not None for value in (members.at, members.margin, members.heard_within)
+            ):
+                raise Misuse(
+                    "--at, --recount, --margin and --heard-within go with --mode members: leave them out"
+                )
             return True
         if self != WithHelpers():
             raise Misuse(

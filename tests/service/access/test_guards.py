@@ -13,6 +13,7 @@ from service.access.guards import (
     GuardedRoute,
     Machines,
     Member,
+    MemberOrAnybody,
     Operator,
     ReaderOrOperator,
     guard_of,
@@ -62,7 +63,6 @@ PUBLIC = {
         rest.FEDERATION,
         rest.LEDGER,
         rest.BUDGET,
-        rest.COHORT,
         rest.SCHEDULES,
         rest.MANIFEST,
         rest.ROUND,
@@ -81,6 +81,7 @@ PUBLIC = {
         rest.HELPER_CLOSING,
     )
 }
+WAITING = {("GET", rest.COHORT)}
 MACHINES = {("GET", path) for path in (rest.HEALTH, rest.READY, rest.METRICS)}
 ROUTERS = (
     audit.router,
@@ -110,6 +111,7 @@ def test_every_route_has_its_callers() -> None:
     assert called(Operator) == OPERATORS
     assert called(ReaderOrOperator) == READING
     assert called(Anybody) == PUBLIC
+    assert called(MemberOrAnybody) == WAITING
     assert called(Machines) == MACHINES
     everything = {
         (m, r.path)
@@ -118,7 +120,7 @@ def test_every_route_has_its_callers() -> None:
         if isinstance(r, APIRoute)
         for m in r.methods or ()
     }
-    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | MACHINES
+    assert everything == MEMBERS | ADMINS | OPERATORS | READING | PUBLIC | WAITING | MACHINES
 
 
 async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None:
@@ -134,7 +136,7 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
             assert answer.headers["www-authenticate"] == (
                 "Signature" if (method, path) in MEMBERS else "Bearer"
             )
-        for method, path in PUBLIC | MACHINES:
+        for method, path in PUBLIC | WAITING | MACHINES:
             answer = await nobody.request(method, path.format(**ids))
             assert answer.status_code in {200, 404, 503}, (method, path)
     async with client_of(server.app, {"authorization": f"Bearer {TOKEN}"}) as operator:
@@ -148,7 +150,14 @@ async def test_the_document_says_who_may_call(server: Server) -> None:
         for path, item in server.app.openapi()["paths"].items()
         for method, operation in item.items()
     }
-    assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS
+    spared = {
+        (method.upper(), path)
+        for path, item in server.app.openapi()["paths"].items()
+        for method, operation in item.items()
+        if {} in operation.get("security", ())
+    }
+    assert spared == WAITING
+    assert {key for key, need in needs.items() if need == {"RequestSignature"}} == MEMBERS | WAITING
     assert {key for key, need in needs.items() if need == {"OperatorToken"}} == OPERATORS
     assert {key for key, need in needs.items() if len(need) == 2} == ADMINS | READING
     assert {key for key, need in needs.items() if not need} == PUBLIC - {("GET", "/openapi.json")} | MACHINES

@@ -226,6 +226,32 @@ async def test_whoever_repeats_a_member_s_request_uses_up_its_own_bucket(
         assert [(await server.client.get(path)).status_code for _ in range(30)] == [200] * 30
 
 
+async def test_where_a_signature_may_be_left_out_a_member_has_its_own_limits_and_no_one_else_s(
+    tmp_path: Path, party: Party
+) -> None:
+    few: dict[str, Any] = {"address_burst": 12, "address_requests_per_s": 0.01}
+    async with running(tmp_path, caller_burst=20, caller_requests_per_s=0.01, **few) as server:
+        await party.begin(server)
+        path = f"/v1/cohorts/{party.cohort}"
+        member, forged = server.signing("m-0", KEYS["m-0"]), server.signing("m-1", KEYS["m-0"])
+        first = await member.get(path)
+        kept = await count(server, "/m-0")
+        async with server.anonymous() as nobody:
+            again = await asyncio.gather(*(nobody.get(path, headers=first.request.headers) for _ in range(4)))
+            assert {each.status_code for each in (first, *again)} == {200}
+            assert {(await forged.get(path)).status_code for _ in range(4)} == {200}
+            # What proves nothing took the address's, one for each request, and whoever proves who it is goes on.
+            while (refused := await nobody.get(path)).status_code == 200:
+                pass
+            for client, headers in ((nobody, first.request.headers), (forged, {})):
+                refused = await client.get(path, headers=headers)
+                assert refused.json()["detail"].startswith("address 127.0.0.1 may send")
+        # A card and its manifest before; and beyond its rate it is anybody, and leaves nothing.
+        answers = [(await member.get(path)).status_code for _ in range(24)]
+        assert answers == [200] * 17 + [429] * 7
+        assert await count(server, "/m-0") == kept + 17
+
+
 async def test_paths_that_are_none_count_to_their_sender(tmp_path: Path) -> None:
     async with running(tmp_path, **FEW) as server, server.anonymous() as nobody:
         answers = [await nobody.get(f"/v1/nothing/{n}") for n in range(2)]

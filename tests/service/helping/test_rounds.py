@@ -44,7 +44,7 @@ async def test_what_is_said_beforehand_is_what_is_opened(server: Server, party: 
     said = PreflightView.model_validate(answer.json())
     assert (await server.client.get(f"/v1/federations/{party.federation}")).json()["rounds"] == []
     opened = await server.view(await party.open_round(server))
-    assert (said.mode, said.cohort, said.cost) == ("helpers", opened["cohort"], None)
+    assert (said.mode, said.cohort, said.cost, said.decryptors) == ("helpers", opened["cohort"], None, None)
     assert (said.members, said.survivors_min) == (30, opened["survivors_min"])
     assert (said.sequence, said.terms.elements) == (0, opened["terms"]["elements"])
 
