@@ -134,7 +134,7 @@ class FFCStatistics:
 
     def spectrum(self, *, in_place: bool = False) -> Spectrum:
         """Of V; `in_place` works in the memory of a large one, which nobody else may read meanwhile."""
-        V = self._V if in_place and self.lattice is None else self.V
+        V = self._V if self.lattice is None else self.lattice.decode(self._V, 2)
         return Spectrum.of(V, self.rounding_deviation, in_place=in_place)
 
     @property
