@@ -82,7 +82,8 @@ def solve_ffc(
     V, shrunk = statistics.V, (d + chosen)[:, None]
     W = Q @ (P / shrunk)
     # Eigenvectors of a large V are orthogonal to fewer digits, and where λ is small the equations show it: one step mends that.
-    W += Q @ ((Q.T @ (U - V @ W - chosen * W)) / shrunk)
+    # Not along what was clipped, by which W is not to solve them.
+    W += Q @ (np.where(d[:, None] > 0, Q.T @ (U - V @ W - chosen * W), 0) / shrunk)
     left = np.linalg.norm(V @ W + chosen * W - U)
     conditions = spectrum.conditions(grid)
 

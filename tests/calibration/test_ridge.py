@@ -199,6 +199,13 @@ def test_eigenvalues_below_zero_are_rounding() -> None:
     assert solution.rank == 2
 
 
+def test_what_rounding_made_negative_is_not_blown_up() -> None:
+    """Along an eigenvector whose eigenvalue was clipped to 0, W is U/λ, whatever V says there."""
+    V, U = np.diag([4.0, 2.0, -1e-3]), np.array([[1.0], [1.0], [1e-6]])
+    solution = solve_ffc(FFCStatistics.from_blocks(V, U, np.array([6]), bias=False), 1e-6)
+    np.testing.assert_allclose(solution.weights[:, 0], [1 / 4, 1 / 2, 1], rtol=1e-5)
+
+
 def test_sums_that_cancel_leave_zero_weights() -> None:
     statistics = statistics_of(np.array([[1.0], [-1.0]]), np.array([0, 0]), 1)
     solution = solve_ffc(statistics)
