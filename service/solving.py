@@ -95,7 +95,7 @@ def solve(asked: Question, pieces: Pieces, summed: Summed) -> Answer:
     """Check the identities of a sum that comes in pieces, and solve; PeerFault(sum-check-failed)."""
     try:
         return asked.answer(_pooled(asked, pieces, summed), summed)
-    except CalibrationError as error:
+    except (CalibrationError, np.linalg.LinAlgError) as error:
         raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
 
 

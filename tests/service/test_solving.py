@@ -2,11 +2,15 @@
 
 import mmap
 from hashlib import sha256
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from protocol.causes import Cause
+from protocol.errors import PeerFault
 from service import solving
 from service.solving import SumsFile
 
@@ -32,3 +36,20 @@ def test_where_the_disk_has_no_room_for_it_an_error_says_so(monkeypatch: pytest.
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match="No space left"):
         SumsFile(solving.SPOOLED_BYTES)
+
+
+def test_a_sum_that_no_library_decomposes_ends_its_round() -> None:
+    """It would be tried again, and fail again, for ever."""
+
+    class Asked:
+        def gathering(self, _: object) -> None: ...
+
+        def gathered(self, *_: object) -> None: ...
+
+        def answer(self, *_: object) -> None:
+            raise np.linalg.LinAlgError("Eigenvalues did not converge")
+
+    asked, summed = cast("Any", Asked()), cast("Any", SimpleNamespace(lattice=None))
+    with pytest.raises(PeerFault, match="did not converge") as refused:
+        solving.solve(asked, [], summed)
+    assert refused.value.cause is Cause.SUM_CHECK_FAILED
