@@ -14,9 +14,10 @@ import pytest
 
 from protocol.request_signature import Target, sign_request
 from service.access.connections import Connection
+from service.routes import rounds
 from service.telemetry import logs
 from tests.service.driver import Party
-from tests.service.serving import Server, running, served
+from tests.service.serving import TOKEN, Server, running, served
 from tests.service.signing import KEYS
 
 PATH = "/healthz"
@@ -203,6 +204,18 @@ async def test_an_answer_that_nobody_takes_is_dropped(tmp_path: Path) -> None:
         writer.close()
 
 
+@pytest.mark.parametrize("before", [1, 2, 3])
+async def test_the_end_of_an_answer_that_nobody_takes_is_dropped(tmp_path: Path, before: int) -> None:
+    """Of a connection's last one: what is left of it may be too little to be told of, and too much for the kernel."""
+    async with hasty(tmp_path) as (_, url):
+        _, writer = await opened(url)
+        asked = HEAD.replace(PATH.encode(), b"/static/uplot.min.js")
+        writer.write(before * asked + asked[:-2] + b"Connection: close\r\n\r\n")
+        with pytest.raises(ConnectionError):
+            await asyncio.wait_for(asking_on(writer), 20)
+        writer.close()
+
+
 class Seen(Connection):
     """Whose sockets are remembered."""
 
@@ -290,3 +303,84 @@ async def test_a_body_whose_length_can_be_read_in_two_ways_is_refused(tmp_path: 
         writer.close()
         assert said.startswith(b"HTTP/1.1 400 "), said
         assert said.count(b"HTTP/1.1 ") == 1
+
+
+async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is read of a connection while requests wait: it is found out by a write."""
+    monkeypatch.setattr(rounds, "KEEPALIVE_S", 0.05)
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        await party.begin(server)
+        stream = HEAD.replace(PATH.encode(), f"/v1/rounds/{await party.open_round(server)}/events".encode())
+        reader, writer = await opened(url)
+        writer.write(stream)
+        await reader.readuntil(b"event: round")
+        streams = server.app.state.limits._streams
+        assert streams
+        writer.write(HEAD)
+        await writer.drain()
+        writer.transport.abort()
+        async with asyncio.timeout(5):
+            while streams:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(("lines", "status"), [(127, 200), (128, 400)])
+async def test_a_head_has_so_many_lines(tmp_path: Path, lines: int, status: int) -> None:
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        reader, writer = await opened(url)
+        writer.write(HEAD[:-2] + b"a:\r\n" * lines + b"\r\n")
+        assert (await reader.readline()).startswith(f"HTTP/1.1 {status} ".encode())
+        writer.close()
+
+
+async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
+    """A proxy that looks at headers, and forwards trailers, would let it pass."""
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        request = CHUNKED.replace(f"POST {PATH}".encode(), b"GET /v1/tokens")
+        answers = []
+        for before, after in (
+            ("", ""),
+            ("", f"Authorization: Bearer {TOKEN}\r\n"),
+            (f"Authorization: Bearer {TOKEN}\r\n", ""),
+        ):
+            reader, writer = await opened(url)
+            writer.write(request[:-2] + f"{before}\r\n0\r\n{after}\r\n".encode())
+            answers.append(int((await reader.readline()).split()[1]))
+            writer.close()
+        assert answers == [401, 401, 200]
+
+
+async def test_who_comes_beyond_the_limit_takes_nothing_from_those_who_are_there(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path) as server,
+        served(server, http=Seen, limit_concurrency=5) as url,
+        httpx.AsyncClient(base_url=url) as first,
+    ):
+        assert (await first.get(PATH)).status_code == 200
+        silent = [await opened(url) for _ in range(8)]
+        said = [await ends(reader) for reader, _ in silent[3:]]
+        assert all(each.startswith(b"HTTP/1.1 503 ") for each in said)
+        assert (await first.get(PATH)).status_code == 200
+        silent[0][1].close()
+        async with asyncio.timeout(5), httpx.AsyncClient(base_url=url) as later:
+            while (await later.get(PATH)).status_code != 200:  # noqa: ASYNC110 - nobody is told
+                await asyncio.sleep(0.01)
+        for _, writer in silent:
+            writer.close()
+
+
+class Socket(asyncio.Protocol):
+    """What uvicorn would hand a connection over to."""
+
+    def __init__(self, **_: Any) -> None:
+        raise AssertionError
+
+
+async def test_no_connection_leaves_the_protocol_that_has_limits(tmp_path: Path) -> None:
+    async with running(tmp_path) as server, served(server, http=Connection, ws=Socket) as url:
+        reader, writer = await opened(url)
+        writer.write(HEAD[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+        assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 200 ")
+        writer.close()
