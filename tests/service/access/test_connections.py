@@ -335,6 +335,15 @@ async def test_a_head_has_so_many_lines(tmp_path: Path, lines: int, status: int)
         writer.close()
 
 
+@pytest.mark.parametrize(("size", "status"), [(1 << 13, 200), ((1 << 13) + 1, 400)])
+async def test_a_target_has_so_many_bytes(tmp_path: Path, size: int, status: int) -> None:
+    async with running(tmp_path) as server, served(server, http=Connection) as url:
+        reader, writer = await opened(url)
+        writer.write(HEAD.replace(PATH.encode(), f"{PATH}?".ljust(size, "&").encode()))
+        assert (await reader.readline()).startswith(f"HTTP/1.1 {status} ".encode())
+        writer.close()
+
+
 async def test_a_trailer_is_no_header(tmp_path: Path) -> None:
     """A proxy that looks at headers, and forwards trailers, would let it pass."""
     async with running(tmp_path) as server, served(server, http=Connection) as url:
