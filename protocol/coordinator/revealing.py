@@ -20,6 +20,7 @@ from protocol.messages import (
     BadRun,
     Certificate,
     Evictions,
+    Family,
     Holder,
     Message,
     Proof,
@@ -31,6 +32,7 @@ from protocol.messages import (
 )
 from protocol.phases import cancelled
 from protocol.shamir import ShareError, recover_secrets
+from protocol.shelf import MemoryShelf
 
 SLICE_BYTES = 1 << 26
 """Shares that are joined for one recovery: enough to be quick, few enough to fit beside everything else."""
@@ -225,11 +227,16 @@ class Revealing(Delivering):
             for dealer in self.staying
             for due, seed in zip(self.due[dealer], secrets[dealer], strict=True)
         ]
+        setting, uploads = self.setting, self.uploads
+        if self.attempt.opening.terms.family != Family.INDICATOR:
+            # Announcements are large, and only a disclosure looks at them again.
+            setting = replace(setting, shelf=MemoryShelf())
+            uploads = {member: replace(kept, shelf=setting.shelf) for member, kept in uploads.items()}
         return Recovered(
-            self.setting,
+            setting,
             None,
             self.certificate,
-            self.uploads,
+            uploads,
             self.proofs,
             self.disputes,
             {due.dealer: seed for due, seed in pairs if due.lost is None},

@@ -60,7 +60,10 @@ class Sqlite(Database):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
         path.chmod(0o600)
         # An error's text goes to the log: without the parameters, which are messages and shares.
-        self._engine = create_async_engine(f"sqlite+aiosqlite:///{path}", hide_parameters=True)
+        # A statement that is kept to be run again keeps what it was last given: of uploads' announcements tens of megabytes.
+        self._engine = create_async_engine(
+            f"sqlite+aiosqlite:///{path}", hide_parameters=True, connect_args={"cached_statements": 0}
+        )
         event.listen(self._engine.sync_engine, "connect", _configure)
         event.listen(self._engine.sync_engine, "handle_error", _keep)
         self._writer = asyncio.Lock()

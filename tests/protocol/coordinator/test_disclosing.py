@@ -1,8 +1,11 @@
 """What the coordinator shows of an indicator round, and of no other (protocol §9)."""
 
+import gc
+import weakref
+
 import pytest
 
-from protocol.coordinator import Recovered, disclose
+from protocol.coordinator import Recovered, Revealing, disclose
 from protocol.errors import Misuse
 from protocol.simulator import After, Federation
 from tests.protocol.forging import false_dealers, other_secrets
@@ -24,6 +27,18 @@ def test_no_other_round_is_disclosed(terms: dict[str, bytes]) -> None:
 
     with pytest.raises(Misuse, match="only an indicator round is disclosed"):
         disclose(phase, never)
+
+
+@pytest.mark.parametrize(("statistic", "kept"), [("ffc", False), ("indicator", True)])
+def test_announcements_are_kept_for_a_disclosure_alone(*, statistic: str, kept: bool) -> None:
+    federation = Federation(4)
+    federation.begin(terms=federation.terms(20, chunk_elements=8, statistic=statistic))
+    shelf = weakref.ref(federation.run_until(Revealing).setting.shelf)
+    phase = federation.run_until(Recovered)
+    federation.phase = phase
+    gc.collect()
+    assert (shelf() is not None) is kept
+    assert set(phase.uploads) == set(phase.summed)
 
 
 def test_every_survivor_is_shown_with_its_chunks_and_every_seed_due() -> None:
