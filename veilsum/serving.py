@@ -1,6 +1,7 @@
 """The coordinator, in this process or in several: what `uvicorn service.app:app` starts, with errors that people can read."""
 
 import asyncio
+import gc
 import socket
 import ssl
 import sys
@@ -124,6 +125,10 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
+            # Modules, routes and models are there for good: the collector looks at them no more, and at a request's some ten times less often.
+            gc.collect()
+            gc.freeze()
+            gc.set_threshold(10_000, 20, 20)
             self._tell()
 
 
