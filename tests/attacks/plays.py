@@ -253,11 +253,14 @@ def colluders_shares() -> object:
         return message
 
     federation.tamper = keep
-    outcome = federation.run_round(terms=federation.terms(8))
+    federation.begin(terms=federation.terms(8))
+    shelf = federation.run_until(Revealing).setting.shelf
+    federation.run_until(Recovered)
+    outcome = federation.finish()
     assert isinstance(outcome.phase, Recovered)
     assert VICTIM not in outcome.phase.self_seeds
     assert all(lost == VICTIM for _, lost in outcome.phase.edge_seeds)
-    held = federation.phase.setting.shelf.delivery(VICTIM, 1)
+    held = shelf.delivery(VICTIM, 1)
     assert not any(share in held.box for share in shares)
     colluder = federation.phases["member-5"]
     return colluder.receive(

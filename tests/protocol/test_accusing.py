@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from protocol.accusing import check_bad_run
+from protocol.coordinator import Recovered, Revealing
 from protocol.errors import PeerFault
 from protocol.merkle import Tree
 from protocol.messages import (
@@ -147,8 +148,9 @@ def again_header(federation: Federation, held: BadRun, dealer: str, root: bytes)
 def test_regression_a_run_out_of_place_frames_a_decryptor_that_was_dealt_another_upload() -> None:
     """A dealer and the coordinator show one decryptor another upload: it reveals a run less, and all that follow move up."""
     federation = Federation(6)
-    federation.run_round(terms=federation.terms(8))
-    attempt = federation.phase.attempt
+    federation.begin(terms=federation.terms(8))
+    shelf = federation.run_until(Revealing).setting.shelf
+    attempt = federation.run_until(Recovered).attempt
     entries = federation.transcript.entries
     certificate = parse(entries[find(entries, Certificate)])
     receipt = parse(entries[find(entries, Receipt, "member-3")])
@@ -164,7 +166,7 @@ def test_regression_a_run_out_of_place_frames_a_decryptor_that_was_dealt_another
         evicted=(),
         runs=runs,
     )
-    delivery = federation.phase.setting.shelf.delivery("member-2", 3)
+    delivery = shelf.delivery("member-2", 3)
     made = BadRun(
         reveal=reveal.summary,
         header=delivery.header,
