@@ -100,7 +100,7 @@ class Lattice(ABC):
         return last
 
     def decode(self, integers: Integers, degree: int = 0, *, in_place: bool = False) -> Floats:
-        """Integers of any shape, in steps, as float64; `in_place` where they stood.
+        """Integers of any shape, in steps, as float64; those of a matrix `in_place`, where they stood.
 
         Raises:
             WrongDtype: not int64 (unsigned ring elements must be centred first).

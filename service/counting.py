@@ -1,9 +1,6 @@
 """M4 of an indicator round: how many members hold each class, and what members are shown to count it themselves (protocol §9)."""
 
-from collections.abc import Iterable
-
 import numpy as np
-import numpy.typing as npt
 
 from protocol.causes import Cause
 from protocol.errors import PeerFault
@@ -11,6 +8,7 @@ from service.course import Outcome
 from service.modes import PairedSummands
 from service.rounds import Round
 from service.storage.blobs import Blobs
+from service.summing import Pieces
 
 DISCLOSURE = "disclosure"
 
@@ -18,7 +16,7 @@ DISCLOSURE = "disclosure"
 def compute(
     round_: Round,
     recovered: PairedSummands,
-    pieces: Iterable[tuple[int, npt.NDArray[np.int64]]],
+    pieces: Pieces,
     blobs: Blobs,
 ) -> Outcome:
     """Check the counts, and put together what members are shown.

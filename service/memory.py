@@ -4,7 +4,7 @@ import ctypes
 
 
 def give_back() -> None:
-    """Return to the system what the C library keeps: after a round's uploads hundreds of megabytes, between pieces that are in use.
+    """Return to the system what the C library keeps: after a round's uploads a hundred megabytes and more, between pieces that are in use.
 
     Nothing happens with another library than glibc.
     """

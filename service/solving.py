@@ -6,7 +6,6 @@ import math
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -28,10 +27,9 @@ from service.memory import give_back
 from service.modes import Summands
 from service.rounds import Round
 from service.storage.blobs import Blobs
+from service.summing import Pieces
 
 EVICTIONS = "evictions"
-Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
-"""Of a sum, each with its first element's place."""
 
 
 def compute(
@@ -178,7 +176,7 @@ class SumsFile:
         if self._taken >= SPOOLED_BYTES:
             self.rest()
 
-    def kept(self, pieces: Pieces) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+    def kept(self, pieces: Pieces) -> Pieces:
         """The pieces, each taken as it passes."""
         for start, piece in pieces:
             self.take(start, piece)

@@ -8,7 +8,7 @@ stopped, and one that comes late changes nothing. Memory is one range and one ch
 import asyncio
 import json
 import secrets
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -25,7 +25,8 @@ from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
 
-Pieces = Iterator[tuple[int, npt.NDArray[np.int64]]]
+Pieces = Iterable[tuple[int, npt.NDArray[np.int64]]]
+"""Of a sum, each with its first element's place."""
 T = TypeVar("T", bound=np.generic)
 RANGE_ELEMENTS = 1 << 18
 """Of one range, unless one chunk alone is longer."""
