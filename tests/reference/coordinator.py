@@ -50,12 +50,18 @@ class Coordinator(Party):
         agree(X25519PrivateKey.generate(), said.box_key)
         cards[said.member] = said
 
-    def gather(self, a: int, h_min: int, loss: int, caps: Any) -> bytes:  # the Cards of those who came
-        names, cards = tuple(sorted(self.cards)), [self.cards[name] for name in sorted(self.cards)]
-        known = (self.cohort, self.roster_hash, self.counter, names, root(map(encode, cards)))
+    def gather(self, a: int, h_min: int, loss: int, caps: Any) -> None:  # the manifest of those who came
+        names = tuple(sorted(self.cards))
+        self.leaves = tuple(encode(self.cards[name]) for name in names)
+        known = (self.cohort, self.roster_hash, self.counter, names, root(self.leaves))
         m = M.Manifest(*known, a, 0, h_min, 0, 0, 0, 0, loss, (), tuple(caps))
         self.settle(M.Manifest(*known, *sizes(self.roster, m), m.caps))
-        return encode(M.Cards(self.m, tuple(M.Shown(card, ()) for card in cards)))
+
+    def show(self, member: str) -> bytes:  # its Cards: all, or in a large cohort those that it needs, by paths
+        names, near = self.m.members, {member, *secrets(self.m, member)[1:], *self.places}
+        near = {*names} if member in self.places else near
+        paths = {v: tree(self.leaves, i)[1] if len(near) < len(names) else () for i, v in enumerate(names) if v in near}
+        return encode(M.Cards(self.m, tuple(M.Shown(self.cards[v], path) for v, path in paths.items())))
 
     def open(self, terms: Any, exceptions: Any = ()) -> bytes:
         self.begin(sign(self.key, "Opening", self.cohort, *self.next, self.links, terms, tuple(exceptions)))
@@ -82,13 +88,13 @@ class Coordinator(Party):
     def whole(self) -> list[str]:
         return [v for v in sorted(self.uploads) if self.chunks.keys() >= {*self.uploads[v].chunk_digests}]
 
-    def leaves(self, dealer: str) -> tuple[bytes, ...]:  # of its commitment root
+    def committed(self, dealer: str) -> tuple[bytes, ...]:  # the leaves of its commitment root
         return (b"".join(self.uploads[dealer].secret_commitments), *self.uploads[dealer].share_rows)
 
     def deliver(self, decryptor: str) -> bytes:
         items, x = [], self.places[decryptor]
         for header, *_, boxes in (self.uploads[v] for v in self.whole() if v != decryptor):
-            rows = self.leaves(header.member)
+            rows = self.committed(header.member)
             items.append(M.Delivery(header, boxes[x - 1], tree(boxes, x - 1)[1], rows[x], tree(rows, x)[1]))
         return encode(M.Deliveries(self.context, tuple(items)))
 
@@ -200,7 +206,7 @@ class Coordinator(Party):
         lengths = [36 * len(owed[v]) for v in held]
         demand((said.evicted, [*map(len, said.runs)]) == (self.evicted, lengths), "reveal-misshapen", d)
         for v, run in zip(held, said.runs, strict=True):
-            row = pieces(self.leaves(v)[self.places[d]], 16)
+            row = pieces(self.committed(v)[self.places[d]], 16)
             for i, share in zip(owed[v], pieces(run, 36), strict=True):
                 demand(self.commit_share(v, d, i, share) == row[i], "share-invalid", d)
                 self.shares[v, i][d] = share
@@ -208,7 +214,7 @@ class Coordinator(Party):
     def result(self) -> bytes | list[int]:  # the sum, or the Evictions that must come first (§4.7, §4.8)
         proofs, total, entries = dict(self.proofs), [0] * self.terms.elements, []
         for v, indices in self.owed(self.survivors, self.evicted).items():
-            (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.leaves(v), dict[int, bytes]()
+            (header, digests, commits, *_), leaves, seeds = self.uploads[v], self.committed(v), dict[int, bytes]()
             for i in indices:
                 shares = dict(sorted([*self.shares[v, i].items()][: self.m.t]))
                 demand(len(shares) == self.m.t, "quorum-lost")

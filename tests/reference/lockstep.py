@@ -155,9 +155,6 @@ class Lockstep(Federation):
             return
         self.requests.add(data)
         match message:
-            case Cards() if all(not shown.path for shown in message.shown):
-                m = self.manifest
-                self.alike(message, self.twin.gather(m.colluders, m.honest_min, m.loss, m.caps))
             case Opening():
                 said = decode(data, "Opening")
                 self.proposed = False
@@ -175,7 +172,12 @@ class Lockstep(Federation):
                 self.alike(message, self.twin.disclose())
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:
-        if isinstance(message, Deliveries):
+        if isinstance(message, Cards):
+            if not self.twin.places:
+                m = self.manifest
+                self.twin.gather(m.colluders, m.honest_min, m.loss, m.caps)
+            self.alike(message, self.twin.show(member))
+        elif isinstance(message, Deliveries):
             if isinstance(self.phase, Freezing):
                 self._request(self.phase.proposal)  # before a receipt that comes after it
             self.compared["late"] += isinstance(self.phase, Freezing | Revealing)

@@ -22,7 +22,7 @@ from protocol.causes import Cause
 from protocol.coordinator import Recovered
 from protocol.messages import Terms
 from protocol.simulator import After
-from tests.reference import reference, wire
+from tests.reference import coordinator, reference, wire
 from tests.reference.lies import Lie
 from tests.reference.lockstep import Lockstep
 
@@ -87,6 +87,23 @@ def rounds(seed: int) -> Lockstep:
     return federation
 
 
+def large(seed: int) -> Lockstep:
+    """A cohort on a sparse graph: a sum, a window that loses more than it may, and a sum without half of those, beside a liar."""
+    rng = random.Random(seed)
+    n, nominees = rng.randint(201, 215), sorted(rng.sample(range(201), 7)) if seed % 3 == 2 else ()
+    federation = Lockstep(n, seed=seed, decryptors=nominees, colluders=1, loss=20)
+    ring = reference.by_draw("ring", federation.twin.m)
+    place, allowed = rng.randrange(n), federation.manifest.window_dropped_max
+    in_a_row = [federation.ids.index((ring * 2)[place + step]) for step in range(allowed + 1)]
+    scattered = {index: rng.choice([*After]) for index in rng.sample(range(n), 4)}
+    for drop in (scattered, dict.fromkeys(in_a_row, After.OPENING), dict.fromkeys(in_a_row[::2], After.OPENING)):
+        federation.drop, federation.lies = drop, {}
+        if len(drop) < len(in_a_row):
+            federation.lies = {federation.ids[in_a_row[1]]: Lie(rng.choice(KINDS), rng.choice([0, rng.randrange(64)]))}
+        federation.run_round(terms=federation.terms(20, ring_bits=rng.randint(16, 64), chunk_elements=8))
+    return federation
+
+
 def under_an_indicator(federation: Lockstep, rng: random.Random, terms: Terms) -> Terms:
     """Terms of a main round after the indicator round; now and then they withhold what they must not."""
     classes, margin = rng.randint(1, 9), rng.choice([0, federation.members // 6, federation.members])
@@ -117,6 +134,17 @@ def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(batch: int,
     figures.update(counts)
     assert all(counts[kind] >= each for kind in ("sum", "Upload", "Receipt", "Freeze", "Vote", "Reveal"))
     assert counts["late"] > 0
+
+
+@pytest.mark.parametrize("seed", range(max(1, ROUNDS // 500)))
+def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "tree", lru_cache(1 << 12)(wire.tree))
+    federation = large(seed)
+    m = federation.manifest
+    assert m.degree < len(m.members) - 1
+    assert len(m.decryptors) < 40
+    assert federation.ends == {"Recovered": 2, "Voided": 1}
+    figures.update({f"sparse {name}": count for name, count in (federation.compared + federation.ends).items()})
 
 
 @pytest.mark.parametrize("wrong", [-1, 8, 1 << 20])

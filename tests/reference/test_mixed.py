@@ -148,7 +148,9 @@ def test_members_of_both_kinds_under_the_reference_coordinator(seed: int) -> Non
     rng = random.Random(seed)
     hall = Hall(seed, size=rng.randint(4, 9))
     coordinator, names = hall.coordinator, [*hall.members]
-    hall.tell(coordinator.gather(len(names) // 4, 3, 100, [1000] * len(names)))
+    coordinator.gather(len(names) // 4, 3, 100, [1000] * len(names))
+    for name in names:
+        hall.tell(coordinator.show(name), name)
     for lineage in LINEAGES:
         terms = hall.federation.terms(rng.randint(1, 200), ring_bits=rng.randint(12, 64))
         hall.tell(coordinator.open(decode(hall.federation.opening(terms).to_bytes(), "Opening").terms))
