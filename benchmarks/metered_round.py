@@ -17,6 +17,7 @@ import numpy.typing as npt
 from calibration import Lattice
 from protocol.attempt import Attempt
 from protocol.coordinator import Collecting, CoordinatorPhase, Enrolling, Recovered, Windows
+from protocol.coordinator.enrolling import LOSS_DEFAULT
 from protocol.identity import SigningKey
 from protocol.member import Enrolled, MemberPhase, Opened, Step
 from protocol.messages import (
@@ -55,13 +56,21 @@ class BenchError(Exception):
 class Case:
     """How many members, how many of them vanish after enrolment, and how often to measure: blocks of repeats.
 
-    A quarter may collude, and a tenth may be lost without the cohort's being sized for it: see `sizes`.
+    Attributes:
+        members: n.
+        lost: of them.
+        blocks: turns among the systems that are compared.
+        repeats: rounds in each block.
+        loss: members in a thousand whose loss the cohort is sized for; a quarter may collude.
+        nominated: decryptors that the roster names, the first so many; with none the rules say who.
     """
 
     members: int
     lost: int
     blocks: int = 1
     repeats: int = 1
+    loss: int = LOSS_DEFAULT
+    nominated: int = 0
 
     @property
     def name(self) -> str:
@@ -70,7 +79,7 @@ class Case:
     @property
     def sizes(self) -> Sizes:
         """Graph, committee and threshold, as the rules give them."""
-        return size(self.members, None, Assumptions())
+        return size(self.members, self.nominated or None, Assumptions(delta=self.loss))
 
 
 class Meter:
@@ -188,7 +197,7 @@ class Round:
             federation=admin.public,
             coordinator=coordinator.public,
             members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
-            decryptors=(),
+            decryptors=tuple(self.keys)[: self.case.nominated],
             helpers=(),
             extractors=(bytes(32),),
             readers=(),
@@ -202,7 +211,7 @@ class Round:
                 step = Enrolled.start(member, own, cohort, key, expires_s=int(NOW_S) + 10**7)
             cards += self._take(member, step)
         with self.meter.charge(COORDINATOR, "enrol"):
-            enrolling = Enrolling(roster, 0, RECORDS_MAX // self.case.members)
+            enrolling = Enrolling(roster, 0, RECORDS_MAX // self.case.members, loss=self.case.loss)
             for card in cards:
                 assert isinstance(card, KeyCard)
                 enrolling = enrolling.receive(card, NOW_S)

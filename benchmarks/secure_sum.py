@@ -52,6 +52,7 @@ CASES = (
 )
 BESIDE_FLOWER = (Case(10, 1, 3, 3), Case(100, 0, 3), Case(100, 10, 3))
 LARGE = (Case(1_000, 0), Case(1_000, 100))
+COMPLETE = tuple(Case(1_000, lost, loss=300, nominated=50) for lost in (0, 100, 300))
 RINGS = {32: 32, 48: 64}  # ours, and the floor's: an element of 48 bits takes a uint64
 
 NOTES = """\
@@ -287,29 +288,31 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--output", type=Path, default=ROOT / "runs/bench.json")
-    parser.add_argument("--quick", action="store_true", help="10 members, measured once, no Flower: seconds")
+    parser.set_defaults(cases=CASES)
+    for name, cases, told in (
+        ("--quick", QUICK, "10 members, measured once, no Flower: seconds"),
+        ("--beside-flower", BESIDE_FLOWER, "the rounds of the README's table alone: ten minutes"),
+        ("--large", LARGE, "ours and the floor at 1,000 members alone: an hour, and 6 GB of disk"),
+        (
+            "--complete",
+            COMPLETE,
+            "the same on the complete graph, which a loss of 30 %% asks for: hours, 10 GB of memory",
+        ),
+    ):
+        parser.add_argument(name, dest="cases", action="store_const", const=cases, help=told)
     parser.add_argument("--skip-flower", action="store_true", help="ours and the floor only")
-    parser.add_argument(
-        "--beside-flower", action="store_true", help="the rounds of the README's table alone: ten minutes"
-    )
-    parser.add_argument(
-        "--large",
-        action="store_true",
-        help="ours and the floor at 1,000 members alone: half an hour, and 6 GB of disk",
-    )
+    parser.add_argument("--bits", type=int, choices=RINGS, help="one ring alone")
     parser.add_argument("--full", action="store_true", help="Flower's complete graph of 100 too: minutes")
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
-    with_flower = not (given.quick or given.skip_flower or given.large)
-    cases = (
-        QUICK if given.quick else LARGE if given.large else BESIDE_FLOWER if given.beside_flower else CASES
-    )
+    with_flower = given.cases in (CASES, BESIDE_FLOWER) and not given.skip_flower
+    rings = {given.bits: RINGS[given.bits]} if given.bits else RINGS
     rounds = []
     try:
         ours(Case(10, 0), 32)  # the first round of a process is slower, and counts for nobody
-        for case in cases:
+        for case in given.cases:
             console.log(case.name, _stack_offset=2)
-            rounds += compare(case, RINGS, with_flower=with_flower, full=given.full)
+            rounds += compare(case, rings, with_flower=with_flower, full=given.full)
     except BenchError as error:
         sys.exit(f"secure_sum: {error}")
     console.print(comparison_table(rounds), stage_table(rounds))
