@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from training.experiments import load_experiment
@@ -56,12 +57,13 @@ def coverage(found: Sequence[Cell]) -> list[Coverage]:
             len(rows),
             sum(row.id in printed for row in rows),
             sum(row.id in otherwise for row in rows),
-            tuple(sorted({_architecture(row) for row in rows} - tried)),
+            tuple(sorted({_architecture(row.id) for row in rows} - tried)),
         )
         for paper, rows in papers.items()
     ]
 
 
-def _architecture(row: PaperRow) -> str:
-    name, _, variant = row.id.partition("/")
+@cache
+def _architecture(row: str) -> str:
+    name, _, variant = row.partition("/")
     return load_experiment(name, variant or None).model.architecture

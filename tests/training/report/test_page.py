@@ -1,4 +1,5 @@
 import re
+import sys
 from html.parser import HTMLParser
 
 import pytest
@@ -41,6 +42,12 @@ def checked(text: str) -> Checker:
     return checker
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without a group's pictures, which take seconds: for tests of what the tables say."""
+    monkeypatch.setattr(sys.modules[page.__module__], "pictures", lambda _: ())
+
+
 def test_a_page_is_whole_and_needs_nothing_from_outside(make: Make) -> None:
     runs = [make(seed=0), make(seed=1), make(experiment="ccvr-moon", method="MOON <1>", ccvr=0.7)]
     text = page(cells(runs), title="A & B")
@@ -70,6 +77,7 @@ def test_what_is_not_there_is_not_drawn(make: Make) -> None:
     assert "None of these runs repeats a row" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_stand_ins_are_said_first_and_in_their_rows(make: Make) -> None:
     run = make()
     data = run.data.model_copy(update={"name": "TinyImageNet-100", "stands_in_for": "CIFAR-10"})
@@ -123,6 +131,7 @@ def test_the_markdown_says_first_what_was_not_run(make: Make) -> None:
     assert text.index("What was not run") < text.index("| method |")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> None:
     sphere = make(experiment="own", method="SphereFed", accuracy=0.6, ccvr=0.66)
     found = cells([make(), sphere])
@@ -137,6 +146,7 @@ def test_methods_on_the_same_partitions_are_ranked_in_both_forms(make: Make) -> 
     assert html.count(f"{0:064d}") == 1
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_unequal_seeds_are_no_ranking_in_either_form(make: Make) -> None:
     found = cells([make(), make(seed=1, experiment="own", method="SphereFed", accuracy=0.6)])
     text, html = markdown(found), page(found)
@@ -149,6 +159,7 @@ def test_unequal_seeds_are_no_ranking_in_either_form(make: Make) -> None:
     assert 'number best"' not in html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_cells_of_one_experiment_at_other_settings_are_told_apart(make: Make) -> None:
     html = page(cells([make(), make(seed=1, scale="with training.lr=0.1", recipe={"lr": 0.1})]))
     checked(html)
@@ -156,6 +167,7 @@ def test_cells_of_one_experiment_at_other_settings_are_told_apart(make: Make) ->
     assert "with training.lr=0.1" in html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
     run = make(method="Fed|X")
     shared = run.model_dump(include={"experiment", "method", "recipe", "data", "deal", "environment"})
@@ -168,6 +180,7 @@ def test_runs_that_diverged_have_a_table_of_their_own(make: Make) -> None:
     assert "Diverged" not in markdown(cells([run])) + page(cells([run]))
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_members_own_records_are_shown_where_a_method_has_them(make: Make) -> None:
     found = cells(
         [
