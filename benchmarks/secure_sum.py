@@ -302,6 +302,7 @@ def main() -> None:
         parser.add_argument(name, dest="cases", action="store_const", const=cases, help=told)
     parser.add_argument("--skip-flower", action="store_true", help="ours and the floor only")
     parser.add_argument("--bits", type=int, choices=RINGS, help="one ring alone")
+    parser.add_argument("--lost", type=int, help="of these rounds those that lose so many members alone")
     parser.add_argument("--full", action="store_true", help="Flower's complete graph of 100 too: minutes")
     given = parser.parse_args()
     console = Console(width=None if sys.stdout.isatty() else 140)
@@ -310,7 +311,7 @@ def main() -> None:
     rounds = []
     try:
         ours(Case(10, 0), 32)  # the first round of a process is slower, and counts for nobody
-        for case in given.cases:
+        for case in (each for each in given.cases if given.lost in {None, each.lost}):
             console.log(case.name, _stack_offset=2)
             rounds += compare(case, rings, with_flower=with_flower, full=given.full)
     except BenchError as error:
