@@ -77,9 +77,15 @@ class Checking(Delivering):
 
     def _check(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:
         """Refuse survivors that no honest decryptor would sign (protocol §4.5)."""
+        # Nobody can tell who of them lies: all are named.
+        parties = sorted({party for dispute in disputes for party in dispute.parties})
         if len(survivors) < self.attempt.quorum.survivors_min and disputes:
-            # Nobody can tell who of them lies: all are named.
-            parties = sorted({party for dispute in disputes for party in dispute.parties})
             raise PeerFault(disputes[0].cause, f"{len(survivors)} survivors are left", parties)
         proposed = tuple(Survivor.of(upload.header) for upload in survivors.values())
-        check_proposal(self.attempt, proposed, self.setting.history)
+        try:
+            check_proposal(self.attempt, proposed, self.setting.history)
+        except PeerFault as fault:
+            if fault.cause is not Cause.WINDOW_EXCEEDED or not disputes:
+                raise
+            self.attempt.check_windows({*survivors, *parties})  # too many are gone beside them
+            raise PeerFault(disputes[0].cause, fault.detail, parties) from fault

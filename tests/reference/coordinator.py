@@ -7,7 +7,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from tests.reference.reference import Party, agree, family, secrets, sizes, survivor
+from tests.reference.reference import Party, agree, family, secrets, sizes, survivor, windows_hold
 from tests.reference.wire import H, M, Refused, demand, encode, outcome, pieces, recover, root, sign, tree
 
 
@@ -112,10 +112,8 @@ class Coordinator(Party):
         edges = {*conflicts, *map(frozenset, complaints)}
         ends = Counter(each for edge in edges for each in edge)
         gone = {each for each, count in ends.items() if count > self.m.a}
-        edges, complaints = (
-            {each for each in edges if not each & gone},
-            {each for each in complaints if not gone & {*each}},
-        )
+        edges = {each for each in edges if not each & gone}
+        complaints = {each for each in complaints if not gone & {*each}}
         while edges:
             part = {next(iter(edges))}
             while more := {edge for edge in edges - part if edge & frozenset().union(*part)}:
@@ -134,9 +132,9 @@ class Coordinator(Party):
         }
         conflicts = {frozenset(pair) for pair, each in seen.items() if seen.get(pair[::-1], each) != each}
         clean = {v: sum(v in each.dealers or v == d for d, each in receipts.items()) for v in whole}
-        held = t + self.m.a_D  # of these t are honest, whoever lies
-        complaints = {(v, d) for d, each in receipts.items() for v in each.complaints if clean[v] < held}
+        complaints = {(v, d) for d, each in receipts.items() for v in each.complaints if clean[v] < t + self.m.a_D}
         disputed = ("edge-disagreement" if conflicts else "box-refused") if conflicts or complaints else ""
+        parties = {each for pair in (*conflicts, *complaints) for each in pair}
         past = [sets[0].survivors for at, _, sets in self.history if at == self.terms.indicator]
         self.counted = {each[:3] for names in past for each in names if each.member not in self.terms.evicted}
         vouched = (survivor(self.uploads[v].header) for v in whole if clean[v] >= t)
@@ -151,7 +149,9 @@ class Coordinator(Party):
                 conflicts = {each for each in conflicts if each <= base}
                 complaints = {each for each in complaints if base >= {*each}}
                 self.survivors = self._undisputed(among, conflicts, complaints)
-            demand(len(self.survivors) >= self.m.n_min or not disputed, disputed)
+            there = {each.member for each in self.survivors}
+            wide = windows_hold(self.m, there) or not windows_hold(self.m, there | parties)
+            demand(not disputed or (len(there) >= self.m.n_min and wide), disputed)
             self.propose(self.survivors)
         except Refused as refused:
             return encode(M.VoidRequest(self.context, refused.args[0]))

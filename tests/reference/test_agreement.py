@@ -91,7 +91,7 @@ def large(seed: int) -> Lockstep:
     """A cohort on a sparse graph: a sum, a window that loses more than it may, and a sum without half of those, beside a liar."""
     rng = random.Random(seed)
     n, nominees = rng.randint(201, 215), sorted(rng.sample(range(201), 7)) if seed % 3 == 2 else ()
-    federation = Lockstep(n, seed=seed, decryptors=nominees, colluders=1, loss=20)
+    federation = Lockstep(n, seed=seed, decryptors=nominees, colluders=3 - seed % 3, loss=10 + seed % 2 * 10)
     ring = reference.by_draw("ring", federation.twin.m)
     place, allowed = rng.randrange(n), federation.manifest.window_dropped_max
     in_a_row = [federation.ids.index((ring * 2)[place + step]) for step in range(allowed + 1)]

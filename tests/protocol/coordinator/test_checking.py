@@ -1,5 +1,6 @@
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -339,6 +340,39 @@ def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[...,
         if isinstance(phase, Voiding):
             assert phase.fault.cause is Cause.WINDOW_EXCEEDED
             assert set(phase.fault.parties) == set(lost)
+
+
+def neighbours_lied_about(federation: Federation) -> dict[str, str]:
+    """Two members who stand next to each other on the ring, each with a decryptor that complains of it alone."""
+    drawn, ring = federation.manifest.decryptors, federation.manifest.graph.ring
+    victims = next(pair for pair in pairwise((*ring, ring[0])) if not {*pair} & {*drawn})
+    return dict(zip(drawn, victims, strict=False))
+
+
+@pytest.mark.parametrize("away", [0, 2])
+def test_who_is_lied_about_until_a_window_is_exceeded_is_named_with_the_liar(
+    sparse: Callable[..., Federation], away: int
+) -> None:
+    federation = sparse()
+    liars, ring = neighbours_lied_about(federation), federation.manifest.graph.ring
+
+    def tamper(sender: str, message: Message) -> Message:
+        victim = liars.get(sender)
+        if not isinstance(message, Receipt) or victim is None:
+            return message
+        dealers = tuple(dealer for dealer in message.dealers if dealer != victim)
+        return receipt(federation, sender, uploads=message.uploads, dealers=dealers, complaints=(victim,))
+
+    # two more who are away, next to each other: then the window is exceeded without anybody's lie
+    parties = {*liars, *liars.values()}
+    beside = next(pair for pair in pairwise(ring) if not {*pair} & parties)[:away]
+    federation.drop = {federation.ids.index(member): After.OPENING for member in beside}
+    federation.tamper = tamper
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Voiding, Freezing)
+    assert isinstance(phase, Voiding)
+    assert phase.fault.cause is (Cause.WINDOW_EXCEEDED if away else Cause.BOX_REFUSED)
+    assert phase.fault.parties == tuple(sorted(beside or parties))
 
 
 def test_a_sum_that_would_expose_a_group_is_not_proposed() -> None:
