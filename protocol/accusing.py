@@ -5,7 +5,7 @@ from protocol.causes import Cause
 from protocol.due import commitments_due, due_secrets
 from protocol.errors import PeerFault
 from protocol.merkle import verify
-from protocol.messages import SHARE_BYTES, BadRun, Certificate, Receipt, Survivor, share_commitments
+from protocol.messages import SHARE_BYTES, BadRun, Certificate, Receipt, share_commitments
 
 
 def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, evidence: BadRun) -> None:
@@ -28,7 +28,7 @@ def check_bad_run(attempt: Attempt, certificate: Certificate, receipt: Receipt, 
     reveal, header = evidence.reveal, evidence.header
     attempt.check_header(header)
     # A dealer that signs two uploads would frame whoever was dealt the other one.
-    if Survivor.of(header) not in certificate.survivors:
+    if not certificate.names(header):
         raise _invalid(evidence, "the certificate does not name this upload")
     staying = {survivor.member for survivor in certificate.survivors} - set(reveal.evicted)
     held = sorted(staying & {reveal.member, *receipt.dealers})

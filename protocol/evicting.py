@@ -5,7 +5,7 @@ from protocol.causes import Cause
 from protocol.due import secret_commitment
 from protocol.errors import PeerFault
 from protocol.merkle import verify
-from protocol.messages import COMMITMENT_BYTES, Certificate, Proof, Survivor, share_commitment
+from protocol.messages import COMMITMENT_BYTES, Certificate, Proof, share_commitment
 from protocol.shamir import ShareError, recover_secrets
 
 
@@ -21,7 +21,7 @@ def check_proof(attempt: Attempt, certificate: Certificate, proof: Proof) -> Non
     Raises:
         PeerFault: eviction-invalid, whichever fails.
     """
-    if Survivor.of(proof.header) not in certificate.survivors:
+    if not certificate.names(proof.header):
         raise _invalid(proof, "the certificate does not name this upload")
     try:
         attempt.check_header(proof.header)

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from protocol.attempt import Attempt, group_floor
 from protocol.causes import Cause
-from protocol.due import due_secrets, secret_commitment
+from protocol.due import due_secrets
 from protocol.errors import PeerFault
 from protocol.merkle import Tree, verify
 from protocol.messages import COMMITMENT_BYTES, Disclosed, Disclosure, Manifest, Survivor
@@ -70,7 +70,7 @@ def _check_seeds(
     for each, shown in zip(due, entry.seeds, strict=True):
         start = each.index * COMMITMENT_BYTES
         if (
-            secret_commitment(attempt, entry.member, each.index, shown.seed)
+            each.commitment(attempt.context, shown.seed)
             != entry.commitments[start : start + COMMITMENT_BYTES]
         ):
             raise _invalid(f"seed {each.index} is not the one committed to", entry)

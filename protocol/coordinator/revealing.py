@@ -123,8 +123,8 @@ class Revealing(Delivering):
         if reveal.evicted != self.evicted:
             if not set(reveal.evicted) < set(self.evicted):
                 raise self._misshapen(reveal.member)
-            certified = (survivor.member for survivor in self.certificate.survivors)
-            dues = Dues(self.attempt, tuple(each for each in certified if each not in reveal.evicted))
+            certified, evicted = (each.member for each in self.certificate.survivors), set(reveal.evicted)
+            dues = Dues(self.attempt, tuple(each for each in certified if each not in evicted))
         dealers = self._dealers_of(reveal.member, dues.staying)
         asked = [dues.by_dealer[dealer] for dealer in dealers]
         if [len(run) for run in reveal.runs] != [SHARE_BYTES * len(due) for due in asked]:

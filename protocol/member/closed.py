@@ -71,7 +71,8 @@ class Closed(MemberPhase):
     @property
     def staying(self) -> tuple[Survivor, ...]:
         """S∖E: the certified survivors without the dealers that proved false."""
-        return tuple(s for s in self.certificate.survivors if s not in self.evicted)
+        evicted = set(self.evicted)
+        return tuple(s for s in self.certificate.survivors if s not in evicted)
 
     @property
     def counted(self) -> bool:

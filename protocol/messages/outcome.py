@@ -176,6 +176,14 @@ class Certificate(Message):
         """Whether the attempt ends without a sum."""
         return not self.survivors
 
+    def names(self, header: UploadHeader) -> bool:
+        """Whether it certifies this very upload."""
+        return Survivor.of(header) in self._named
+
+    @cached_property
+    def _named(self) -> frozenset[Survivor]:
+        return frozenset(self.survivors)
+
     @cached_property
     def outcome(self) -> bytes:
         """The hash that every vote must carry."""

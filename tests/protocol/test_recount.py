@@ -11,6 +11,7 @@ import pytest
 from protocol.causes import Cause
 from protocol.coordinator import Collecting, Recovered, Voided
 from protocol.errors import PeerFault
+from protocol.graph import Graph
 from protocol.messages import Disclosed, Disclosure, Message, Upload
 from protocol.recount import recount
 from protocol.simulator import After, Federation
@@ -131,6 +132,24 @@ def test_an_honest_disclosure_passes(round_: tuple[Federation, Disclosure]) -> N
     federation, shown = round_
     phase = closed(federation)
     assert recount(phase.attempt, phase.staying, shown).tolist() == [6] * 12
+
+
+def test_each_members_neighbours_are_looked_up_once_however_many_of_them_are_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # on a ring a look-up sorts k members: one for each seed kept a member of 10,000 busy for ten seconds
+    federation = Federation(7, drop={5: After.OPENING, 6: After.OPENING})
+    federation.run_round(indicators(federation), federation.terms(CLASSES, statistic="indicator"))
+    shown, phase, asked = disclosure(federation), closed(federation), list[str]()
+    look_up = Graph.neighbours
+
+    def neighbours(graph: Graph, member: str) -> tuple[str, ...]:
+        asked.append(member)
+        return look_up(graph, member)
+
+    monkeypatch.setattr(Graph, "neighbours", neighbours)
+    recount(phase.attempt, phase.staying, shown)
+    assert asked == [survivor.member for survivor in phase.staying]
 
 
 def entry_changed(shown: Disclosure, place: int, **changes: Any) -> Disclosure:

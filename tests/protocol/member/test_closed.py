@@ -1,3 +1,4 @@
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -7,7 +8,7 @@ from protocol.attempt import Attempt
 from protocol.coordinator import Recovered
 from protocol.errors import PeerFault
 from protocol.member import Closed, MemberPhase, Opened, load_phase
-from protocol.messages import Disclosure, Evictions, Message, Reveal, Upload
+from protocol.messages import Disclosure, Evictions, Message, Reveal, Survivor, Upload
 from protocol.simulator import After, Federation, Tamper
 from tests.protocol.forging import false_dealers, other_secrets
 
@@ -35,6 +36,16 @@ def test_the_reveal_is_sent_again_as_it_is(federation: Federation, answer: Answe
     assert again is phase
     assert [r.to_bytes() for r in replies] == [reveal.to_bytes()]
     assert load_phase(phase.to_bytes()).outbox() == (reveal,)
+
+
+def test_a_quarter_of_ten_thousand_is_evicted_at_once(federation: Federation) -> None:
+    many = tuple(Survivor(f"member-{i:04}", bytes(8), bytes(8), bytes(32)) for i in range(10_000))
+    again = tuple(replace(survivor) for survivor in many[::4])  # as they are read from proofs
+    phase = closed(federation)
+    crowded = replace(phase, certificate=replace(phase.certificate, survivors=many), evicted=again)
+    started_s = time.process_time()
+    assert len(crowded.staying) == 7_500
+    assert time.process_time() - started_s < 1
 
 
 def test_a_certificate_of_another_context_is_refused(federation: Federation, answer: Answer) -> None:
