@@ -12,7 +12,7 @@ from protocol.causes import Cause
 from protocol.tags import Tag, hash_fields
 
 WORK_MAX = 1_000_000
-"""Branchings times disputes of a component: some seconds of work, whatever colluders dispute."""
+"""Branchings of all components times all disputes: some seconds of work, whatever colluders dispute."""
 
 _Graph = dict[str, frozenset[str]]
 
@@ -51,14 +51,18 @@ def vertex_cover(context: bytes, disputes: Collection[Dispute], colluders: int) 
     graph, about = _joined(left), defaultdict[str, set[Dispute]](set)
     for dispute in left:
         about[dispute.one].add(dispute)
+    pairs = sum(map(len, graph.values())) // 2
     rank = {member: hash_fields(Tag.PRIORITY, context, member.encode()) for member in graph}
     ordered = {member: frozenset(graph[member]) for member in sorted(graph, key=rank.__getitem__)}
-    for component in _components(ordered):
+    components = [(component, len(_matching(component)) // 2) for component in _components(ordered)]
+    # Of those who may lie, how many more than the least that each component takes.
+    spare = colluders - len(dropped) - sum(least for _, least in components)
+    for component, least in components:
         inside = [dispute for member in component for dispute in about[member]]
         if len(inside) == 1 and inside[0].cause is Cause.BOX_REFUSED:
             dropped.add(inside[0].one)
         else:
-            dropped |= _least_cover(component) or _matching(component)
+            dropped |= _least_cover(component, least + spare, WORK_MAX // pairs)
     return frozenset(dropped)
 
 
@@ -86,28 +90,45 @@ def _components(graph: _Graph) -> Iterable[_Graph]:
             yield {member: graph[member] for member in sorted(found, key=place.__getitem__)}
 
 
-def _least_cover(component: _Graph) -> frozenset[str] | None:
-    """A least cover, or None where it takes too many branchings.
+def _least_cover(component: _Graph, liars: int, branchings: int) -> frozenset[str]:
+    """A least cover; where a search takes too many branchings the smallest so far, or both ends of a matching if those are no more.
+
+    After a first result only covers of as many as may lie here are looked for: what else would mislead the search ends early.
+    Others follow where there are none.
+    """
+    first, _ = _search(component, len(component), branchings, once=True)
+    best = first or frozenset(component)
+    found, whole = _search(component, min(len(best), liars + 1), branchings)
+    if whole and found is None:
+        found, whole = _search(component, len(best), branchings)
+    best = found or best
+    matching = _matching(component)
+    return best if whole or len(best) < len(matching) else matching
+
+
+def _search(
+    component: _Graph, fewer_than: int, branchings: int, *, once: bool = False
+) -> tuple[frozenset[str] | None, bool]:
+    """The first of the smallest covers of fewer than so many, or the first of all; and whether the branchings were enough.
 
     A stack of what is dropped, not recursion: 10,000 members would go deeper than Python does.
     """
-    work_per_branching = sum(map(len, component.values())) // 2
     best: frozenset[str] | None = None
-    branchings, waiting = 0, [frozenset[str]()]
-    while waiting:
+    waiting = [frozenset[str]()]
+    while waiting and not (once and best):
         dropped, graph = _reduced(component, waiting.pop())
         # No cover takes fewer than one member of each pair.
-        if best is not None and len(dropped) + len(_matching(graph)) // 2 >= len(best):
+        if len(dropped) + len(_matching(graph)) // 2 >= fewer_than:
             continue
         if not graph:
-            best = dropped
+            best, fewer_than = dropped, len(dropped)
             continue
-        branchings += 1
-        if branchings * work_per_branching > WORK_MAX:
-            return None
+        if not branchings:
+            return best, False
+        branchings -= 1
         widest = max(graph, key=lambda member: len(graph[member]))
         waiting += [dropped | graph[widest], dropped | {widest}]
-    return best
+    return best, True
 
 
 def _reduced(component: _Graph, gone: frozenset[str]) -> tuple[frozenset[str], _Graph]:

@@ -36,13 +36,18 @@ def follows(
         return len(proposal) < attempt.quorum.survivors_min
     if cause == Cause.WINDOW_EXCEEDED:
         return _windows_exceeded(attempt, proposal)
-    shown = {Survivor.of(upload.header) for upload in uploads.values()}
     if cause == Cause.OWN_UPLOAD_CHANGED:
-        return any(each.member == member and each not in shown for each in proposal)
+        return any(each.member == member and not _shown(each, uploads) for each in proposal)
     if cause == Cause.SURVIVORS_INVALID and member in receipts:
         # Its own signature says which uploads it was delivered.
-        return not (covers(receipts[member], uploads) and shown.issuperset(proposal) and _in_order(proposal))
+        shown = all(_shown(each, uploads) for each in proposal)
+        return not (covers(receipts[member], uploads) and shown and _in_order(proposal))
     return None
+
+
+def _shown(survivor: Survivor, uploads: Mapping[str, Announced]) -> bool:
+    upload = uploads.get(survivor.member)
+    return upload is not None and Survivor.of(upload.header) == survivor
 
 
 def _windows_exceeded(attempt: Attempt, proposal: Sequence[Survivor]) -> bool:

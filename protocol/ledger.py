@@ -190,7 +190,7 @@ def check_ledger(
         PeerFault: lineage-mixed where a lineage stands in noisy rounds and in others.
         LedgerFault: the smallest group below its floor.
     """
-    if twice := _mixed(opened, proposal):
+    if twice := mixed(opened, proposal):
         others = "exact or indicator" if proposal.family == Family.NOISY else "noisy"
         raise PeerFault(Cause.LINEAGE_MIXED, f"their lineages stand in {others} rounds", twice)
     if exposed := _exposed(opened, proposal, exceptions):
@@ -207,7 +207,7 @@ def alone(
     Without them the others' groups stay as they are: what is refused then, a sum without somebody would not mend.
     """
     small = [group for group in _exposed(opened, proposal, exceptions) if proposal.context in group.rounds]
-    return {*_mixed(opened, proposal), *(name for group in small for name in group.members)}
+    return {*mixed(opened, proposal), *(name for group in small for name in group.members)}
 
 
 def _exposed(
@@ -218,7 +218,7 @@ def _exposed(
     return [group for group in _small(opened, proposal) if group.members not in excused]
 
 
-def _mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:
+def mixed(opened: Iterable[Opened], proposal: Opened) -> list[str]:
     """Members whose lineages stand in exact rounds, or were counted, and in noisy ones."""
     noisy = proposal.family == Family.NOISY
     others = (each for each in opened if (each.family == Family.NOISY) != noisy)

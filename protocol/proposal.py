@@ -1,5 +1,6 @@
 """Which survivors are proposed, and what anybody can check of them: decryptors, coordinator, auditors (protocol §4.5, §4.6)."""
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
@@ -7,8 +8,9 @@ from protocol.attempt import Attempt, group_floor
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
-from protocol.ledger import LedgerFault, Opened, alone, check_forks, check_ledger, opened_sets
+from protocol.ledger import LedgerFault, Opened, alone, check_forks, check_ledger, mixed, opened_sets
 from protocol.messages import NO_INDICATOR, Family, Past, Receipt, Survivor, deliveries_hash
+from protocol.narrowing import Narrowing
 from protocol.shelf import Announced
 
 
@@ -28,18 +30,13 @@ def disputes_among(
 
 
 def _edges_disputed(attempt: Attempt, uploads: Mapping[str, Announced]) -> Iterator[Dispute]:
-    # Members ascend, and so do anybody's neighbours: where an edge stands among the secrets of its higher end is how many
-    # of that member's edges have come up, and no edge is looked up.
-    met = dict.fromkeys(attempt.members, 0)
-    committed = {member: upload.committed for member, upload in uploads.items()}
-    for low in attempt.members:
-        one = committed.get(low)
-        for index, high in enumerate(attempt.neighbours(low), start=1):
-            if high < low:
-                continue
-            met[high] += 1
-            other = committed.get(high)
-            if one and other and one.entry(index) != other.entry(met[high]):
+    # Of those who committed alone: a cohort of thousands has millions of edges, be there one upload.
+    committed = {member: upload.committed for member, upload in sorted(uploads.items())}
+    neighbours = {member: attempt.neighbours(member) for member in committed}
+    for low, one in committed.items():
+        for index, high in enumerate(neighbours[low], start=1):
+            other = committed.get(high) if high > low else None
+            if other and one.entry(index) != other.entry(1 + bisect_left(neighbours[high], low)):
                 yield Dispute(Cause.EDGE_DISAGREEMENT, low, high)
 
 
@@ -66,6 +63,14 @@ def _clean(receipts: Mapping[str, Receipt]) -> Counter[str]:
     clean = Counter(dealer for receipt in receipts.values() for dealer in receipt.dealers)
     clean.update(receipts.keys())  # a decryptor keeps its own share
     return clean
+
+
+def starved(
+    attempt: Attempt, uploads: Mapping[str, Announced], receipts: Mapping[str, Receipt]
+) -> tuple[str, ...]:
+    """Dealers that the receipts so far leave out, with fewer than `t` clean ones, whatever cover is dropped (protocol §4.5)."""
+    clean = _clean(receipts)
+    return tuple(dealer for dealer in uploads if clean[dealer] < attempt.quorum.threshold)
 
 
 def settle(
@@ -131,13 +136,14 @@ def _as_counted(
 
 def _counted(attempt: Attempt, history: Sequence[Past]) -> list[Survivor]:
     """The indicator round's S∖E, as the chain and the terms have them."""
+    evicted = {*attempt.terms.evicted}
     return [
         each
         for past in history
         if past.context == attempt.terms.indicator
         for opened in past.sets
         for each in opened.survivors
-        if each.member not in attempt.terms.evicted
+        if each.member not in evicted
     ]
 
 
@@ -149,20 +155,21 @@ def _as_the_ledger_allows(
     attempt: Attempt, staying: dict[str, Survivor], opened: Sequence[Opened]
 ) -> dict[str, Survivor]:
     """Without members whose columns of this very sum would stand alone: newcomers to a lineage's rounds, or its abusers."""
-    while staying:
-        try:
-            _check_ledger(attempt, tuple(staying.values()), opened)
-        except LedgerFault as fault:
-            # Only members whose columns of this very sum stand alone can be dropped from it.
-            inside = staying.keys() >= set(fault.group.members) and attempt.context in fault.group.rounds
-            if not inside:
-                return _without_abusers(attempt, staying, opened)
-            dropped: Collection[str] = fault.group.members
-        except PeerFault as fault:
-            dropped = fault.parties
-        else:
-            break
-        staying = _without(staying, dropped)
+    staying = _without(staying, mixed(opened, opened_by(attempt, tuple(staying.values()))))
+    proposal = opened_by(attempt, tuple(staying.values()))
+    if proposal.family == Family.NOISY:
+        return staying
+    groups = Narrowing(opened, proposal, attempt.opening.exceptions)
+    while group := groups.smallest():
+        # Only members whose columns of this very sum stand alone can be dropped from it.
+        if not (staying.keys() >= {*group.members} and attempt.context in group.rounds):
+            return _without_abusers(attempt, staying, opened)
+        staying = _without(staying, group.members)
+        groups.leave(group.members)
+    try:
+        check_forks(opened, opened_by(attempt, tuple(staying.values())), attempt.manifest.colluders)
+    except LedgerFault:
+        return _without_abusers(attempt, staying, opened)
     return staying
 
 

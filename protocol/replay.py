@@ -155,6 +155,7 @@ class _Replay:
     said: dict[str, tuple[int, Refusal]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     certificate: Certificate | None = None
+    shown: set[str] = field(default_factory=set)
     evicted: set[str] = field(default_factory=set)
     revealed: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
     lost: Lost | None = None
@@ -358,6 +359,11 @@ class _Replay:
 
     def _reveal(self, index: int, reveal: RevealSummary) -> None:
         if self._is_due(index, reveal):
+            if not self.shown.issuperset(reveal.evicted):
+                raise PeerFault(
+                    Cause.EVICTION_INVALID,
+                    f"{reveal.member} revealed without members whose eviction was not noted",
+                )
             self.revealed[reveal.evicted].add(reveal.member)
 
     def _is_due(self, index: int, reveal: RevealSummary) -> bool:
@@ -377,6 +383,7 @@ class _Replay:
 
     def _evictions(self, index: int, evictions: Evictions) -> None:
         self.attempt.check_context(evictions.context, COORDINATOR)
+        self.shown.update(evictions.evicted)
         if not self.evicted < {*evictions.evicted}:
             raise PeerFault(Cause.EVICTION_INVALID, "it evicts nobody new, or lets somebody back in")
         for proof in evictions.proofs:

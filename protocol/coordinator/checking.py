@@ -12,7 +12,7 @@ from protocol.coordinator.voiding import Voiding
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.messages import Message, Receipt, Survivor
-from protocol.proposal import check_proposal, contested, disputes_among, settle
+from protocol.proposal import check_proposal, contested, disputes_among, settle, starved
 from protocol.shelf import Announced
 
 
@@ -64,13 +64,16 @@ class Checking(Delivering):
             few = f"{len(self.receipts)} receipts, the threshold is {quorum.threshold}"
             return Voiding.begin(self.setting, now_s, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
         attempt, history = self.attempt, self.setting.history
+        # The grace is over, not the time: who is late may show which complaints are false.
+        awaited = bool(self.waiting_for()) and now_s < self.latest_s
+        if awaited and starved(attempt, self.uploads, self.receipts):
+            return replace(self, deadline_s=self.latest_s)
         disputes = contested(attempt, self.receipts, disputes_among(attempt, self.uploads, self.receipts))
         try:
             survivors, heard = settle(attempt, self.uploads, self.receipts, disputes, history)
             self._check(survivors, disputes)
         except PeerFault as fault:
-            if self.waiting_for() and now_s < self.latest_s:
-                # The grace is over, not the time: who is late may show which complaints are false.
+            if awaited:
                 return replace(self, deadline_s=self.latest_s)
             return Voiding.begin(self.setting, now_s, fault)
         return Freezing.begin(self, now_s, tuple(survivors), heard)

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Collection, Sequence
 from itertools import combinations
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -200,6 +201,61 @@ def test_who_disputes_with_more_than_can_lie_is_a_liar() -> None:
     # what is left of theirs after that counts as ever
     disputed.append(edge("h-0", "z"))
     assert vertex_cover(CONTEXT, disputed, 75) == {*liars, max("h-0", "z", key=rank)}
+
+
+def misleading(liars: int) -> list[Dispute]:
+    """Of honest members one disputes with all liars, two with half of them each, and so on: the widest is an honest one."""
+    found = []
+    for width in range(2, liars + 1):
+        for group in range(liars // width):
+            members = range(group * width, (group + 1) * width)
+            found += [edge(f"c-{index}", f"h-{width}-{group}") for index in members]
+    return found
+
+
+def triangles(liars: int) -> list[Dispute]:
+    """Two liars against each other and an honest member, and with the next two: no matching shows how many they are."""
+    found = [edge(f"t-{index}", f"t-{index + 1}") for index in range(liars - 1)]
+    return found + [edge(f"t-{index}", f"u-{index // 2}") for index in range(liars)]
+
+
+@pytest.mark.parametrize("liars", [44, 50, 100])
+def test_liars_cannot_have_honest_members_dropped_as_the_widest(liars: int) -> None:
+    disputed = misleading(liars)
+    dropped = vertex_cover(CONTEXT, disputed, liars)
+    assert covers(dropped, disputed)
+    assert len(dropped) == liars
+
+
+@pytest.mark.parametrize("liars", [40, 50])
+def test_the_best_result_stands_where_the_search_is_cut_off(liars: int) -> None:
+    disputed = triangles(liars)
+    dropped = vertex_cover(CONTEXT, disputed, liars)
+    assert covers(dropped, disputed)
+    assert len(dropped) <= liars < len(matching(disputed))
+
+
+def test_more_liars_than_may_be_cost_no_more_than_they_are() -> None:
+    disputed = bipartite(12, 3)
+    assert len(vertex_cover(CONTEXT, disputed, 6)) == 12
+
+
+def test_all_components_share_the_branchings(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    search = disputes._search
+
+    def counted(component: Any, fewer_than: int, branchings: int, *, once: bool = False) -> Any:
+        asked.append(branchings)
+        return search(component, fewer_than, branchings, once=once)
+
+    monkeypatch.setattr(disputes, "_search", counted)
+    disputed = [
+        edge(f"{part}-{one}", f"{part}-{other}")
+        for part in range(100)
+        for one, other in combinations("abcd", 2)
+    ]
+    assert len(vertex_cover(CONTEXT, disputed)) == 300
+    assert {*asked} == {disputes.WORK_MAX // 600}
 
 
 def test_hundreds_of_liars_do_not_keep_the_coordinator_busy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from tests.reference.reference import Party, agree, family, secrets, sizes, survivor, windows_hold
 from tests.reference.wire import H, M, Refused, demand, encode, outcome, pieces, recover, root, sign, tree
 
+WORK_MAX = 10**6  # branchings times disputed pairs
+
 
 def matching(edges: Any, ranked: list[str]) -> set[str]:
     """Both ends of disjoint edges: each member with the first of its neighbours that is left."""
@@ -20,22 +22,29 @@ def matching(edges: Any, ranked: list[str]) -> set[str]:
     return taken
 
 
-def least_cover(edges: Any, ranked: list[str]) -> set[str]:
-    """The first of the smallest; where that takes too many branchings, a matching (§4.5, rules 2 to 4)."""
-    best, branches, branchings = set(ranked), [set[str]()], 0
-    while branches:
+def search(edges: Any, ranked: list[str], fewer: int, left: int, *, once: bool = False) -> Any:
+    """The first of the smallest results with fewer members; whether the branchings were enough (§4.5, rules 2 to 4)."""
+    best, branches = None, [set[str]()]
+    while branches and left >= 0 and not (once and best):
         gone = branches.pop()
-        left = {edge for edge in edges if not edge & gone}
-        near = {each: set().union(*(edge for edge in left if each in edge)) - {each} for each in ranked}
+        rest = {edge for edge in edges if not edge & gone}
+        near = {each: set().union(*(edge for edge in rest if each in edge)) - {each} for each in ranked}
         if lone := [each for each in ranked if len(near[each]) == 1]:
             branches.append(gone | near[lone[0]])
-        elif not left:
-            best = min(best, gone, key=len)
-        elif len(gone) + len(matching(left, ranked)) // 2 < len(best):
-            branchings += 1
-            hub = max(ranked, key=lambda each: len(near[each]))
-            branches += [gone | near[hub], gone | {hub}]
-    return best if branchings * len(edges) <= 10**6 else matching(edges, ranked)
+        elif len(gone) + len(matching(rest, ranked)) // 2 < fewer:
+            hub, left = max(ranked, key=lambda each: len(near[each])), left - bool(rest)
+            best, fewer = (best, fewer) if rest else (gone, len(gone))
+            branches += [gone | near[hub], gone | {hub}] if rest else []
+    return best, left >= 0
+
+
+def least_cover(edges: Any, ranked: list[str], liars: int, most: int) -> set[str]:
+    """The first of the smallest; with too few branchings, the best so far or a matching (§4.5, rules 3, 4)."""
+    best = search(edges, ranked, len(ranked), most, once=True)[0] or {*ranked}
+    found, whole = search(edges, ranked, min(len(best), liars + 1), most)
+    if whole and not found:
+        found, whole = search(edges, ranked, len(best), most)
+    return found or best if whole else min(matching(edges, ranked), found or best, key=len)
 
 
 class Coordinator(Party):
@@ -113,16 +122,19 @@ class Coordinator(Party):
         ends = Counter(each for edge in edges for each in edge)
         gone = {each for each, count in ends.items() if count > self.m.a}
         edges = {each for each in edges if not each & gone}
-        complaints = {each for each in complaints if not gone & {*each}}
+        most, parts = WORK_MAX // max(len(edges), 1), []
         while edges:
             part = {next(iter(edges))}
             while more := {edge for edge in edges - part if edge & frozenset().union(*part)}:
                 part |= more
             edges -= part
+            parts.append((part, sorted(frozenset().union(*part), key=lambda each: H("priority", self.context, each))))
+        least = [len(matching(*each)) // 2 for each in parts]
+        spare = self.m.a - len(gone) - sum(least)
+        for (part, ranked), pairs in zip(parts, least, strict=True):
             lone = [dealer for dealer, decryptor in complaints if {dealer, decryptor} in part]
-            ranked = sorted(frozenset().union(*part), key=lambda each: H("priority", self.context, each))
             alone = len(part) == len(lone) == 1 and not part & conflicts
-            gone |= {*lone} if alone else least_cover(part, ranked)
+            gone |= {*lone} if alone else least_cover(part, ranked, pairs + spare, most)
         return gone
 
     def freeze(self) -> bytes:  # A Freeze, or the VoidRequest that says why there is none (§4.5)

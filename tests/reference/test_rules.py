@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import protocol.disputes
 from protocol.attempt import cohort_sizes
 from protocol.causes import Cause
 from protocol.disputes import Dispute, vertex_cover
@@ -14,7 +15,7 @@ from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Manifest, Roster, parse
 from protocol.simulator import After, Federation
-from tests.reference import reference
+from tests.reference import coordinator, reference
 from tests.reference.coordinator import Coordinator
 from tests.reference.wire import KINDS, PAGE, H, M, Refused, decode, encode
 
@@ -138,6 +139,22 @@ def test_who_is_dropped_for_disputes(seed: int) -> None:
     context, colluders = rng.randbytes(32), rng.randint(1, 6)
     found = dropped(context, {*map(frozenset, conflicts)}, complaints, colluders)
     assert vertex_cover(context, disputes, colluders) == found
+
+
+@pytest.mark.parametrize(("colluders", "most"), [(4, 10**6), (30, 10**6), (30, 200), (4, 200), (30, 40)])
+def test_who_is_dropped_where_liars_are_at_their_worst(
+    colluders: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Honest members dispute with more than each liar does; and triangles. Found in time, cut off, and more than may lie."""
+    monkeypatch.setattr(protocol.disputes, "WORK_MAX", most)
+    monkeypatch.setattr(coordinator, "WORK_MAX", most)
+    wide = {(f"c{c}", f"h{w}-{c // w}") for w in range(2, 9) for c in range(8 // w * w)}
+    narrow = {(f"t{at}", f"t{at + 1}") for at in range(9)} | {(f"t{at}", f"u{at // 2}") for at in range(10)}
+    disputes = [Dispute(Cause.EDGE_DISAGREEMENT, *each) for each in wide | narrow]
+    for byte in range(4):
+        context = bytes([byte]) * 32
+        found = dropped(context, {*map(frozenset, wide | narrow)}, set(), colluders)
+        assert vertex_cover(context, disputes, colluders) == found
 
 
 @pytest.mark.parametrize(("count", "bits", "last"), [(9, 33, 5), (16, 33, 33), (11, 48, 18), (9, 13, 2)])

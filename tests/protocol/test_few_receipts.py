@@ -1,0 +1,64 @@
+"""One liar among few receipts: whom it costs their place while others are on their way (protocol §4.5)."""
+
+from typing import Any
+
+from protocol.coordinator import Checking, Freezing
+from protocol.messages import Receipt
+from protocol.simulator import Federation
+from tests.protocol.forging import again
+
+
+def receipts_of(federation: Federation, phase: Checking) -> dict[str, Receipt]:
+    """What every decryptor answers to its boxes."""
+    receipts = {}
+    for member in federation.ids:
+        delivered = phase.request_for(member)
+        assert delivered is not None
+        _, (receipt,) = federation.phases[member].receive(
+            delivered, federation.keys[member], federation.now_s
+        )
+        assert isinstance(receipt, Receipt)
+        receipts[member] = receipt
+    return receipts
+
+
+def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:
+    """Three honest dealers had seven clean receipts of eight, where eight are asked: a set of the other eight could be proposed."""
+    federation = Federation(12)
+    federation.begin(terms=federation.terms(8))
+    phase: Any = federation.run_until(Checking)
+    liar, *honest = federation.ids
+    receipts, threshold = receipts_of(federation, phase), phase.attempt.quorum.threshold
+    told, victims = receipts[liar], tuple(honest[:3])
+    clean = tuple(dealer for dealer in told.dealers if dealer not in victims)
+    false = again(told, federation.keys[liar], dealers=clean, complaints=victims)
+    phase = phase.receive(false, federation.now_s)
+    for member in honest[: threshold - 1]:
+        phase = phase.receive(receipts[member], federation.now_s)
+    assert phase.deadline_s == federation.now_s + phase.setting.windows.grace_s
+    waiting = phase.expire(phase.deadline_s)
+    assert isinstance(waiting, Checking)
+    assert waiting.deadline_s == phase.latest_s
+    # those who come 20 seconds later show that nothing was wrong with the boxes of these
+    late: Any = waiting
+    for member in honest[threshold - 1 :]:
+        late = late.receive(receipts[member], federation.now_s + 20)
+    assert isinstance(late, Freezing)
+    assert tuple(each.member for each in late.survivors) == federation.ids
+    # where they never come, nobody else holds shares of the three
+    assert waiting.deadline_s is not None
+    alone = waiting.expire(waiting.deadline_s)
+    assert isinstance(alone, Freezing)
+    assert tuple(each.member for each in alone.survivors) == tuple(honest[3:])
+
+
+def test_honest_receipts_are_waited_for_no_longer_than_the_grace() -> None:
+    federation = Federation(12)
+    federation.begin(terms=federation.terms(8))
+    phase: Any = federation.run_until(Checking)
+    receipts = receipts_of(federation, phase)
+    for member in federation.ids[: phase.attempt.quorum.threshold]:
+        phase = phase.receive(receipts[member], federation.now_s)
+    after = phase.expire(phase.deadline_s)
+    assert isinstance(after, Freezing)
+    assert len(after.survivors) == 12
