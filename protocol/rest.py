@@ -151,6 +151,7 @@ class CohortRequest(Model):
     Attributes:
         records_cap: most records that each member may contribute to a round.
         colluders: `a`; None for a quarter of the roster.
+        honest_min: `h_min`, fewest honest members that a sum hides each of them among.
         loss: members in a thousand who may vanish, which a sparse graph or a drawn committee is sized for.
         enrol_s: seconds until enrolment closes with the cards that came; it closes at once when all are in.
     """
@@ -163,7 +164,13 @@ class CohortRequest(Model):
 
 
 class QuorumView(View):
-    """The numbers that follow from the cohort's size."""
+    """The numbers that follow from the cohort's size.
+
+    Attributes:
+        neighbours: `k`, with how many others each member shares a mask.
+        window_dropped_max: of any `k/2` in a row on a sparse graph, how many may be lost; 0 on the complete one.
+        loss: members in a thousand who may vanish, as the cohort was sized for.
+    """
 
     members: int
     colluders: int
@@ -173,6 +180,9 @@ class QuorumView(View):
     threshold: int
     members_may_miss: int
     decryptors_may_miss: int
+    neighbours: int
+    window_dropped_max: int
+    loss: int
     caution: str | None
 
 

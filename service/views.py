@@ -58,6 +58,9 @@ def quorum_view(manifest: Manifest) -> QuorumView:
         threshold=quorum.threshold,
         members_may_miss=quorum.members_may_miss,
         decryptors_may_miss=quorum.decryptors_may_miss,
+        neighbours=manifest.degree,
+        window_dropped_max=manifest.window_dropped_max,
+        loss=manifest.loss,
         caution=quorum.caution(),
     )
 

@@ -35,6 +35,9 @@ async def test_the_last_card_forms_the_cohort(server: Server, party: Party) -> N
         "threshold": 4,
         "members_may_miss": 2,
         "decryptors_may_miss": 2,
+        "neighbours": 5,
+        "window_dropped_max": 0,
+        "loss": 100,
         "caution": None,
     }
     manifest = Manifest.from_bytes((await server.client.get(f"{where}/manifest")).content)

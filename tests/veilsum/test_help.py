@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_type_hints
 
 import pytest
+from typer import rich_utils
 
 from client_sdk import Policy
 from client_sdk.policy import AIMED
@@ -62,7 +63,7 @@ def test_help_names_every_option_in_words(
     path: tuple[str, ...], cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 200)
     outcome = cli(*path, "--help")
     assert outcome.code == 0
     command = PATHS[path]
@@ -80,7 +81,7 @@ def test_help_names_every_option_in_words(
 
 
 def test_defaults_that_are_words_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TERMINAL_WIDTH", "200")
+    monkeypatch.setattr(rich_utils, "MAX_WIDTH", 200)
     assert "[default: (the next one)]" in cli("join", "--help").out
     assert "[default: (the highest label + 1)]" in cli("calibrate", "--help").out
 

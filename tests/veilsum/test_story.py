@@ -93,6 +93,24 @@ def test_joined_again_after_the_round_ended_it_collects_the_result(consortium: M
     assert f"round {round_id} is of another cohort: pass --cohort {c.cohort}" in remote(*words).error
 
 
+def test_a_cohort_is_sized_as_the_operator_says(consortium: Make, remote: Cli) -> None:
+    c = consortium(6, colluders=2, honest_min=4, loss=200)
+    joining = [c.join(member) for member in c.members]
+    c.formed()
+    round_id = c.open()
+    assert [future.result(60).code for future in joining] == [0] * 6
+    quorum = remote.json("cohort", "status", c.cohort, "--url", remote.url)["quorum"]
+    assert (quorum["colluders"], quorum["survivors_min"], quorum["loss"], quorum["neighbours"]) == (
+        2,
+        6,
+        200,
+        5,
+    )
+    assert "all 5 others" in remote("cohort", "status", c.cohort, "--url", remote.url).out
+    assert "done" in remote("round", "status", round_id, "--url", remote.url).out
+    assert "374" in remote(*remote.at("cohort", "open", c.admin, "--loss", 375), "--token", TOKEN).err
+
+
 def test_an_attempt_in_an_older_cohort_goes_on_where_it_was(consortium: Make, remote: Cli) -> None:
     c = consortium()
 

@@ -1,10 +1,13 @@
 """`veilsum cohort`: the operator opens enrolment."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, reported, say
+
+if TYPE_CHECKING:
+    from protocol.rest import QuorumView
 
 app = typer.Typer(
     help="The operator's side: cohorts, who has enrolled with fresh keys for some rounds.",
@@ -25,6 +28,18 @@ def open_(
             help="How many members may collude with the coordinator.", min=0, show_default="a quarter"
         ),
     ] = None,
+    honest_min: Annotated[
+        int, typer.Option(help="Fewest honest members that a sum hides each of them among.", min=3, max=1000)
+    ] = 3,
+    loss: Annotated[
+        int,
+        typer.Option(
+            help="Members in a thousand who may vanish, by which graph and committee of more than 200 are sized; "
+            "members refuse more than 250 unless their policy allows it.",
+            min=0,
+            max=374,
+        ),
+    ] = 100,
     enrol_s: Annotated[
         float, typer.Option(help="Seconds until enrolment closes with those who came.")
     ] = 86_400.0,
@@ -39,7 +54,13 @@ def open_(
         from veilsum.names import federation_id
         from veilsum.remote import operator
 
-        request = CohortRequest(records_cap=records_cap, colluders=colluders, enrol_s=enrol_s)
+        request = CohortRequest(
+            records_cap=records_cap,
+            colluders=colluders,
+            honest_min=honest_min,
+            loss=loss,
+            enrol_s=enrol_s,
+        )
         with operator(url, token, ca) as client:
             _show(client.open_cohort(federation_id(federation), request), as_json=json_)
 
@@ -83,6 +104,15 @@ def close(
             _show(client.close_cohort(cohort_id(cohort)), as_json=json_)
 
 
+def _neighbours(quorum: "QuorumView") -> str:
+    if not quorum.window_dropped_max:
+        return f"all {quorum.neighbours} others"
+    return (
+        f"{quorum.neighbours} others, and of any {quorum.neighbours // 2} in a row "
+        f"{quorum.window_dropped_max} may be lost"
+    )
+
+
 def _show(view: Any, *, as_json: bool) -> None:
     if as_json:
         say(view.model_dump(mode="json"), as_json=True)
@@ -99,6 +129,7 @@ def _show(view: Any, *, as_json: bool) -> None:
         values |= {
             "survivors_needed": view.quorum.survivors_min,
             "members_may_miss": view.quorum.members_may_miss,
+            "masks_shared_with": _neighbours(view.quorum),
             "colluders_withstood": view.quorum.colluders,
             "colluding_decryptors_withstood": f"{view.quorum.decryptor_colluders} of {view.quorum.decryptors}",
         }
