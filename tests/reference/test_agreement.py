@@ -91,7 +91,7 @@ def large(seed: int) -> Lockstep:
     """A cohort on a sparse graph: a sum, a window that loses more than it may, and half of those lost beside a liar."""
     rng = random.Random(seed)
     n, nominees = rng.randint(201, 215), sorted(rng.sample(range(201), 7)) if seed % 3 == 2 else ()
-    federation = Lockstep(n, seed=seed, decryptors=nominees, colluders=3 - seed % 3, loss=10 + seed % 2 * 10)
+    federation = Lockstep(n, seed=seed, decryptors=nominees, colluders=1 + seed % 3, loss=5 * (1 + seed % 4))
     ring = reference.by_draw("ring", federation.twin.m)
     place, allowed = rng.randrange(n), federation.manifest.window_dropped_max
     in_a_row = [federation.ids.index((ring * 2)[place + step]) for step in range(allowed + 1)]
@@ -139,6 +139,8 @@ def test_both_make_the_same_bytes_of_every_message_and_the_same_sums(batch: int,
 @pytest.mark.parametrize("seed", range(max(1, ROUNDS // 500)))
 def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(coordinator, "tree", lru_cache(1 << 12)(wire.tree))
+    for module in (coordinator, reference):
+        monkeypatch.setattr(module, "survivor", lru_cache(1 << 12)(reference.survivor))
     federation = large(seed)
     m = federation.manifest
     assert m.degree < len(m.members) - 1

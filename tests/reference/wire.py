@@ -8,6 +8,7 @@ import re
 import struct
 from collections import namedtuple
 from contextlib import suppress
+from functools import cache
 from hashlib import sha256
 from io import BytesIO
 from operator import add, mul
@@ -24,7 +25,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 P = 2**31 - 1
 PAGE = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
 ROW, FIELD = r"(?m)^\| (?:(\d+) \| )?([A-Z]\w+) \| (.+) \|$", r"^(.*?) ?((?:list≤\S+ )?\S+?)(?: \(.*)?$"
-TYPE = r"([A-Za-z]+)(\d*)(?:≤(\d+))?(?: (\S+?))?(↑?)$"  # bits or bytes, limit, items, whether they ascend
+# A type's name, its bits or bytes, its limit, its items, whether they ascend.
+PARTS = cache(re.compile(r"([A-Za-z]+)(\d*)(?:≤(\d+))?(?: (\S+?))?(↑?)$").findall)
 M = SimpleNamespace()
 KINDS, TYPES = dict[str, int](), dict[str, list[str]]()  # message → kind; message or struct → types of its fields
 SIGNERS = dict[str, tuple[str, str]]()  # message or header → who signs it, and the tag
@@ -92,7 +94,7 @@ def climb(leaf: bytes, index: int, count: int, siblings: Any) -> bytes:
 
 
 def _write(kind: str, value: Any) -> bytes:
-    base, width, _, item, _ = re.findall(TYPE, kind)[0]
+    base, width, _, item, _ = PARTS(kind)[0]
     if item:
         return u(32, len(value)) + b"".join(_write(item, each) for each in value)
     if base in {"u", "f"}:
@@ -102,7 +104,7 @@ def _write(kind: str, value: Any) -> bytes:
 
 
 def _read(data: BytesIO, kind: str) -> Any:
-    base, width, limit, item, ascends = re.findall(TYPE, kind)[0]
+    base, width, limit, item, ascends = PARTS(kind)[0]
     if kind in TYPES:
         value = getattr(M, kind)(*[_read(data, each) for each in TYPES[kind]])
     else:
