@@ -141,6 +141,7 @@ def test_both_agree_on_a_sparse_graph(seed: int, figures: Counter[str], monkeypa
     monkeypatch.setattr(coordinator, "tree", lru_cache(1 << 12)(wire.tree))
     for module in (coordinator, reference):
         monkeypatch.setattr(module, "survivor", lru_cache(1 << 12)(reference.survivor))
+        monkeypatch.setattr(module, "outcome", lru_cache(1 << 12)(wire.outcome))
     federation = large(seed)
     m = federation.manifest
     assert m.degree < len(m.members) - 1
