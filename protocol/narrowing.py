@@ -33,10 +33,10 @@ class Narrowing:
         self._linked = _components(self._held[0].values(), self._own)
         # How many columns of the proposal stand in sums of each component: with none, these tell nothing together with it.
         self._touching = Counter[int]()
-        self._groups = defaultdict[_Place, Counter[str]](Counter)
+        self._groups = defaultdict[_Place, set[str]](set)  # no member has two columns in one sum
         for reading, held in enumerate(self._held):
             for (member, _), numbers in held.items():
-                self._groups[reading, tuple(numbers)][member] += 1
+                self._groups[reading, tuple(numbers)].add(member)
                 if not reading and numbers[-1] == self._own and len(numbers) > 1:
                     self._touching[self._linked[numbers[0]]] += 1
         self._small = [entry for place in self._groups for entry in self._entry(place)]
@@ -62,15 +62,12 @@ class Narrowing:
                 self._move(reading, survivor, self._held[reading][survivor.member, column(survivor)])
 
     def _move(self, reading: int, survivor: Survivor, numbers: list[int]) -> None:
-        group = self._groups[reading, tuple(numbers)]
-        group[survivor.member] -= 1
-        if not group[survivor.member]:
-            del group[survivor.member]
+        self._groups[reading, tuple(numbers)].remove(survivor.member)
         changed = [tuple(numbers)]
         numbers.pop()
         if numbers:
             changed.append(tuple(numbers))
-            self._groups[reading, changed[1]][survivor.member] += 1
+            self._groups[reading, changed[1]].add(survivor.member)
             if not reading:
                 self._touching[self._linked[numbers[0]]] -= 1
         for each in changed:
