@@ -85,7 +85,9 @@ def test_what_follows_from_the_proposal_accuses_nobody() -> None:
     member = proposal[0].member
     known = attempt, proposal, uploads, receipts
     assert follows(Cause.SURVIVORS_TOO_FEW, member, *known) is False
-    few = attempt, proposal[:3], uploads, receipts
+    least = attempt.quorum.survivors_min
+    enough, few = ((attempt, proposal[:count], uploads, receipts) for count in (least, least - 1))
+    assert follows(Cause.SURVIVORS_TOO_FEW, member, *enough) is False
     assert follows(Cause.SURVIVORS_TOO_FEW, member, *few) is True
     other = (replace(proposal[0], digest=bytes(32)), *proposal[1:])
     changed = attempt, other, uploads, receipts
