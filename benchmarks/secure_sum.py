@@ -292,11 +292,11 @@ def main() -> None:
     for name, cases, told in (
         ("--quick", QUICK, "10 members, measured once, no Flower: seconds"),
         ("--beside-flower", BESIDE_FLOWER, "the rounds of the README's table alone: ten minutes"),
-        ("--large", LARGE, "ours and the floor at 1,000 members alone: an hour, and 6 GB of disk"),
+        ("--large", LARGE, "ours and the floor at 1,000 members alone: an hour, and 6 GB of disk and of memory"),
         (
             "--complete",
             COMPLETE,
-            "the same on the complete graph, which a loss of 30 %% asks for: hours, 10 GB of memory",
+            "the same on the complete graph, which a loss of 30 %% asks for: hours, 5 GB of memory",
         ),
     ):
         parser.add_argument(name, dest="cases", action="store_const", const=cases, help=told)

@@ -394,7 +394,7 @@ class Federation:
             self._tell(member, phase.attempt.opening)  # it comes late, and may still help to end the attempt
         replies = self._tell(member, shown) if shown is not None else ()
         opened = self.phases[member]
-        if isinstance(opened, Opened) and isinstance(shown, Opening):
+        if isinstance(opened, Opened) and opened.opening == shown:
             replies = self._upload(member, opened)
         for reply in replies:
             phase = self._answer(phase, member, reply)

@@ -16,6 +16,7 @@ from protocol.unmasking import Unmasking
 from tests.machines import hostile
 from tests.machines.campaign import ROUNDS, run_batch
 from tests.machines.cast import COHORTS, SHAPES, fork
+from tests.machines.faults import run_seed
 from tests.machines.loyal import Loyal
 
 BATCHES_MAX = 100
@@ -175,3 +176,8 @@ def test_regression_a_message_of_the_attempt_before() -> None:
     ((_, fault),) = run.federation.faults
     assert (fault.cause, fault.parties) == (Cause.WRONG_CONTEXT, (member,))
     run.teardown()
+
+
+def test_regression_a_member_that_missed_an_end_and_refuses_the_next_opening() -> None:
+    """It uploads nothing: what it has open is the attempt before."""
+    assert run_seed(501_737) == "recovered"
