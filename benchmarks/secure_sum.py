@@ -292,7 +292,11 @@ def main() -> None:
     for name, cases, told in (
         ("--quick", QUICK, "10 members, measured once, no Flower: seconds"),
         ("--beside-flower", BESIDE_FLOWER, "the rounds of the README's table alone: ten minutes"),
-        ("--large", LARGE, "ours and the floor at 1,000 members alone: an hour, and 6 GB of disk and of memory"),
+        (
+            "--large",
+            LARGE,
+            "ours and the floor at 1,000 members alone: an hour, and 6 GB of disk and of memory",
+        ),
         (
             "--complete",
             COMPLETE,
