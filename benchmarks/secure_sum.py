@@ -312,10 +312,13 @@ def main() -> None:
     console = Console(width=None if sys.stdout.isatty() else 140)
     with_flower = given.cases in (CASES, BESIDE_FLOWER) and not given.skip_flower
     rings = {given.bits: RINGS[given.bits]} if given.bits else RINGS
+    chosen = [each for each in given.cases if given.lost in {None, each.lost}]
+    if not chosen:
+        parser.error(f"--lost: none of these rounds loses {given.lost}, some lose {given.cases[-1].lost}")
     rounds = []
     try:
         ours(Case(10, 0), 32)  # the first round of a process is slower, and counts for nobody
-        for case in (each for each in given.cases if given.lost in {None, each.lost}):
+        for case in chosen:
             console.log(case.name, _stack_offset=2)
             rounds += compare(case, rings, with_flower=with_flower, full=given.full)
     except BenchError as error:

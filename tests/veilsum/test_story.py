@@ -10,7 +10,10 @@ from safetensors.numpy import load_file
 
 from client_sdk import Identity, Member, Policy, Records
 from client_sdk.progress import Progress, Step
+from protocol.messages import Manifest
+from service.views import quorum_view
 from tests.veilsum.cli import CLASSES, DIM, TOKEN, Cli, Consortium, enrolled, uploaded
+from veilsum.commands.cohort import graph
 
 Make = Callable[..., Consortium]
 
@@ -109,6 +112,21 @@ def test_a_cohort_is_sized_as_the_operator_says(consortium: Make, remote: Cli) -
     assert "all 5 others" in remote("cohort", "status", c.cohort, "--url", remote.url).out
     assert "done" in remote("round", "status", round_id, "--url", remote.url).out
     assert "374" in remote(*remote.at("cohort", "open", c.admin, "--loss", 375), "--token", TOKEN).err
+
+
+def test_a_ring_on_which_nobody_may_be_lost_is_not_the_complete_graph() -> None:
+    members = tuple(f"m-{number:03}" for number in range(210))
+    shown = []
+    for degree, window in ((2, 0), (12, 2), (209, 0)):
+        manifest = Manifest(
+            cohort=bytes(32), roster_hash=bytes(32), counter=0, members=members, cards_root=bytes(32), colluders=0,
+            decryptor_colluders=0, honest_min=3, survivors_min=106, threshold=3, degree=degree, window_dropped_max=window,
+            loss=0, decryptors=members[:4], caps=(1,) * 210,
+        )  # fmt: skip
+        shown.append(graph(quorum_view(manifest)))
+    assert shown[0] == "2 others, and of any 1 in a row 0 may be lost"
+    assert shown[1] == "12 others, and of any 6 in a row 2 may be lost"
+    assert shown[2] == "all 209 others"
 
 
 def test_an_attempt_in_an_older_cohort_goes_on_where_it_was(consortium: Make, remote: Cli) -> None:

@@ -104,8 +104,9 @@ def close(
             _show(client.close_cohort(cohort_id(cohort)), as_json=json_)
 
 
-def _neighbours(quorum: "QuorumView") -> str:
-    if not quorum.window_dropped_max:
+def graph(quorum: "QuorumView") -> str:
+    """With whom each member shares a mask, in words."""
+    if quorum.neighbours == quorum.members - 1:
         return f"all {quorum.neighbours} others"
     return (
         f"{quorum.neighbours} others, and of any {quorum.neighbours // 2} in a row "
@@ -129,7 +130,7 @@ def _show(view: Any, *, as_json: bool) -> None:
         values |= {
             "survivors_needed": view.quorum.survivors_min,
             "members_may_miss": view.quorum.members_may_miss,
-            "masks_shared_with": _neighbours(view.quorum),
+            "masks_shared_with": graph(view.quorum),
             "colluders_withstood": view.quorum.colluders,
             "colluding_decryptors_withstood": f"{view.quorum.decryptor_colluders} of {view.quorum.decryptors}",
         }
