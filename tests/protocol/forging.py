@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from protocol.attempt import Attempt
 from protocol.boxes import seal, unseal
 from protocol.codec import SecretBytes, Struct
+from protocol.coordinator import Checking
 from protocol.identity import SigningKey
 from protocol.member import Uploaded
 from protocol.merkle import Tree
@@ -15,6 +16,7 @@ from protocol.messages import (
     Certificate,
     Lost,
     Message,
+    Receipt,
     Report,
     Survivor,
     SurvivorSet,
@@ -158,3 +160,17 @@ def lost(federation: Federation, reports: dict[str, tuple[Survivor, ...]], /, **
         for member, survivors in sorted(reports.items())
     )
     return Lost.make(federation.admin, **{"context": context, "reports": made, **changes})
+
+
+def receipts_of(federation: Federation, phase: Checking) -> dict[str, Receipt]:
+    """What every decryptor answers to its boxes."""
+    receipts = {}
+    for member in federation.ids:
+        delivered = phase.request_for(member)
+        assert delivered is not None
+        _, (receipt,) = federation.phases[member].receive(
+            delivered, federation.keys[member], federation.now_s
+        )
+        assert isinstance(receipt, Receipt)
+        receipts[member] = receipt
+    return receipts

@@ -3,23 +3,8 @@
 from typing import Any
 
 from protocol.coordinator import Checking, Freezing
-from protocol.messages import Receipt
 from protocol.simulator import Federation
-from tests.protocol.forging import again
-
-
-def receipts_of(federation: Federation, phase: Checking) -> dict[str, Receipt]:
-    """What every decryptor answers to its boxes."""
-    receipts = {}
-    for member in federation.ids:
-        delivered = phase.request_for(member)
-        assert delivered is not None
-        _, (receipt,) = federation.phases[member].receive(
-            delivered, federation.keys[member], federation.now_s
-        )
-        assert isinstance(receipt, Receipt)
-        receipts[member] = receipt
-    return receipts
+from tests.protocol.forging import again, receipts_of
 
 
 def test_a_liar_within_the_grace_leaves_nobody_out_whose_holders_are_on_their_way() -> None:

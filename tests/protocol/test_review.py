@@ -27,6 +27,7 @@ from protocol.messages import (
     Vote,
 )
 from protocol.simulator import After, Federation, untampered
+from tests.protocol.forging import receipts_of
 
 LINEAGE = b"the-same"
 SET = SurvivorSet(())
@@ -95,15 +96,7 @@ def test_complaints_within_the_grace_void_nothing_while_others_may_come(given_s:
     phase = federation.run_until(Checking)
     assert isinstance(phase, Checking)
     assert phase.deadline_s is not None
-    receipts: dict[str, Receipt] = {}
-    for member in federation.ids:
-        delivered = phase.request_for(member)
-        assert delivered is not None
-        _, (receipt,) = federation.phases[member].receive(
-            delivered, federation.keys[member], federation.now_s
-        )
-        assert isinstance(receipt, Receipt)
-        receipts[member] = receipt
+    receipts = receipts_of(federation, phase)
     liar, *prompt = federation.ids[: phase.attempt.quorum.threshold]
     told = receipts[liar]
     false = Receipt.make(

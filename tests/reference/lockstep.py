@@ -220,8 +220,6 @@ class Lockstep(Federation):
 
     def _upload(self, member: str, opened: Opened) -> tuple[Message, ...]:
         self.tape.take()
-        if opened.opening != self.phase.attempt.opening:
-            return ()  # it refused the one that is open now
         twin = self.twins[member]
         with lying(self.lies.pop(member, None), opened.attempt, twin):
             replies = super()._upload(member, opened)

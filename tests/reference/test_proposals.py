@@ -1,6 +1,7 @@
 """Random receipts, true and false: both implementations propose the same survivors, or void for the same reason (§4.5)."""
 
 import random
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,6 +11,7 @@ from protocol.errors import PeerFault
 from protocol.ledger import LedgerFault
 from protocol.messages import Ledger, Link, Past, Receipt, Survivor, SurvivorSet, deliveries_hash
 from protocol.proposal import check_survivors
+from protocol.shelf import Announced
 from protocol.simulator import After
 from tests.reference.lockstep import Lockstep
 from tests.reference.wire import M, Refused, decode
@@ -36,6 +38,21 @@ def asked(phase: CoordinatorPhase) -> bytes:
     return (phase.proposal if isinstance(phase, Freezing) else phase.request).to_bytes()
 
 
+def receipt(
+    federation: Lockstep, context: bytes, member: str, whole: Mapping[str, Announced], against: Collection[str]
+) -> Receipt:
+    """A decryptor's for these uploads, with complaints about some."""
+    dealers = [each for each in whole if each != member]
+    return Receipt.make(
+        federation.keys[member],
+        context=context,
+        member=member,
+        uploads=deliveries_hash(context, (whole[each].header.digest for each in dealers)),
+        dealers=tuple(each for each in dealers if each not in against),
+        complaints=tuple(each for each in dealers if each in against),
+    )
+
+
 @pytest.mark.parametrize("n", range(4, 15))
 def test_both_propose_the_same_survivors(n: int) -> None:
     rng = random.Random(n)
@@ -53,14 +70,7 @@ def test_both_propose_the_same_survivors(n: int) -> None:
             against = {each for each in accused if member in liars and rng.random() < 0.6}
             against |= {each for each in dealers if each in liars and rng.random() < 0.1}
             if rng.random() < rng.choice([0.97, 0.85]):
-                receipts[member] = Receipt.make(
-                    federation.keys[member],
-                    context=context,
-                    member=member,
-                    uploads=deliveries_hash(context, (whole[each].header.digest for each in dealers)),
-                    dealers=tuple(each for each in dealers if each not in against),
-                    complaints=tuple(each for each in dealers if each in against),
-                )
+                receipts[member] = receipt(federation, context, member, whole, against)
         ended = replace(phase, uploads=whole, receipts=receipts).expire(phase.latest_s)
         twin.uploads, twin.receipts = {each: uploads[each] for each in whole}, receipts
         assert twin.freeze() == asked(ended)

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from protocol.coordinator import Checking, Freezing, Recovered, Voiding
-from protocol.messages import Receipt, deliveries_hash
 from protocol.simulator import After
 from tests.reference.lockstep import Lockstep
-from tests.reference.test_proposals import asked
+from tests.reference.test_proposals import asked, receipt
 
 EACH = 12
 
@@ -34,18 +33,7 @@ def test_on_a_ring_both_send_the_same_bytes_and_propose_the_same_survivors() -> 
         beside = [ring[start + step] for step in range(away + accused)]
         whole = {member: upload for member, upload in phase.uploads.items() if member not in beside[:away]}
         against = {liar: {victim} for liar, victim in zip(drawn, beside[away:], strict=False)}
-        receipts = {}
-        for member in drawn:
-            dealers = [each for each in whole if each != member]
-            refused = against.get(member, set())
-            receipts[member] = Receipt.make(
-                federation.keys[member],
-                context=context,
-                member=member,
-                uploads=deliveries_hash(context, (whole[each].header.digest for each in dealers)),
-                dealers=tuple(each for each in dealers if each not in refused),
-                complaints=tuple(each for each in dealers if each in refused),
-            )
+        receipts = {member: receipt(federation, context, member, whole, against.get(member, set())) for member in drawn}
         ended = replace(phase, uploads=whole, receipts=receipts).expire(phase.latest_s)
         assert isinstance(ended, Freezing | Voiding)
         twin.uploads, twin.receipts = {each: uploads[each] for each in whole}, receipts
