@@ -85,7 +85,6 @@ audit-canaries: $(READY)  ## full-size noisy sums with 512 canaries each: is μ 
 slow: $(READY)  ## a million steps of hostile state machines, 10,000 rounds with faults and 10,000 beside the second implementation
 	$(BIN)/python -m tests.machines.run --output runs/slow.json
 	REFERENCE_ROUNDS=10000 $(BIN)/python -m pytest --no-cov --timeout 0 tests/reference/test_agreement.py
-	VEILSUM_SLOW=1 $(BIN)/python -m pytest --no-cov --timeout 0 tests/protocol/helpers/test_scale.py tests/veilsum/test_helper_processes.py
 
 slow-tests: $(READY)  ## the tests that `make test` leaves out: whole demos, pages in Chromium, the start page's commands, kills
 	$(BIN)/python -m pytest --no-cov --timeout 900 -m slow tests

@@ -23,7 +23,6 @@ from rich.table import Table
 from benchmarks.metered_round import RECORDS_MAX, Case, Encode, Round, terms_for
 from benchmarks.secure_sum import ROOT
 from calibration import (
-    FeaturesLattice,
     FFCStatistics,
     Solution,
     SumsLattice,
@@ -90,11 +89,11 @@ class Data:
         weights: Floats = np.linalg.solve(rows.T @ rows + ridge * np.eye(DIM), rows.T @ targets)
         return weights
 
-    def statistics(self, lattice: FeaturesLattice | None = None) -> list[FFCStatistics]:
+    def statistics(self) -> list[FFCStatistics]:
         """Each member's own."""
         made = []
         for features, labels in self.members:
-            statistics = FFCStatistics(DIM, CLASSES, lattice=lattice, track_records=False)
+            statistics = FFCStatistics(DIM, CLASSES, track_records=False)
             statistics.update(features, labels)
             made.append(statistics)
         return made
@@ -108,9 +107,7 @@ class Pooled:
     upload_bytes: int
 
 
-def masked_round(
-    statistics: list[FFCStatistics], lattice: SumsLattice | FeaturesLattice, ring_bits: int
-) -> Pooled:
+def masked_round(statistics: list[FFCStatistics], lattice: SumsLattice, ring_bits: int) -> Pooled:
     """The members' statistics through a round; `Round.run` has held its total against the plain sum."""
     layout = statistics[0].layout
     terms = terms_for(lattice, ring_bits, layout.elements, layout.to_bytes())
@@ -189,13 +186,6 @@ def measure(seed: int) -> tuple[list[Claim], dict[str, float]]:
         Claim(name, "max|ΔW| against the bound that the result states", error, bound),
         Claim(name, "MB of an upload", pooled.upload_bytes / 1e6, 3.9),
     ]
-
-    for ring_bits in (42, 48):
-        lattice = FeaturesLattice.for_ring(ring_bits, RECORDS_MAX, MEMBERS)
-        name = f"features at 2^{lattice.bits}, {ring_bits} bits"
-        pooled = masked_round(data.statistics(lattice), lattice, ring_bits)
-        agreement = judge(name, pooled, solve_ffc(pooled.statistics, chosen))
-        claims.append(Claim(name, "test rows with the same prediction", agreement, 0.999, at_least=True))
     return claims, reported
 
 

@@ -44,7 +44,6 @@ def opened(members: int) -> Attempt:
         coordinator=coordinator.public,
         members=tuple(Entry(member, key_of(member).public) for member in ids),
         decryptors=ids[:: members // NOMINATED],
-        helpers=(),
         extractors=(EXTRACTOR,),
         readers=(),
         withhold=0,

@@ -25,10 +25,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.plain_sums import CHUNK, CHUNK_ELEMENTS, ELEMENT, RESULT, SUM, PlainRequest
 from benchmarks.serving import TOKEN, Served, coordinator
 from calibration import FFCStatistics
 from client_sdk import AsyncMember, Identity, Policy
-from client_sdk.api import model_of
 from client_sdk.effects import Flow, Request, Response, together
 from client_sdk.operator import Operator
 from client_sdk.progress import Reporter
@@ -40,8 +40,6 @@ from protocol import rest
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Roster
 from protocol.rest import CohortRequest, RoundRequest
-from service.routes.unmasked import CHUNK, RESULT, SUM
-from service.unmasked import ELEMENT, UnmaskedRequest, UnmaskedView
 from veilsum.crews import crew, hear, tell
 
 BOUNDS = {48: 2.0, 32: 1.4}
@@ -55,7 +53,7 @@ STATES = {
     "recovered": "solve",
 }
 EXTRACTOR = bytes(32)
-PATIENCE_S, WAIT_S, LANES = 900.0, 30.0, 4
+PATIENCE_S, LANES = 900.0, 4
 RECORDS = 64
 """Of a member: what statistics cost is not measured, and how many records they hold changes nothing."""
 
@@ -73,9 +71,9 @@ class Plan:
     """In the clear, the whole of V."""
 
     @property
-    def unmasked(self) -> UnmaskedRequest:
+    def plain(self) -> PlainRequest:
         """The same in the clear."""
-        return UnmaskedRequest(dim=self.dim, classes=self.classes, members=self.members, whole=self.whole)
+        return PlainRequest(dim=self.dim, classes=self.classes, members=self.members, whole=self.whole)
 
 
 @dataclass
@@ -134,33 +132,25 @@ async def masked(
         parent.send(("ended", time.process_time() - begun_s))
 
 
-async def unmasked(
+async def plain(
     plan: Plan, url: str, folder: Path, ids: Sequence[str], admin: bytes, parent: Connection
 ) -> None:
     """Send statistics as they are, and fetch the weights."""
-    request = plan.unmasked
+    layout = plan.plain.layout
     drivers = {member: AsyncDriver(url) for member in ids}
 
     def sent(member: str, numbers: FFCStatistics) -> Flow[None]:
         signer = Signer(member, Identity.load(folder / member).key, THIS_MACHINE)
         caller = Caller(PATIENCE_S, THIS_MACHINE, Reporter(None), signer)
         blocks = {"V": numbers.V, "U": numbers.U, "n": numbers.counts.astype(np.float64)}
-        flat = request.layout.flatten(blocks).astype(ELEMENT)
-        flows = [chunk(caller, member, index, flat) for index in range(request.chunks)]
-        yield from together(flows, LANES)
-        where, view = SUM.format(federation=admin.hex()), None
-        while view is None or view.state != "done":
-            params = {"after": str(view.version if view else -1), "wait_s": f"{WAIT_S:g}"}
-            answer = yield from caller.call(Request("GET", where, params=params, wait_s=WAIT_S))
-            view = model_of(UnmaskedView, answer)
-        yield from caller.call(Request("GET", RESULT.format(federation=admin.hex())))
+        flat = layout.flatten(blocks).astype(ELEMENT)
+        yield from together([chunk(caller, member, index, flat) for index in range(plan.plain.chunks)], LANES)
+        yield from caller.call(Request("GET", RESULT.format(federation=admin.hex()), wait_s=PATIENCE_S))
 
     def chunk(caller: Caller, member: str, index: int, flat: Any) -> Callable[[], Flow[Response]]:
-        start = index * request.chunk_elements
         path = CHUNK.format(federation=admin.hex(), member=member, index=index)
-        kind = {"content-type": rest.OCTETS}
-        body = flat[start : start + request.chunk_elements].tobytes()
-        return lambda: caller.call(Request("PUT", path, body, kind))
+        body = flat[index * CHUNK_ELEMENTS : (index + 1) * CHUNK_ELEMENTS].tobytes()
+        return lambda: caller.call(Request("PUT", path, body, {"content-type": rest.OCTETS}))
 
     ready = {member: made(plan, member) for member in ids}
     parent.send(("ready", None))
@@ -193,7 +183,6 @@ def federation(
             coordinator=bytes.fromhex(operator.coordinator().public_key),
             members=tuple(map(Entry, ids, keys)),
             decryptors=(),
-            helpers=(),
             extractors=(EXTRACTOR,),
             readers=(),
             withhold=0,
@@ -234,39 +223,33 @@ def masked_turn(plan: Plan, served: Served, bits: int) -> Turn:
     return turn
 
 
-def unmasked_turn(plan: Plan, served: Served) -> Turn:
+def plain_turn(plan: Plan, served: Served) -> Turn:
     """The same members' sum in the clear: it needs no keys, so nobody enrols."""
     turn = Turn()
-    with federation(plan, served, unmasked) as (_, name, crews):
+    with federation(plan, served, plain) as (_, name, crews):
+        path = SUM.format(federation=name)
+        headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
         cpu_s, begun_s = served.cpu_s, time.perf_counter()
-        _begin(served, name, plan)
+        _asked(served, Request("POST", path, plan.plain.model_dump_json().encode(), headers))
         tell(crews, "go")
         turn.member_cpu_s = sum(hear(crews, "ended"))
         ended_s = time.perf_counter()
         turn.coordinator_cpu_s = served.cpu_s - cpu_s
-        seconds = _view(served, name).seconds
+        seconds = json.loads(_asked(served, Request("GET", path)).body)
     turn.seconds["upload"], turn.seconds["solve"] = seconds["collecting"], seconds["solving"]
     turn.seconds["result"] = ended_s - begun_s - turn.total_s
     return turn
 
 
-def _begin(served: Served, name: str, plan: Plan) -> None:
-    body = plan.unmasked.model_dump_json().encode()
-    headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
-    asyncio.run(_asked(served, Request("POST", SUM.format(federation=name), body, headers)))
+def _asked(served: Served, request: Request) -> Response:
+    async def asked() -> Response:
+        driver = AsyncDriver(served.url)
+        try:
+            return await driver.run(Caller(PATIENCE_S, THIS_MACHINE, Reporter(None)).call(request))
+        finally:
+            await driver.close()
 
-
-def _view(served: Served, name: str) -> UnmaskedView:
-    answer = asyncio.run(_asked(served, Request("GET", SUM.format(federation=name))))
-    return model_of(UnmaskedView, answer)
-
-
-async def _asked(served: Served, request: Request) -> Response:
-    driver = AsyncDriver(served.url)
-    try:
-        return await driver.run(Caller(PATIENCE_S, THIS_MACHINE, Reporter(None)).call(request))
-    finally:
-        await driver.close()
+    return asyncio.run(asked())
 
 
 # What came out
@@ -290,11 +273,11 @@ def measured(plan: Plan, repeats: int, widths: Sequence[int]) -> dict[str, Any]:
     rounds: dict[int, list[Turn]] = {bits: [] for bits in widths}
     with (
         tempfile.TemporaryDirectory(prefix="veilsum-round-") as folder,
-        coordinator(Path(folder), VEILSUM_UNMASKED_BENCHMARK="true") as served,
+        coordinator(Path(folder), "benchmarks.plain_sums") as served,
     ):
         for _ in range(repeats):
-            clear.append(unmasked_turn(plan, served))
-            whole.append(unmasked_turn(replace(plan, whole=True), served))
+            clear.append(plain_turn(plan, served))
+            whole.append(plain_turn(replace(plan, whole=True), served))
             for bits in widths:
                 rounds[bits].append(masked_turn(plan, served, bits))
     base = statistics.median(turn.total_s for turn in clear)

@@ -198,7 +198,6 @@ class Round:
             coordinator=coordinator.public,
             members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
             decryptors=tuple(self.keys)[: self.case.nominated],
-            helpers=(),
             extractors=(bytes(32),),
             readers=(),
             withhold=0,

@@ -1,4 +1,4 @@
-"""Every question under noise beside a noisy round of ffc at the same budget: the table of docs/privacy.md, "The other questions".
+"""A noisy round of CCVR beside one of ffc at the same budget: the table of docs/privacy.md, "The other questions".
 
 python -m benchmarks.noisy_questions
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +17,7 @@ from sklearn.datasets import load_digits
 from calibration import FeaturesLattice
 from calibration.collected import Collected
 from calibration.privacy import MemberNoise, NoiseTerms, gdp_mu
-from calibration.questions import Answer, Earlier, Summed, Wish, ask, question
-from calibration.reliability import ReliabilityStatistics
+from calibration.questions import Answer, Summed, Wish, ask, question
 from calibration.rows import unit_rows
 from protocol.keystream import Keystream
 
@@ -33,18 +31,9 @@ CCVR: dict[str, Any] = {"unit": True, "norm_bound": 1.0, "per_class": 100, "tuke
 Data = tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]
 
 
-def asked(
-    name: str, data: Data, mu: float, seed: int, earlier: Earlier | None = None, **given: Any
-) -> Answer:
+def asked(name: str, data: Data, mu: float, seed: int, **given: Any) -> Answer:
     """What follows from one noisy round over all records, with as much noise as μ takes and no more."""
-    return rest(name, data, mu, seed, earlier, **given)[1]
-
-
-def rest(
-    name: str, data: Data, mu: float, seed: int, earlier: Earlier | None = None, **given: Any
-) -> tuple[Earlier, Answer]:
-    """The same, and the round as another one rests on it."""
-    made = ask(name, Wish(DIM, CLASSES, given, noisy=True), earlier)
+    made = ask(name, Wish(DIM, CLASSES, given, noisy=True))
     posed, terms = (
         question(name, made.layout, b"c" * 32, made.material),
         NoiseTerms.for_classes(CLASSES, mu, 1e-5),
@@ -56,9 +45,7 @@ def rest(
     MemberNoise(posed.layout, mechanism.shares, Keystream(seed.to_bytes(32, "little"))).add_to(total)
     gathering, summed = posed.gathering(LATTICE), Summed(LATTICE, 1, mechanism=mechanism)
     gathering.take(0, total)
-    pooled = posed.gathered(gathering, summed)
-    answer = posed.answer(pooled, summed)
-    return Earlier(name, pooled, answer.head), answer
+    return posed.answer(posed.gathered(gathering, summed), summed)
 
 
 def digits(seed: int) -> tuple[Data, Data]:
@@ -80,41 +67,17 @@ def clouds(seed: int) -> tuple[Data, Data]:
     return drawn(np.random.default_rng(seed), 20_000), drawn(np.random.default_rng(99), 5_000)
 
 
-def accuracy(answer: Answer | Earlier, data: Data) -> tuple[float, float]:
-    """In %: of the records, and the mean over classes."""
+def accuracy(answer: Answer, data: Data) -> float:
+    """In % of the records."""
     assert answer.head is not None
-    hits = answer.head.predict(data[0], normalise=True) == data[1]
-    return 100 * float(hits.mean()), 100 * float(np.mean([hits[data[1] == c].mean() for c in range(CLASSES)]))
+    return 100 * float((answer.head.predict(data[0], normalise=True) == data[1]).mean())
 
 
 def measured(fit: Data, held: Data, mu: float, seed: int) -> dict[str, float]:
     """One column of the table."""
-    half = mu * math.sqrt(0.5)
-    ffc, _ = rest("ffc", fit, mu, seed)
-    first, _ = rest("ffc", fit, half, seed)
-    counts, _ = rest("counts", fit, mu * math.sqrt(0.1), seed)
-    balanced = asked("balanced", fit, mu * math.sqrt(0.9), seed, counts, bias=False)
-    exact = ReliabilityStatistics(ffc.head) if ffc.head is not None else None
-    assert exact is not None
-    exact.update(*held, normalise=True)
-    tau = asked("reliability", held, mu, seed, ffc, bins=15).temperature
-    assert tau is not None
-    known = asked("reliability", held, mu, seed, ffc, bins=15, temperature=exact.temperature)
-    error = float(known.documents["reliability"].notes["calibration_error"])
-    lost = np.interp(math.log(tau), np.log(exact.temperatures), exact.losses) - exact.losses.min()
     return {
-        "ffc": accuracy(ffc, held)[0],
-        "ffc, recalls": accuracy(ffc, held)[1],
-        "balanced, recalls": accuracy(balanced, held)[1],
-        "folds, 2": accuracy(asked("folds", fit, mu, seed, folds=2, bias=False), held)[0],
-        "folds, 5": accuracy(asked("folds", fit, mu, seed, folds=5, bias=False), held)[0],
-        "ffc and loo": accuracy(asked("loo", fit, half, seed + 9, first), held)[0],
-        "ccvr": accuracy(asked("ccvr", fit, mu, seed, **CCVR), held)[0],
-        "ffc and ccvr of 16 axes": accuracy(asked("ccvr", fit, half, seed + 9, first, **CCVR, axes=16), held)[
-            0
-        ],
-        "nats lost": float(lost),
-        "points off": 100 * abs(error - float(exact.calibration_errors[exact.losses.argmin()])),
+        "ffc": accuracy(asked("ffc", fit, mu, seed), held),
+        "ccvr": accuracy(asked("ccvr", fit, mu, seed, **CCVR), held),
     }
 
 

@@ -23,9 +23,10 @@ from rich.table import Table
 
 from benchmarks.private_heads import DELTA, Problem, clouds, digits, images, unit
 from benchmarks.secure_sum import ROOT
-from calibration import Head
-from calibration.gradient import GradientStatistics, logistic_start, stepped
+from calibration import FeaturesLattice, Head
+from calibration.gradient import GradientSums, logistic_start, stepped
 from calibration.privacy import default_weight, ffc_sensitivity, gdp_mu, noise_edge, solve_noisy
+from calibration.privacy.mechanism import gradient_layout
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,6 +43,9 @@ SHOWN = {
     "fashion_mnist, 60000×256": "Fashion-MNIST, 60,000 × 256",
 }
 """Problems that docs/privacy.md has in its table."""
+
+
+LATTICE = FeaturesLattice(12)
 
 
 @dataclass(frozen=True)
@@ -82,10 +86,11 @@ def released(problem: Problem, mu: float, rounds: int, rng: np.random.Generator)
     if rounds:
         head = logistic_start(head)
     for _ in range(rounds):
-        statistics = GradientStatistics(head, clip=CLIP)
-        statistics.update(Z, labels, normalise=True)
+        sums = GradientSums(gradient_layout(dim, classes), LATTICE, head, clip=CLIP)
+        sums.update(Z, labels)
+        gradient = LATTICE.decode(sums.flat, 2).reshape(dim, classes)
         noise = rng.standard_normal((dim, classes)) * math.sqrt(rounds / 0.5) / mu
-        head = stepped(head, CLIP * (statistics.total + noise), found.inverse, STEP)
+        head = stepped(head, CLIP * (gradient + noise), found.inverse, STEP)
     return float((head.predict(problem.test, normalise=True) == problem.test_labels).mean())
 
 

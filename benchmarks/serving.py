@@ -40,14 +40,14 @@ class Served:
 
 
 @contextmanager
-def coordinator(folder: Path, **settings: str) -> Iterator[Served]:
-    """`veilsum serve` over a folder until the block ends, its log in `folder/log`; SystemExit where it does not start."""
+def coordinator(folder: Path, module: str = "veilsum") -> Iterator[Served]:
+    """`python -m MODULE serve` over a folder until the block ends, its log in `folder/log`; SystemExit where it does not start."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    values = {"VEILSUM_DATA_DIR": str(folder / "data"), "VEILSUM_OPERATOR_TOKEN": TOKEN, **settings}
+    values = {"VEILSUM_DATA_DIR": str(folder / "data"), "VEILSUM_OPERATOR_TOKEN": TOKEN}
     values["MALLOC_ARENA_MAX"] = "2"  # as the files in `deploy` have it
-    command = [sys.executable, "-m", "veilsum", "serve", "--port", str(port), "--json"]
+    command = [sys.executable, "-m", module, "serve", "--port", str(port), "--json"]
     with (folder / "log").open("wb") as log:
         process = subprocess.Popen(command, env={**os.environ, **values}, stdout=log, stderr=log)
         try:

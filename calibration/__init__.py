@@ -33,26 +33,23 @@ from calibration.errors import (
     WrongDtype,
     ZeroRow,
 )
-from calibration.ffc import FFCStatistics, balanced_weights
-from calibration.folds import FoldCurve, FoldedStatistics, fold_curve
+from calibration.ffc import FFCStatistics
 from calibration.head import Head
 from calibration.indicator import ClassIndicator, indicator_classes, indicator_layout
 from calibration.lattice import FeaturesLattice, IndicatorLattice, Lattice, SumsLattice, lattice_from
 from calibration.layout import Block, DenseBlock, Layout, SymmetricBlock
-from calibration.layouts import ccvr_layout, ffc_layout, fold_layout
+from calibration.layouts import ccvr_layout, ffc_layout
 from calibration.lda import LDA, nearest_class_mean, oracle_shrinkage, solve_lda
 from calibration.logistic import fit_logistic, fit_logistic_sgd
-from calibration.loo import LeaveOneOutStatistics, RidgePath, ridge_path
 from calibration.personal import Personal, personalise
 from calibration.posterior import RidgePosterior, ridge_posterior
 from calibration.random_features import (
     KernelHead,
     RandomFeatures,
     mean_squared_distance,
-    principal_axes,
     solve_random_features,
 )
-from calibration.reliability import ReliabilityStatistics
+from calibration.reliability import Reliability
 from calibration.ridge import default_grid, solve_ffc
 from calibration.solution import Solution
 from calibration.verify import check_solution
@@ -71,8 +68,6 @@ __all__ = [
     "DenseBlock",
     "FFCStatistics",
     "FeaturesLattice",
-    "FoldCurve",
-    "FoldedStatistics",
     "Head",
     "HeadroomExceeded",
     "IndicatorLattice",
@@ -82,7 +77,6 @@ __all__ = [
     "LatticeMismatch",
     "Layout",
     "LayoutMismatch",
-    "LeaveOneOutStatistics",
     "NoRecords",
     "NoiseTooSmall",
     "NonFinite",
@@ -91,8 +85,7 @@ __all__ = [
     "Personal",
     "RandomFeatures",
     "RecordsNotTracked",
-    "ReliabilityStatistics",
-    "RidgePath",
+    "Reliability",
     "RidgePosterior",
     "RidgeTooSmall",
     "RowError",
@@ -106,7 +99,6 @@ __all__ = [
     "TukeyHead",
     "WrongDtype",
     "ZeroRow",
-    "balanced_weights",
     "ccvr_layout",
     "check_ridge",
     "check_solution",
@@ -115,8 +107,6 @@ __all__ = [
     "ffc_layout",
     "fit_logistic",
     "fit_logistic_sgd",
-    "fold_curve",
-    "fold_layout",
     "indicator_classes",
     "indicator_layout",
     "lattice_from",
@@ -125,8 +115,6 @@ __all__ = [
     "oracle_shrinkage",
     "personalise",
     "positive_definite",
-    "principal_axes",
-    "ridge_path",
     "ridge_posterior",
     "smallest_ridge",
     "solve_ccvr",

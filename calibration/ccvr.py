@@ -30,7 +30,7 @@ class CCVRStatistics:
     """Streaming n_c, Σz and Σzzᵀ of each class.
 
     Args:
-        dim: l, features per record, or per projected record (`principal_axes`).
+        dim: l, features per record.
         classes: C.
         norm_bound: R, a term of the round: features are divided by it, so that no record adds more than 1 to an entry.
     """

@@ -21,12 +21,10 @@ import numpy as np
 
 from calibration.dense import is_definite
 from calibration.errors import ShapeMismatch, SumCheckFailed
-from calibration.lattice import FeaturesLattice, SumsLattice, require_int64
+from calibration.lattice import SumsLattice, require_int64
 from calibration.layouts import ffc_dimensions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from calibration.layout import Layout
     from calibration.rows import Floats, Integers
 
@@ -34,13 +32,13 @@ _ROWS = 256
 _EPS = float(np.finfo(np.float64).eps)
 
 
-def counts_of(integers: Integers, lattice: SumsLattice | FeaturesLattice) -> Integers:
-    """Class counts from their encoded sums; they are whole numbers on either lattice.
+def counts_of(integers: Integers, lattice: SumsLattice) -> Integers:
+    """Class counts from their encoded sums, whole numbers.
 
     Raises:
         SumCheckFailed: a count is a fraction or negative.
     """
-    unit = lattice.unit(0)
+    unit = lattice.unit()
     counts, rest = np.divmod(integers, unit)
     wrong = np.flatnonzero((rest != 0) | (counts < 0))
     if wrong.size:
@@ -53,12 +51,11 @@ def counts_of(integers: Integers, lattice: SumsLattice | FeaturesLattice) -> Int
 
 def check_sums(
     layout: Layout,
-    lattice: SumsLattice | FeaturesLattice,
+    lattice: SumsLattice,
     vector: Integers,
     *,
     members: int,
     bias: bool,
-    class_weights: Sequence[float] | None = None,
 ) -> None:
     """Check a noiseless sum of FFC statistics; return if nothing is wrong with it.
 
@@ -68,8 +65,6 @@ def check_sums(
         vector: (elements,) int64, the centred sum.
         members: n, how many vectors were added.
         bias: whether the last column is the constant.
-        class_weights: (C,) of a round over weighted classes, on a sums lattice: w_c·n_c takes the place of n_c, Σw_c·n_c
-            that of N.
 
     Raises:
         SumCheckFailed: `identity` names what is violated.
@@ -84,24 +79,21 @@ def check_sums(
     V, U, encoded = blocks["V"], blocks["U"], blocks["n"]
     counts = counts_of(encoded, lattice)
     records = sum(counts.tolist())
-    # Whole and exact unless classes are weighted.
-    masses = counts if class_weights is None else counts * np.asarray(class_weights)
     _check_range(vector, lattice.bound(records, members))
-    # In steps of U: each member rounded U by ½ at most, and nothing at all on the features lattice.
-    exact = isinstance(lattice, FeaturesLattice)
-    rounding = 0.0 if exact else members / 2
-    unit = lattice.unit(1)
-    slack = 0.0 if exact else summation_error(records, len(V)) * unit
-    beyond = np.abs(U).max(axis=0) - masses * unit
+    # In steps: each member rounded by ½ at most.
+    rounding, unit = members / 2, lattice.unit()
+    slack = summation_error(records, len(V)) * unit
+    beyond = np.abs(U).max(axis=0) - counts * unit
     _expect("class mass", "max |U_jc| − n_c", beyond.max(), rounding + slack)
     if bias:
-        _check_bias(V, U, masses, lattice, rounding, slack)
-    _check_trace(V, records if class_weights is None else float(masses.sum()), lattice, rounding, slack)
+        _check_bias(V, U, counts, unit, rounding, slack)
+    off = abs(sum(np.diagonal(V).tolist()) - records * unit)
+    _expect("trace", "|tr V − N|", off, rounding * len(V) + slack)
     # An entry's rounding moves eigenvalues by up to the size of the matrix; the error of the long sums is
     # bounded in the spectral norm already, as γ_N·tr of [[V, U], [Uᵀ, diag n]].
     tolerance = (rounding * (len(V) + len(counts)) + 2 * slack) / unit
-    reals = lattice.decode(V, 2, in_place=True)
-    check_semidefinite(reals, lattice.decode(U, 1), masses, tolerance, in_place=True)
+    reals = lattice.decode(V, in_place=True)
+    check_semidefinite(reals, lattice.decode(U), counts, tolerance, in_place=True)
 
 
 def summation_error(records: int, dim: int) -> float:
@@ -117,67 +109,42 @@ def _check_range(vector: Integers, bound: int) -> None:
         )
 
 
-def _check_bias(
-    V: Integers,
-    U: Integers,
-    masses: Integers | Floats,
-    lattice: SumsLattice | FeaturesLattice,
-    rounding: float,
-    slack: float,
-) -> None:
-    if isinstance(lattice, FeaturesLattice):
-        by_class = U[-1] - lattice.constant * masses
-        by_column = V[-1] - lattice.constant * U.sum(axis=1)
-    else:
-        half = math.sqrt(0.5)
-        by_class = U[-1] - half * (lattice.unit(0) * masses)
-        by_column = V[-1] - half * U.sum(axis=1)
-    _expect("bias", "max |U[constant, c] − q₀n_c|", np.abs(by_class).max(), rounding + slack)
+def _check_bias(V: Integers, U: Integers, counts: Integers, unit: int, rounding: float, slack: float) -> None:
+    half = math.sqrt(0.5)
+    by_class = U[-1] - half * (unit * counts)
+    by_column = V[-1] - half * U.sum(axis=1)
+    _expect("bias", "max |U[constant, c] − n_c/√2|", np.abs(by_class).max(), rounding + slack)
     _expect(
         "bias",
-        "max |V[constant, j] − q₀ΣU_j|",
+        "max |V[constant, j] − ΣU_j/√2|",
         np.abs(by_column).max(),
-        rounding * (len(masses) + 1) + 2 * slack,
+        rounding * (len(counts) + 1) + 2 * slack,
     )
 
 
-def _check_trace(
-    V: Integers, mass: float, lattice: SumsLattice | FeaturesLattice, rounding: float, slack: float
-) -> None:
-    trace = sum(np.diagonal(V).tolist())
-    if isinstance(lattice, FeaturesLattice):
-        # Each coordinate of q lies within 1 of 2^f·z, so ‖q‖ ≥ 2^f − √l; the shrinking keeps ‖q‖ ≤ 2^f.
-        lowest = mass * max(0.0, 2**lattice.bits - math.sqrt(len(V))) ** 2
-        _expect("trace", "tr V − N·4^f", trace - mass * 4**lattice.bits, 0)
-        _expect("trace", "N(2^f − √l)² − tr V", lowest - trace, lowest * _EPS)
-    else:
-        unit = lattice.unit(2)
-        _expect("trace", "|tr V − N|", abs(trace - mass * unit), rounding * len(V) + slack)
-
-
 def check_semidefinite(
-    V: Floats, U: Floats, masses: Integers | Floats, rounding: float, *, in_place: bool = False
+    V: Floats, U: Floats, counts: Integers, rounding: float, *, in_place: bool = False
 ) -> None:
-    """Check that A = [[V, U], [Uᵀ, diag m]] is a sum of outer products, as far as rounding lets it be told.
+    """Check that A = [[V, U], [Uᵀ, diag n]] is a sum of outer products, as far as rounding lets it be told.
 
-    A + τI has no negative eigenvalue exactly where V + τI − U(diag m + τI)⁻¹Uᵀ, its Schur complement, has none: memory is
+    A + τI has no negative eigenvalue exactly where V + τI − U(diag n + τI)⁻¹Uᵀ, its Schur complement, has none: memory is
     that of V, however many the classes.
 
     Args:
         V: (l, l).
         U: (l, C).
-        masses: (C,), counts or weighted counts, none below 0.
+        counts: (C,), none below 0.
         rounding: a bound on the spectral norm of what rounding and long sums did to A.
         in_place: work in V, which is lost.
 
     Raises:
         SumCheckFailed: an eigenvalue lies below what rounding explains.
     """
-    size, largest = len(V) + len(masses), max(np.diagonal(V).max(initial=0), np.max(masses, initial=0))
+    size, largest = len(V) + len(counts), max(np.diagonal(V).max(initial=0), np.max(counts, initial=0))
     # Cholesky of an n × n matrix ends well if τ > n(n+1)·eps·max A_ii (Higham 2002, Theorem 10.7), and it costs a third
     # of the eigenvalues; the complement is what it makes of A in its first C steps.
     tolerance = rounding + size * (size + 1) * _EPS * float(largest) + _EPS
-    scaled = U / np.sqrt(masses + tolerance)
+    scaled = U / np.sqrt(counts + tolerance)
     complement = V if in_place else V.copy()
     # What both look at is the lower triangle.
     for start in range(0, len(V), _ROWS):

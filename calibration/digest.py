@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterable
 
     from calibration.rows import Floats, Integers
 
@@ -40,12 +37,3 @@ def digests_of(rows: Floats, labels: Integers) -> list[bytes]:
 def sum_of_digests(digests: Iterable[bytes]) -> int:
     """Digests as numbers, added up; take it modulo `MODULUS`."""
     return sum(int.from_bytes(digest, "little") for digest in digests)
-
-
-def digest_of(arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, Any]) -> bytes:
-    """SHA-256 of arrays, their names and shapes included, and of what they do not say, as JSON."""
-    shapes = {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
-    digest = hashlib.sha256(json.dumps([shapes, notes], sort_keys=True).encode())
-    for name in sorted(arrays):
-        digest.update(arrays[name].tobytes())
-    return digest.digest()

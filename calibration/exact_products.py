@@ -17,9 +17,6 @@ if TYPE_CHECKING:
 
 _ROW_BITS, _BITS = 24, 52
 
-SHORTEST = 2.0**-16
-"""A unit row's projection that is shorter has no direction: what rounding to 2^-24 leaves of it is no more than a few bits."""
-
 
 def exact_products(rows: Floats, columns: NDArray[Any]) -> Floats:
     """The products rows @ columns of factors rounded, (n, k): each row's numbers follow from that row and the columns alone.
@@ -39,11 +36,3 @@ def exact_products(rows: Floats, columns: NDArray[Any]) -> Floats:
     whole = np.rint(np.ldexp(rows, row_shift[:, None])) @ np.rint(np.ldexp(columns, column_shift))
     products: Floats = np.ldexp(np.ldexp(whole, -column_shift), -row_shift[:, None])
     return products
-
-
-def with_direction(short: Floats) -> Floats:
-    """Projections of unit rows, those that rounding may have turned anywhere replaced by the first unit vector; in place."""
-    lost = (short * short).sum(axis=1) < SHORTEST**2
-    short[lost] = 0.0
-    short[lost, 0] = 1.0
-    return short

@@ -99,7 +99,7 @@ class Head:
         """softmax(scores/τ), (n, C); 0 for classes without records.
 
         They mean what they say for LDA and for logistic heads. Ridge scores need a temperature from held-out records
-        first (`ReliabilityStatistics`; Guo et al. 2017).
+        first (`Reliability`; Guo et al. 2017).
 
         Raises:
             CalibrationError: as `scores`; a temperature that is not above 0.
@@ -128,7 +128,7 @@ class Head:
         Args:
             counts: (C,) records of each class that the head was fitted on; π_c = n_c/n.
             prior: (C,) of π'_c, above 0 where a class has records, in any unit.
-            temperature: τ: 1 for LDA and logistic heads; of a ridge head `ReliabilityStatistics.temperature`.
+            temperature: τ: 1 for LDA and logistic heads; of a ridge head `Reliability.temperature`.
 
         Raises:
             CalibrationError: as `parse_prior`; a temperature that is not above 0.
@@ -156,7 +156,7 @@ def check_weights(head: Head) -> None:
     largest = float(np.max([np.abs(tensor).max(initial=0) for tensor in head.tensors.values()]))
     if not largest <= LARGEST_WEIGHT or len(head.empty_classes) >= head.classes:
         raise CalibrationError(
-            f"a head with a weight of {largest:g} and {head.classes - len(head.empty_classes)} classes to answer can't be judged or "
+            f"a head with a weight of {largest:g} and {head.classes - len(head.empty_classes)} classes to answer can't be "
             f"refined: weights are {LARGEST_WEIGHT:g} at most, and one class is left"
         )
 

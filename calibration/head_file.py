@@ -13,7 +13,6 @@ from calibration.centred import CentredHead
 from calibration.errors import ShapeMismatch
 from calibration.head import Head
 from calibration.random_features import KernelHead, RandomFeatures
-from calibration.rows import ORTHONORMAL, orthonormal
 from calibration.virtual import TukeyHead
 
 if TYPE_CHECKING:
@@ -49,10 +48,8 @@ def form_of(head: Head) -> dict[str, Scalar]:
 
 
 def arrays_of(head: Head) -> dict[str, Floats]:
-    """Its arrays: `weights`, and where it has them `bias`, the `axes` that it projects features by, the `centre` that it takes off."""
+    """Its arrays: `weights`, and where it has them `bias` and the `centre` that it takes off."""
     arrays = head.tensors
-    if isinstance(head, KernelHead) and head.axes is not None:
-        arrays["axes"] = np.ascontiguousarray(head.axes)
     if isinstance(head, CentredHead):
         arrays["centre"] = np.ascontiguousarray(head.centre)
     return arrays
@@ -71,8 +68,7 @@ def head_from(
     Raises:
         ShapeMismatch: arrays, numbers or words that make no head.
     """
-    more = {"random-features": "axes", "centred": "centre"}.get(str(form.get("kind")))
-    weights, bias, third = _checked(arrays, more)
+    weights, bias, centre = _checked(arrays, centred=form.get("kind") == "centred")
     if len(set(empty_classes)) != len(empty_classes) or not {*empty_classes} <= {*range(weights.shape[1])}:
         raise ShapeMismatch(
             f"classes {list(empty_classes)[:5]} are not among the {weights.shape[1]} of the head"
@@ -82,8 +78,10 @@ def head_from(
     match dict(form):
         case {"kind": "linear", **rest} if not rest:
             return Head(weights, bias, empty_classes)
-        case {"kind": "centred", **rest} if not rest and third is not None and third.shape == (len(weights),):
-            return CentredHead(weights, bias, empty_classes, third)
+        case {"kind": "centred", **rest} if (
+            not rest and centre is not None and centre.shape == (len(weights),)
+        ):
+            return CentredHead(weights, bias, empty_classes, centre)
         case {"kind": "tukey", "unit": bool(unit), **rest} if set(rest) <= {"power"}:
             power = rest.get("power")
             if power is None or (isinstance(power, float) and 0 < power <= 1):
@@ -95,27 +93,20 @@ def head_from(
             "bandwidth": float(bandwidth),
             "context": str(context),
             **rest,
-        } if (
-            not rest
-            and type(mapped) is int
-            and size == len(weights)
-            and (third is None or len(third) == mapped)
-        ):
-            if third is not None and not orthonormal(third):
-                raise ShapeMismatch(f"the head's axes are not orthonormal to {ORTHONORMAL:g}")
+        } if not rest and type(mapped) is int and size == len(weights):
             try:
                 phi = RandomFeatures(mapped, size, bandwidth, bytes.fromhex(context))
             except ValueError as error:
                 raise ShapeMismatch(f"no random features follow from this: {error}") from error
-            return KernelHead(weights, bias, empty_classes, phi, third)
+            return KernelHead(weights, bias, empty_classes, phi)
     raise ShapeMismatch(f"a head of this form is not known here: {str(dict(form))[:200]}")
 
 
 def _checked(
-    arrays: Mapping[str, NDArray[Any]], more: str | None
+    arrays: Mapping[str, NDArray[Any]], *, centred: bool
 ) -> tuple[Floats, Floats | None, Floats | None]:
-    """Weights, bias and one array more, where the form has it, of the shapes that a head has."""
-    names = {"weights", "bias"} | ({more} if more else set())
+    """Weights, bias and, where the form has it, the centre, of the shapes that a head has."""
+    names = {"weights", "bias"} | ({"centre"} if centred else set())
     for name, array in arrays.items():
         dimensions = 1 if name in {"bias", "centre"} else 2
         if name not in names or array.dtype != np.float64 or array.ndim != dimensions:
@@ -128,7 +119,7 @@ def _checked(
         raise ShapeMismatch(
             f"the head's file holds {seen}; a head has weights (l, C), and a bias of (C,) or none"
         )
-    return weights, bias, arrays.get(more) if more else None
+    return weights, bias, arrays.get("centre")
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,7 +129,7 @@ class Calibrated:
     Attributes:
         head: any kind.
         withheld: those of its empty classes that few members hold, so that they were left out.
-        temperature: τ for `Head.probabilities`, of a reliability round; None before one.
+        temperature: τ for `Head.probabilities`, of records held out; None where none were.
         noise: of a round with differential privacy, what it promises, beside what those promise that it rests on; None for an exact sum.
     """
 

@@ -1,8 +1,9 @@
 """The two ways to turn statistics into integers that a ring can add without loss.
 
 A statistic that is a polynomial of degree d in the features (the counts 0, U 1, V 2) is written in
-steps of `1/unit(d)`. On the *sums* lattice float64 statistics are rounded once, to the same step for
-all. On the *features* lattice the features themselves are integers, so every statistic is exact.
+steps of `1/unit(d)`. Exact rounds add on the *sums* lattice: float64 statistics are rounded once, to the
+same step for all. Noisy rounds add on the *features* lattice: the features themselves are integers, to
+which noise of integers is added.
 """
 
 from __future__ import annotations
@@ -178,10 +179,7 @@ class SumsLattice(Lattice):
 
 @dataclass(frozen=True)
 class FeaturesLattice(Lattice):
-    """Integer rows q ≈ 2^bits·z with ‖q‖² ≤ 4^bits; V = qᵀq and U = qᵀY are exact integers.
-
-    12 bits suit a 42-bit ring at fewer than 131,072 records, without noise.
-    """
+    """Integer rows q ≈ 2^bits·z with ‖q‖² ≤ 4^bits; V = qᵀq and U = qᵀY are exact integers, to which noise is added."""
 
     bits: int = 12
     name: ClassVar[str] = "features"
@@ -241,18 +239,6 @@ class FeaturesLattice(Lattice):
     def encode_bounded(self, rows: Floats) -> Integers:
         """Integers of rows that are no longer than 1, (n, k): by the same rule none is longer than 2^bits."""
         return _within(rows * 2.0**self.bits, 4**self.bits).astype(np.int64)
-
-    def check_sum(self, records: int) -> None:
-        """Refuse sums of products of two rows that could leave int64.
-
-        Raises:
-            HeadroomExceeded: so many records could.
-        """
-        if records * self.unit(2) >= 2**_INTEGER_BITS:
-            raise HeadroomExceeded(
-                f"{records} records at {self.bits} bits leave int64; "
-                "take a coarser lattice or split the records over several statistics"
-            )
 
     @property
     def exact_rows(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -36,20 +35,6 @@ def ffc_dimensions(layout: Layout, *, bias: bool) -> tuple[int, int]:
             if layout == ffc_layout(rows - bool(bias), classes, bias=bias):
                 return rows - bool(bias), classes
     raise LayoutMismatch("not a layout of FFC statistics; make it with ffc_layout(dim, classes, bias=…)")
-
-
-def fold_layout(dim: int, classes: int, folds: int, *, bias: bool = False) -> Layout:
-    """The layout of K folds of FFC statistics, one after the other: V.0, U.0, n.0, V.1 and so on.
-
-    Raises:
-        LayoutMismatch: as `ffc_layout`; fewer than 2 folds.
-    """
-    if folds < 2:
-        raise LayoutMismatch(f"cross-validation needs at least 2 folds, not {folds}")
-    blocks = ffc_layout(dim, classes, bias=bias).blocks
-    return Layout(
-        tuple(replace(block, name=f"{block.name}.{fold}") for fold in range(folds) for block in blocks)
-    )
 
 
 def ccvr_layout(dim: int, classes: int) -> Layout:

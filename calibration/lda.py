@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.errors import CalibrationError, ConfigMismatch, NoRecords
+from calibration.errors import CalibrationError, NoRecords
 from calibration.head import Head, parse_prior
 from calibration.rows import Array, Floats
 from calibration.spectrum import Spectrum
@@ -52,7 +52,6 @@ def solve_lda(
     Raises:
         NoRecords: no more records than classes that have any.
         SingularSystem: Σ can't be inverted: features that are always 0, as after a ReLU, need γ > 0.
-        ConfigMismatch: weighted classes.
         CalibrationError: a shrinkage or a prior that is none.
     """
     V, sums, counts = _moments(statistics)
@@ -102,7 +101,6 @@ def nearest_class_mean(statistics: FFCStatistics, *, cosine: bool = False) -> He
 
     Raises:
         NoRecords: the statistics are empty.
-        ConfigMismatch: weighted classes.
     """
     _, sums, counts = _moments(statistics)
     if not counts.any():
@@ -114,8 +112,6 @@ def nearest_class_mean(statistics: FFCStatistics, *, cosine: bool = False) -> He
 
 def _moments(statistics: FFCStatistics) -> tuple[Floats, Floats, Floats]:
     """V (dim, dim), U (dim, C) and counts of the unit features themselves."""
-    if statistics.class_weights is not None:
-        raise ConfigMismatch("means and covariances need plain sums; accumulate without class_weights")
     V, U = statistics.V, statistics.U
     if statistics.bias:
         V, U = 2 * V[:-1, :-1], np.sqrt(2) * U[:-1]

@@ -1,15 +1,13 @@
-"""Whole-number sums of rows that are no longer than 1: what questions release under noise beside FFC's own."""
+"""Whole-number sums of rows that are no longer than 1: what questions release under noise."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from calibration.exact_products import exact_products
 from calibration.layout import in_pieces
-from calibration.rows import as_features, as_labels, row_blocks, unit_rows, with_constant
+from calibration.rows import as_features, as_labels, row_blocks, unit_rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +36,7 @@ class IntegerSums:
         """Add a batch of records, which `Collected` has looked through."""
         matrix = as_features(features, self.dim)
         indices = as_labels(labels, len(matrix), self.classes)
-        for block in row_blocks(len(matrix), self.dim, self.lattice.exact_rows):
+        for block in row_blocks(len(matrix), max(self.dim, self.classes), self.lattice.exact_rows):
             self._add(matrix[block], indices[block])
         self.records += len(matrix)
 
@@ -51,43 +49,32 @@ class IntegerSums:
         """A block's elements, to add to."""
         return self.flat[self.layout.slices[block]]
 
-    def whole(self, share: Floats) -> Integers:
-        """From 0 to 1 in whole steps, never more; 1 for what is no number."""
-        steps: Integers = np.floor(np.nan_to_num(share, nan=1.0).clip(0, 1) * self.lattice.unit(2)).astype(
-            np.int64
-        )
-        return steps
-
     def _add(self, rows: Floats, labels: Integers) -> None:
         raise NotImplementedError
 
 
-class WeightedMoments(IntegerSums):
-    """V = Σ qqᵀ and U = Σ q·one_hot(y)ᵀ of q = √w_y·z in whole steps: no longer than 1, whatever the weights.
-
-    V is Σ w_y zzᵀ, and a column of U is √w_c times Σ z.
+class IntegerMoments(IntegerSums):
+    """V = Σ qqᵀ, U = Σ q·one_hot(y)ᵀ and, where the layout has it, N, of integer rows q.
 
     Args:
-        layout: V and U.
+        layout: V, U, and maybe N.
         lattice: of the round.
-        weights: (C,), above 0 and up to 1.
-        bias: whether rows end in the constant 1/√2.
+        bias: whether rows end in the constant.
     """
 
-    def __init__(
-        self, layout: Layout, lattice: FeaturesLattice, weights: Floats, *, bias: bool = False
-    ) -> None:
-        super().__init__(layout, lattice, len(weights), layout.blocks[0].shape[0] - bias)
-        self._roots, self._bias = np.sqrt(weights), bias
+    def __init__(self, layout: Layout, lattice: FeaturesLattice, *, bias: bool = False) -> None:
+        rows, classes = layout.blocks[1].shape
+        super().__init__(layout, lattice, classes, rows - bias)
+        self._bias = bias
 
     def _add(self, rows: Floats, labels: Integers) -> None:
-        unit, _ = unit_rows(rows)
-        solved = with_constant(unit, math.sqrt(0.5)) if self._bias else unit
-        whole = self.lattice.encode_bounded(solved * self._roots[labels, None])
+        whole = self.lattice.encode_rows(rows, bias=self._bias)
         add_product(self, "V", whole)
         U = self.part("U").reshape(-1, self.classes)
         for label in np.unique(labels).tolist():
             U[:, label] += whole[labels == label].sum(axis=0)
+        if "N" in self.layout.slices:
+            self.part("N")[:] += np.bincount(labels, minlength=self.classes) * self.lattice.unit(2)
 
 
 class ClassMoments(IntegerSums):
@@ -98,8 +85,7 @@ class ClassMoments(IntegerSums):
         lattice: of the round.
         norm_bound: R.
         unit: rows are scaled to length 1 first.
-        axes: (p, dim) orthonormal rows to project by; None for none.
-        dim: features per record, before any projection.
+        dim: features per record.
     """
 
     def __init__(
@@ -110,19 +96,16 @@ class ClassMoments(IntegerSums):
         *,
         norm_bound: float = 1.0,
         unit: bool = True,
-        axes: Floats | None = None,
     ) -> None:
         super().__init__(layout, lattice, layout.blocks[0].shape[0], dim)
-        self._bound, self._unit, self._axes = norm_bound, unit, axes
+        self._bound, self._unit = norm_bound, unit
 
     def _add(self, rows: Floats, labels: Integers) -> None:
         direction, norms = unit_rows(rows, total=True)
         if not self._unit:
             direction *= np.minimum(norms / self._bound, 1)[:, None]
-        short = direction if self._axes is None else exact_products(direction, self._axes.T)
-        # Axes are orthonormal to 1e-6: what they lengthen by that much is cut again.
-        short /= np.maximum(np.linalg.norm(short, axis=1, keepdims=True), 1)
-        whole = self.lattice.encode_bounded(short)
+        direction /= np.maximum(np.linalg.norm(direction, axis=1, keepdims=True), 1)
+        whole = self.lattice.encode_bounded(direction)
         counts, sums = self.part("N"), self.part("S").reshape(self.classes, -1)
         for label in np.unique(labels).tolist():
             own = whole[labels == label]

@@ -90,9 +90,7 @@ class NoisyGaussians:
     def _shared(self) -> Floats:
         held = np.flatnonzero(self.counts)
         if not len(held):
-            raise NoRecords(
-                "the noise drowned the records of every class: take a larger ε, more records or fewer axes"
-            )
+            raise NoRecords("the noise drowned the records of every class: take a larger ε or more records")
         scatter = sum(self._scatter(label) for label in held.tolist())
         records = int(self.counts.sum())
         deviation = self.deviation * math.sqrt(len(held)) * self.norm_bound**2

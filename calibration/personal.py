@@ -52,7 +52,7 @@ def personalise(
 
     Args:
         pooled: sums of all members, these own ones included.
-        own: the member's sums, in float64 or on the pooled ones' lattice.
+        own: the member's sums.
         features: (n, dim) of records in neither, n ≥ 1.
         labels: (n,) integers.
         ridge: λ above 0, as the pooled head's.
@@ -64,7 +64,7 @@ def personalise(
         NoRecords: nothing pooled, or nothing held out.
         CalibrationError: a ridge not above 0, a weight below 0 or none; as `FFCStatistics.update` for the records.
     """
-    for setting in ("dim", "classes", "bias", "class_weights"):
+    for setting in ("dim", "classes", "bias"):
         if getattr(pooled, setting) != getattr(own, setting):
             raise ConfigMismatch(
                 f"{setting} differs between the pooled and the own sums; accumulate both alike"

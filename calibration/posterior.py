@@ -77,9 +77,7 @@ def ridge_posterior(statistics: FFCStatistics, solution: Solution) -> RidgePoste
         raise NoRecords(
             f"{solution.records} records leave no variance beside {solution.dof:g} degrees of freedom"
         )
-    weights = statistics.class_weights
-    squares = statistics.counts * (1.0 if weights is None else np.asarray(weights))
-    rss = squares - 2 * np.einsum("lc,lc->c", W, U) + np.einsum("lc,lc->c", W, V @ W)
+    rss = statistics.counts - 2 * np.einsum("lc,lc->c", W, U) + np.einsum("lc,lc->c", W, V @ W)
     shifted = V + solution.ridge * np.eye(len(V))
     try:
         whitening = np.linalg.inv(np.linalg.cholesky(shifted))

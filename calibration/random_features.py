@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calibration.errors import CalibrationError, NoRecords, ShapeMismatch
-from calibration.exact_products import exact_products, with_direction
+from calibration.exact_products import exact_products
 from calibration.head import Head
 from calibration.ridge import solve_ffc
 from calibration.rows import Array, Floats, as_features, check_rows, row_blocks, unit_rows
@@ -98,15 +98,15 @@ class RandomFeatures:
         mapped *= math.sqrt(2 / self.size)
         return mapped
 
-    def head(self, solution: Head, axes: Floats | None = None) -> KernelHead:
-        """The head that maps features, projected by `axes` if there are any, before it applies a solution over φ.
+    def head(self, solution: Head) -> KernelHead:
+        """The head that maps features before it applies a solution over φ.
 
         Raises:
             ShapeMismatch: weights of another number of features.
         """
         if len(solution.weights) != self.size:
             raise ShapeMismatch(f"weights are for {len(solution.weights)} features, φ has {self.size}")
-        return KernelHead(solution.weights, solution.bias, solution.empty_classes, self, axes)
+        return KernelHead(solution.weights, solution.bias, solution.empty_classes, self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,41 +115,15 @@ class KernelHead(Head):
 
     map: RandomFeatures
     """φ."""
-    axes: Floats | None = None
-    """(p, dim) orthonormal rows by which features are projected, and scaled to length 1, before φ; None for none."""
 
     @property
     def dim(self) -> int:
-        """Features before φ and before any projection."""
-        return self.map.dim if self.axes is None else int(self.axes.shape[1])
+        """Features before φ."""
+        return self.map.dim
 
     def rows(self, features: Array, *, normalise: bool = False, total: bool = False) -> Floats:
         """φ of the features, (n, D)."""
-        if self.axes is None:
-            return self.map(features, normalise=normalise, total=total)
-        short = projected(features, self.axes, normalise=normalise, total=total)
-        return self.map(short, normalise=True, total=total)
-
-
-def projected(features: Array, axes: Floats, *, normalise: bool = False, total: bool = False) -> Floats:
-    """Unit rows along the axes, (n, p) float64, shorter than 1 as the projection leaves them.
-
-    Args:
-        features: (n, dim) float16, float32 or float64, numpy or torch.
-        axes: (p, dim) orthonormal rows.
-        normalise: accept rows of any length.
-        total: under noise: a row that the axes leave too short to have a direction becomes the first unit vector, and
-            `exact_products` keep rows apart.
-
-    Raises:
-        CalibrationError: as `FFCStatistics.update` for features.
-    """
-    matrix = as_features(features, axes.shape[1])
-    if total:
-        return with_direction(exact_products(unit_rows(matrix, total=True)[0], axes.T))
-    check_rows(matrix, normalise=normalise)
-    rows: Floats = unit_rows(matrix)[0] @ axes.T
-    return rows
+        return self.map(features, normalise=normalise, total=total)
 
 
 def mean_squared_distance(statistics: FFCStatistics) -> float:
@@ -181,7 +155,7 @@ def solve_random_features(
     Args:
         statistics: of φ, accumulated in float64 without a constant column.
         features: φ.
-        sizes: D to choose from, even; None for D, D/2 and D/4 where these are even, on a features lattice for D alone.
+        sizes: D to choose from, even; None for D, D/2 and D/4 where these are even.
         ridge: as `solve_ffc`.
 
     Raises:
@@ -201,8 +175,6 @@ def choose_random_features(
     """As `solve_random_features`: the random features it takes, and the solution over them; the ridges may depend on the statistics."""
     if statistics.dim != features.size:
         raise ShapeMismatch(f"the statistics are of {statistics.dim} features, φ has {features.size}")
-    if statistics.lattice is not None:
-        sizes = sizes or [features.size]
     tried = sizes or [
         size for size in (features.size // 4, features.size // 2, features.size) if size > 0 and size % 2 == 0
     ]
@@ -214,41 +186,6 @@ def choose_random_features(
     errors = [float(solution.gcv[solution.grid == solution.ridge][0]) for solution in solutions]
     best = int(np.argmin(errors))
     return maps[best], solutions[best]
-
-
-def principal_axes(statistics: FFCStatistics, size: int) -> Floats:
-    """The `size` directions that hold most of V, (size, dim) with orthonormal rows: z @ axes.T projects records.
-
-    A later round over projected records costs size(size + 1)/2 numbers for a second moment, not l(l + 1)/2.
-
-    Args:
-        statistics: of a first round. A constant column is left out.
-        size: p, 1 to dim.
-
-    Raises:
-        NoRecords: the statistics are empty.
-        ShapeMismatch: not 1 to dim directions.
-    """
-    if not statistics.records:
-        raise NoRecords("the statistics hold no records; sum a first round to learn axes")
-    return leading_axes(statistics.V[: statistics.dim, : statistics.dim], size)
-
-
-def leading_axes(second: Floats, size: int) -> Floats:
-    """The same of a second moment (dim, dim), exact or noisy.
-
-    Raises:
-        ShapeMismatch: not 1 to dim directions.
-    """
-    dim = len(second)
-    if not 1 <= size <= dim:
-        raise ShapeMismatch(f"{size} axes of {dim} features; pass 1 to {dim}")
-    _, vectors = np.linalg.eigh(second)
-    axes = vectors[:, : -size - 1 : -1].T
-    # An eigenvector's sign is arbitrary: make the largest entry positive, so that machines agree.
-    largest = np.abs(axes).argmax(axis=1)
-    signed: Floats = axes * np.sign(axes[np.arange(size), largest])[:, None]
-    return signed
 
 
 def _normals(context: bytes, rows: int, dim: int) -> Floats:

@@ -66,17 +66,17 @@ def solve_ffc(
         CalibrationError: a ridge that is negative, not finite or not a number; an empty grid.
         SingularSystem: V + λI can't be inverted for the smallest λ asked for.
     """
-    N, mass = statistics.records, statistics.mass
+    N = statistics.records
     if N == 0:
         raise NoRecords("the statistics hold no records; update or merge before solving")
     U = statistics.U
-    grid = default_grid(mass, len(U)) if ridge is None else parse_grid(ridge)
+    grid = default_grid(N, len(U)) if ridge is None else parse_grid(ridge)
     spectrum = statistics.spectrum(in_place=in_place)
     spectrum.check_invertible(float(grid[0]))
     d, Q = spectrum.values, spectrum.vectors
 
     P = Q.T @ U
-    dofs, rss, gcv = _curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N, mass)
+    dofs, rss, gcv = _curves(spectrum, np.einsum("ic,ic->i", P, P), grid, N)
     best = largest_of_ties(gcv)
     chosen = float(grid[best])
     V, shrunk = statistics.V, (d + chosen)[:, None]
@@ -123,23 +123,17 @@ def parse_grid(ridge: float | Sequence[float] | NDArray[np.floating]) -> Floats:
     return grid
 
 
-def real_directions(spectrum: Spectrum, mass: float) -> NDArray[np.bool_]:
-    """Which eigenvectors of V, (l,), may steer the choice of λ: those above rounding."""
-    return spectrum.values > max(spectrum.noise, _NEGLIGIBLE * mass)
-
-
-def _curves(
-    spectrum: Spectrum, p: Floats, grid: Floats, records: int, mass: float
-) -> tuple[Floats, Floats, Floats]:
+def _curves(spectrum: Spectrum, p: Floats, grid: Floats, records: int) -> tuple[Floats, Floats, Floats]:
     """Degrees of freedom, RSS and GCV error at each λ, (G,) each."""
-    real = real_directions(spectrum, mass)
+    # Only directions above rounding may steer the choice of λ.
+    real = spectrum.values > max(spectrum.noise, _NEGLIGIBLE * records)
     d, p = spectrum.values[real, None], p[real, None]
     kept = d / (d + grid)  # (l, G): how much of each direction the ridge leaves
     dofs = kept.sum(axis=0)
-    rss = np.maximum(mass - (p / (d + grid) * (2 - kept)).sum(axis=0), 0)
+    rss = np.maximum(records - (p / (d + grid) * (2 - kept)).sum(axis=0), 0)
     freedom = records - dofs
     gcv = np.full(len(grid), np.inf)
-    felt = np.maximum(rss, _RESIDUAL * mass)
+    felt = np.maximum(rss, _RESIDUAL * records)
     np.divide(records * felt, freedom**2, out=gcv, where=freedom > _FREEDOM * records)
     return dofs, rss, gcv
 

@@ -32,9 +32,6 @@ UNIT_TOLERANCE = {2: 2e-3, 4: 1e-5, 8: 1e-5}
 # About 16 MiB of float64 a block: large enough for BLAS, small enough to bound memory.
 BLOCK_ELEMENTS = 2**21
 
-ORTHONORMAL = 1e-6
-"""How far the products of axes may lie from those of orthonormal ones."""
-
 _SHOWN = 5
 
 
@@ -186,13 +183,6 @@ def unit_rows(features: NDArray[Any], *, first: int = 0, total: bool = False) ->
     return rows, norms
 
 
-def orthonormal(axes: NDArray[Any]) -> bool:
-    """Whether the rows are float64, finite, and orthonormal to `ORTHONORMAL`."""
-    if axes.dtype != np.float64 or not (np.abs(axes) <= 1 + ORTHONORMAL).all():
-        return False
-    return bool(np.abs(axes @ axes.T - np.eye(len(axes))).max() <= ORTHONORMAL)
-
-
 def with_constant(rows: Floats, constant: float) -> Floats:
     """Unit rows as a fit with a bias solves them, z' = (z/√2, constant), (n, l + 1)."""
     return np.column_stack([rows * math.sqrt(0.5), np.full(len(rows), constant)])
@@ -231,6 +221,13 @@ def bounded_rows(features: NDArray[Any], bound: float, *, first: int = 0) -> Flo
     _refuse(wrong + first, NormExceeded, f"have norm {seen}, the bound is {bound:g}; agree on a larger one")
     rows /= np.maximum(norms, 1)[:, None]
     return rows
+
+
+def usable_rows(features: NDArray[Any], labels: NDArray[Any], classes: int) -> NDArray[np.bool_]:
+    """Which rows can be summed: finite, not all zeros, with a label from 0 to classes − 1; (n,) truth values."""
+    labelled = (labels >= 0) & (labels < classes)
+    usable: NDArray[np.bool_] = np.isfinite(features).all(axis=1) & features.any(axis=1) & labelled
+    return usable
 
 
 def check_rows(features: NDArray[Any], *, normalise: bool) -> None:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
-from calibration.errors import CalibrationError, NoRecords, ShapeMismatch
+from calibration.errors import CalibrationError, NoRecords
 from calibration.head import Head
 from calibration.logistic import fit_logistic
 from calibration.rows import Array, Floats, Integers, as_features, check_rows, finite_rows, unit_rows
@@ -118,7 +118,6 @@ def virtual_features(
     rng: np.random.Generator,
     *,
     proportional: bool = False,
-    axes: Floats | None = None,
 ) -> tuple[Floats, Integers]:
     """Features drawn from the Gaussian of each class that has records, before any ReLU.
 
@@ -129,7 +128,6 @@ def virtual_features(
         per_class: M, drawn of every class.
         rng: the randomness; equal generators draw equal features on one machine.
         proportional: draw M·C'·n_c/N of class c instead, at least one: the shares of the records.
-        axes: (dim, l) orthonormal rows that the features were projected by, to lift what was drawn: x ↦ x @ axes.
 
     Returns:
         (n, l) float64 and (n,) labels, class by class.
@@ -137,7 +135,6 @@ def virtual_features(
     Raises:
         NoRecords: the statistics are empty, or no class has two records.
         CalibrationError: fewer than one feature of a class.
-        ShapeMismatch: axes of another number of features.
     """
     counts = statistics.counts
     held = np.flatnonzero(counts)
@@ -145,16 +142,12 @@ def virtual_features(
         raise NoRecords("the statistics hold no records; update or add sums before drawing")
     if per_class < 1:
         raise CalibrationError(f"{per_class} virtual features of a class teach nothing; draw at least one")
-    if axes is not None and len(axes) != statistics.dim:
-        raise ShapeMismatch(
-            f"{len(axes)} axes for statistics of {statistics.dim} features; pass those of the projection"
-        )
     drawn = np.full(len(held), per_class)
     if proportional:
         drawn = np.maximum(1, np.rint(per_class * len(held) * counts[held] / counts.sum())).astype(int)
     shared = statistics.shared_covariance() if (counts == 1).any() else None
     # One array, filled class by class: at 100 of each of 100 classes every copy of it is 100 MB.
-    features = np.empty((int(drawn.sum()), statistics.dim if axes is None else axes.shape[1]))
+    features = np.empty((int(drawn.sum()), statistics.dim))
     ends = np.cumsum(drawn)
     for label, size, end in zip(held.tolist(), drawn.tolist(), ends.tolist(), strict=True):
         covariance = shared if shared is not None and counts[label] == 1 else statistics.covariance(label)
@@ -163,7 +156,7 @@ def virtual_features(
         draws = (rng.standard_normal((size, statistics.dim)) @ vectors) * np.sqrt(values)
         drawn_here = draws @ vectors.T
         drawn_here += statistics.mean(label)
-        features[end - size : end] = drawn_here if axes is None else drawn_here @ axes
+        features[end - size : end] = drawn_here
     return features, np.repeat(held, drawn)
 
 
@@ -174,7 +167,6 @@ def solve_ccvr(
     per_class: int = 100,
     proportional: bool = False,
     power: float | None = 0.5,
-    axes: Floats | None = None,
     unit: bool = False,
     penalty: float = 1e-4,
 ) -> TukeyHead:
@@ -186,7 +178,6 @@ def solve_ccvr(
         per_class: M; the paper takes 100, 500 and 1000 for CIFAR-10, CIFAR-100 and CINIC-10, and finds more seldom worse.
         proportional: as `virtual_features`.
         power: β of Tukey's transformation after a ReLU, which sets negative features to 0; None for neither, as Luo et al. print it.
-        axes: as `virtual_features`: CCVR of projected features, whose head works in the space before the projection.
         unit: as `TukeyHead`.
         penalty: of `fit_logistic`. `fit_logistic_sgd` on `tukey(features, power)` is the paper's way from the same draws.
 
@@ -197,7 +188,7 @@ def solve_ccvr(
         raise CalibrationError(
             f"a power of Tukey's lies above 0 and up to 1, not {power!r}; pass None for none"
         )
-    features, labels = virtual_features(statistics, per_class, rng, proportional=proportional, axes=axes)
+    features, labels = virtual_features(statistics, per_class, rng, proportional=proportional)
     tukey(features, power, out=features)
     parameters = fit_logistic(features, labels, statistics.classes, penalty=penalty)
     empty = tuple(np.flatnonzero(statistics.counts == 0).tolist())

@@ -14,8 +14,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from client_sdk.client_result import ClientResult
-    from client_sdk.helper import Helper
     from client_sdk.identity import Identity
     from client_sdk.member import AsyncMember, Member
     from client_sdk.policy import Policy
@@ -25,8 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncMember",
-    "ClientResult",
-    "Helper",
     "Identity",
     "Member",
     "Policy",
@@ -38,8 +34,6 @@ __all__ = [
 
 _HOMES = {
     "AsyncMember": "member",
-    "ClientResult": "client_result",
-    "Helper": "helper",
     "Identity": "identity",
     "Member": "member",
     "Policy": "policy",

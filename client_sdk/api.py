@@ -1,6 +1,5 @@
 """The coordinator's paths as flows: one method each, bytes and models in, checked models out (protocol.rest)."""
 
-from collections.abc import Callable
 from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -9,29 +8,19 @@ from client_sdk.effects import Flow, Request, Response
 from client_sdk.errors import PeerFault, first_fault
 from client_sdk.retry import Caller
 from protocol import published, rest
+from protocol.attempt import Closing
 from protocol.causes import Cause
-from protocol.helpers.messages import (
-    HelperCard,
-    HelperCertificate,
-    HelperLost,
-    HelperOpening,
-    HelperSums,
-    HelperUpload,
-)
 from protocol.messages import (
     Cards,
-    Certificate,
     Disclosure,
     Evictions,
     KeyCard,
-    Lost,
     Message,
     Opening,
     Roster,
     Upload,
     parse,
 )
-from protocol.messages.parse import parse_one
 
 LONG_POLL_S = 30.0
 
@@ -67,10 +56,10 @@ class Coordinator:
         path = rest.CARDS.format(cohort=cohort.hex(), member=member)
         return Cards.from_bytes((yield from self._get(path)).body)
 
-    def closing(self, context: bytes) -> Flow[Certificate | Lost]:
+    def closing(self, context: bytes) -> Flow[Closing]:
         """How an attempt was closed, not yet checked."""
         message = parse((yield from self._get(rest.CLOSING.format(context=context.hex()))).body)
-        if not isinstance(message, Certificate | Lost):
+        if not isinstance(message, Closing):
             raise PeerFault(
                 Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} closes no attempt", ["coordinator"]
             )
@@ -82,25 +71,21 @@ class Coordinator:
         return model_of(rest.RoundView, response)
 
     def request(
-        self,
-        round_id: str,
-        member: str,
-        after: int | None = None,
-        read: Callable[[bytes], Message] = parse,
+        self, round_id: str, member: str, after: int | None = None
     ) -> Flow[tuple[Message | None, int]]:
-        """What the member has to answer now, if anything, and the version to wait after; `read` knows the mode's kinds."""
+        """What the member has to answer now, if anything, and the version to wait after."""
         path = rest.REQUEST.format(round_id=round_id, member=member)
         response = yield from self._get(path, after)
         version = response.headers.get(rest.VERSION_HEADER, "")
         if not (version.isascii() and version.isdecimal()):
             raise PeerFault(Cause.MALFORMED, f"no {rest.VERSION_HEADER} header", ["coordinator"])
-        return (read(response.body) if response.status == 200 else None), int(version[:18])
+        return (parse(response.body) if response.status == 200 else None), int(version[:18])
 
     def opening(self, round_id: str) -> Flow[Opening]:
         """The round's opening, not yet checked."""
         return Opening.from_bytes((yield from self._get(rest.OPENING.format(round_id=round_id))).body)
 
-    def announce(self, round_id: str, upload: Upload | HelperUpload) -> Flow[rest.UploadView]:
+    def announce(self, round_id: str, upload: Upload) -> Flow[rest.UploadView]:
         """Announce an upload, or ask what is missing of it: the same request."""
         path = rest.UPLOAD.format(round_id=round_id, member=upload.header.member)
         return model_of(rest.UploadView, (yield from self._send("PUT", path, upload.to_bytes())))
@@ -111,7 +96,7 @@ class Coordinator:
         return model_of(rest.UploadView, (yield from self._send("PUT", path, packed)))
 
     def answer(self, round_id: str, message: Message) -> Flow[rest.RoundView]:
-        """Answer a request: a receipt, vote, refusal, reveal or report."""
+        """Answer a request: a receipt, vote, refusal, reveal or erasure report."""
         path = rest.ANSWERS.format(round_id=round_id)
         return model_of(rest.RoundView, (yield from self._send("POST", path, message.to_bytes())))
 
@@ -153,37 +138,6 @@ class Coordinator:
         request = Request("GET", path, limit_bytes=rest.MAX_DISCLOSURE_BYTES)
         return Disclosure.from_bytes((yield from self._caller.call(request)).body)
 
-    # Rounds with mask helpers
-
-    def helpers(self, federation: bytes, after: int | None = None) -> Flow[rest.HelpersView]:
-        """Where the federation's helpers stand; with `after`, once that has changed or the long poll ends."""
-        path = rest.HELPERS.format(federation=federation.hex())
-        return model_of(rest.HelpersView, (yield from self._get(path, after)))
-
-    def send_helper_card(self, federation: bytes, card: HelperCard) -> Flow[rest.HelpersView]:
-        """A helper's card for the next attempt."""
-        path = rest.HELPER_CARD.format(federation=federation.hex(), member=card.member)
-        return model_of(rest.HelpersView, (yield from self._send("PUT", path, card.to_bytes())))
-
-    def helper_closing(self, federation: bytes, position: int) -> Flow[HelperCertificate | HelperLost]:
-        """How an attempt has ended, by its place in the history, not yet checked."""
-        path = rest.HELPER_CLOSING.format(federation=federation.hex(), position=position)
-        return closing_of((yield from self._get(path)).body)
-
-    def helpers_closing(self, context: bytes) -> Flow[HelperCertificate | HelperLost]:
-        """How an attempt with helpers has ended, by its context, not yet checked."""
-        return closing_of((yield from self._get(rest.CLOSING.format(context=context.hex()))).body)
-
-    def helper_opening(self, round_id: str) -> Flow[HelperOpening]:
-        """The opening of a round with helpers, not yet checked."""
-        response = yield from self._get(rest.OPENING.format(round_id=round_id))
-        return HelperOpening.from_bytes(response.body)
-
-    def announce_sums(self, round_id: str, sums: HelperSums) -> Flow[rest.UploadView]:
-        """Announce a helper's sums, or ask which of their chunks are missing."""
-        path = rest.UPLOAD.format(round_id=round_id, member=sums.member)
-        return model_of(rest.UploadView, (yield from self._send("PUT", path, sums.to_bytes())))
-
     def _get(self, path: str, after: int | None = None) -> Flow[Response]:
         if after is None:
             return (yield from self._caller.call(Request("GET", path)))
@@ -192,15 +146,6 @@ class Coordinator:
 
     def _send(self, method: str, path: str, body: bytes) -> Flow[Response]:
         return (yield from self._caller.call(Request(method, path, body, {"content-type": rest.OCTETS})))
-
-
-def closing_of(body: bytes) -> HelperCertificate | HelperLost:
-    """What closes an attempt with helpers; PeerFault(unknown-message) for anything else."""
-    # Nothing else is read: other kinds may be as long as an answer, and take seconds.
-    closings: dict[int, type[Message]] = {form.kind: form for form in (HelperCertificate, HelperLost)}
-    message = parse_one(body, closings, "those that close an attempt")
-    assert isinstance(message, HelperCertificate | HelperLost)
-    return message
 
 
 def model_of(form: type[_Model], response: Response) -> _Model:

@@ -15,13 +15,12 @@ from calibration.questions import MATERIAL, Question, question
 from client_sdk.errors import PeerFault
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.helpers.attempt import HelperAttempt
 from protocol.messages import Family, Terms
 
 Lattice = SumsLattice | FeaturesLattice | IndicatorLattice
 
 
-def terms_lattice(attempt: Attempt | HelperAttempt) -> Lattice:
+def terms_lattice(attempt: Attempt) -> Lattice:
     """The lattice that the terms name; PeerFault(terms-refused) for one that does not exist."""
     terms = attempt.opening.terms
     try:
@@ -32,13 +31,13 @@ def terms_lattice(attempt: Attempt | HelperAttempt) -> Lattice:
         raise contradiction(str(error)) from error
 
 
-def terms_question(attempt: Attempt | HelperAttempt, material: bytes | None = None) -> Question:
+def terms_question(attempt: Attempt, material: bytes | None = None) -> Question:
     """What the round asks; PeerFault(terms-refused) for a question that this release does not know."""
     terms = attempt.opening.terms
     try:
         layout = Layout.from_bytes(terms.layout)
         found = question(terms.statistic, layout, attempt.context, _arrays(material))
-        _ = found.dim, found.classes
+        _ = found.dim, found.classes, found.noisy
     except CalibrationError as error:
         raise contradiction(str(error)) from error
     if terms.elements != layout.elements:
@@ -54,13 +53,11 @@ def terms_noise(terms: Terms) -> NoiseTerms | None:
         raise contradiction(str(error)) from error
 
 
-def terms_mechanism(attempt: Attempt | HelperAttempt) -> Mechanism | None:
+def terms_mechanism(attempt: Attempt) -> Mechanism | None:
     """The noise as it follows from terms and manifest; None for an exact sum; PeerFault(terms-refused)."""
     terms = attempt.opening.terms
     if (noise := terms_noise(terms)) is None:
         return None
-    if isinstance(attempt, HelperAttempt):
-        raise contradiction("noise in a round with helpers, which this release does not add")
     try:
         return noise.mechanism(
             terms_question(attempt),
@@ -73,26 +70,29 @@ def terms_mechanism(attempt: Attempt | HelperAttempt) -> Mechanism | None:
         raise contradiction(str(error)) from error
 
 
-def mu_of(attempt: Attempt | HelperAttempt) -> float:
+def mu_of(attempt: Attempt) -> float:
     """What an upload to the attempt costs of a lineage's budget; 0 for an exact sum."""
     mechanism = terms_mechanism(attempt)
     return 0.0 if mechanism is None else mechanism.mu_round
 
 
-def check_question(attempt: Attempt | HelperAttempt) -> None:
+def check_question(attempt: Attempt) -> None:
     """Refuse terms that no question goes with, in this order (terms-refused).
 
-    1. the question is known, and the layout one of its own; 2. its lattice is one that it goes on; 3. noise is of a known mechanism,
-    which can be drawn here.
+    1. the question is known, and the layout one of its own; 2. the layout is one for noise exactly if there is noise; 3. a noisy sum is on
+    the features lattice, an exact one on the sums lattice; 4. noise is of a known mechanism, which can be drawn here.
     """
     terms = attempt.opening.terms
     if terms.family == Family.INDICATOR:
         return
     found = terms_question(attempt)
-    if terms.lattice not in ((FeaturesLattice.name,) if terms.noise else found.lattices):
-        raise contradiction(f"a {found.name} round on the lattice {terms.lattice}")
-    if terms.noise and not found.takes_noise:
-        raise contradiction(f"a {found.name} round under noise")
+    how = "noisy" if terms.noise else "exact"
+    if found.noisy != bool(terms.noise):
+        raise contradiction(
+            f"{how} sums of {found.name}, whose terms are of {'exact' if terms.noise else 'noisy'} ones"
+        )
+    if terms.lattice != (FeaturesLattice if terms.noise else SumsLattice).name:
+        raise contradiction(f"{how} sums of {found.name} on the {terms.lattice} lattice")
     terms_mechanism(attempt)
 
 

@@ -4,7 +4,7 @@
         ▲                               │                        └──▶ count ──▶ the next round of the cohort
         └─── an indicator round leads on to the round that withholds by its counts ────┘
                                         │  opening: history, policy, ledger, mask, upload
-                                        │  deliveries, freeze, void, reports, evictions: answered by protocol.member
+                                        │  deliveries, freeze, void, evictions, erasure: answered by protocol.member
                                         └─ certificate: evidence kept, spool cleared, reveal sent
 
 Each phase is on disk before any message that it speaks leaves, so the flow may end at any effect: the next
@@ -29,11 +29,11 @@ from client_sdk.session import Session, ready_of
 from client_sdk.settling import refund, release, settle
 from client_sdk.supply import Supply, check_collects
 from client_sdk.upload import check_same, mask, send
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, Closing
 from protocol.causes import Cause
 from protocol.member import Closed, Enrolled, MemberPhase, Opened
 from protocol.member.attempting import Attempting
-from protocol.messages import Certificate, Family, Lost, Message, Opening, Refusal, ReportRequest, Terms
+from protocol.messages import ErasureRequest, Family, Message, Opening, Refusal, Terms
 from protocol.record import verify_record
 from protocol.rest import MAX_MESSAGE_BYTES, MAX_TRANSCRIPT_BYTES, RoundView
 
@@ -64,13 +64,12 @@ def _take_part(session: Session, round_id: str, supply: Supply | None) -> Flow[R
     """One round; its result, or the cohort of an indicator round, which has none."""
     folder = session.store.results(round_id)
     if Result.saved_in(folder):
-        result = session.verified(Result.load, folder)
+        result = session.verified(folder)
         _settle_saved(session, round_id, result.evidence.manifest.cohort)
         return result
     yield from session.roster()
     yield from refund(session)
     view = yield from session.round(round_id)
-    session.check_mode(view, "members")
     cohort = bytes.fromhex(view.cohort)
     session.store.lapse_others(cohort, session.surroundings.now_s())
     attendance = yield from _attend(session, round_id, cohort, supply)
@@ -135,27 +134,27 @@ class Attendance:
         """Answer whatever is asked until the round has ended.
 
         Raises:
-            NoResult: lapsed; or lost, once this member has said what it signed.
+            NoResult: lapsed; or erasing, once this member has reported.
         """
         after: int | None = None
         answered: Message | None = None
         while not view.ended:
             self._report(view)
-            if self._lapsed() and view.state != "lost":
+            if self._lapsed() and view.state != "erasing":
                 fault = PeerFault(Cause.TERMS_EXPIRED, "the terms' latest end passed without a certificate")
                 raise NoResult(self.round_id, "lapsed", fault)
-            lost = view.state == "lost"  # the admin may take days: nobody waits for that here
+            erasing = view.state == "erasing"  # others may take days: nobody waits for them here
             asked_s, before = self.session.surroundings.monotonic_s(), after
             message, after = yield from self.session.coordinator.request(
-                self.round_id, self.session.member, None if lost else after
+                self.round_id, self.session.member, None if erasing else after
             )
-            if after == before and not lost:
+            if after == before and not erasing:
                 yield from self.session.unhurried(asked_s)
             if message is None or message == answered:
                 # A certificate is shown to whoever asks, also who has answered it.
                 view = yield from self.session.round(self.round_id)
-                if lost and message is None and view.state == "lost":
-                    raise NoResult(self.round_id, "lost", fault_in(view))
+                if erasing and message is None and view.state == "erasing":
+                    raise NoResult(self.round_id, "erasing", fault_in(view))
                 if message is None or view.ended or self.session.member not in view.waiting_for:
                     continue
             view, answered = (yield from self._answer(message, view)), message
@@ -165,15 +164,17 @@ class Attendance:
         """Take what closed a round that has ended, erase what is not needed any more, keep the evidence.
 
         Raises:
-            NoResult: voided, failed, abandoned, or missed.
+            NoResult: voided, erased, failed, lost, or missed.
         """
         if self.taking_part and isinstance(self.phase, Attempting):
             message, _ = yield from self.session.coordinator.request(self.round_id, self.session.member)
-            if not isinstance(message, Certificate | Lost):
+            if not isinstance(message, Closing):
                 raise PeerFault(
-                    Cause.WRONG_PHASE, "the round has ended, but shows no certificate", ["coordinator"]
+                    Cause.WRONG_PHASE, "the round has ended, but does not show how", ["coordinator"]
                 )
             self._receive(message)
+        elif view.state in {"erased", "lost"}:
+            yield from settle(self.session)
         if view.state != "done":
             self.erase_shares()
             raise NoResult(self.round_id, view.state, fault_in(view))
@@ -280,9 +281,10 @@ class Attendance:
         if isinstance(message, Opening):
             yield from self._opening(message, view)
             return (yield from self.session.round(self.round_id))
-        if not self.taking_part and self.phase_round == self.round_id:
-            if not self._left_open(message):
-                raise NoResult(self.round_id, "lapsed", PeerFault(Cause.TERMS_EXPIRED))
+        if isinstance(message, ErasureRequest):
+            yield from self._prepare_erasure(message)
+        elif not self.taking_part and self.phase_round == self.round_id:
+            raise NoResult(self.round_id, "lapsed", PeerFault(Cause.TERMS_EXPIRED))
         elif not self.taking_part:
             # It comes late: its upload would not count any more, but it can still help to end the attempt.
             opening = yield from self.session.coordinator.opening(self.round_id)
@@ -295,12 +297,12 @@ class Attendance:
             view = yield from self.session.answer(self.round_id, reply)
         return view if replies else (yield from self.session.round(self.round_id))
 
-    def _left_open(self, message: Message) -> bool:
-        """Whether this asks for a report on an attempt that lapsed for this member: it can still say what it signed."""
-        history = ready_of(self.phase).history
-        return isinstance(message, ReportRequest) and any(
-            entry.attempt.context == message.context for entry in history.unsettled
-        )
+    def _prepare_erasure(self, request: ErasureRequest) -> Flow[None]:
+        """Show the opening to a member that never saw it: it erases the keys of the sequence."""
+        entries = ready_of(self.phase).history.unsettled
+        if not self.taking_part and all(entry.context != request.context for entry in entries):
+            opening = yield from self.session.coordinator.opening(self.round_id)
+            self._receive(opening)
 
     def _opening(self, opening: Opening, view: RoundView) -> Flow[None]:
         if not (self.taking_part and isinstance(self.phase, Attempting)):
@@ -415,7 +417,8 @@ class Attendance:
             # The evidence first: once the phase is Closed and a later round opens, nothing else holds it.
             assert isinstance(self.phase, Attempting)
             Evidence.of(following, self.phase.uploads).save(session.store.results(self.round_id))
-            release(session, following.certificate)
+        if isinstance(message, Closing):
+            release(session, message)
         if following is not self.phase:
             self._hold(following)
         if not isinstance(following, Attempting):
@@ -433,7 +436,7 @@ class Attendance:
         now_s = self.session.surroundings.now_s()
         before, following = self.phase, self.phase.lapse(now_s)
         if following is not self.phase:
-            self.session.store.hold(self.cohort, following, self.phase_round)
+            self.session.hold(self.cohort, self.phase, following, self.phase_round)
             self.session.store.spool(self.cohort).clear()
             self.phase = following
         return isinstance(before, Attempting) and following is not before

@@ -1,4 +1,4 @@
-"""What a member, an asynchronous one and a helper share: the folder's lock, the session, and one conversation at a time."""
+"""What a blocking and an asynchronous member share: the folder's lock, the session, and one conversation at a time."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from client_sdk.api import Coordinator
 from client_sdk.contribution import contribute
@@ -14,7 +14,7 @@ from client_sdk.effects import Flow, compute
 from client_sdk.enrolment import enrol
 from client_sdk.errors import Misuse
 from client_sdk.identity import Identity
-from client_sdk.offer import Offer, Statistics
+from client_sdk.offer import Statistics
 from client_sdk.policy import Policy
 from client_sdk.progress import Reporter, Watcher
 from client_sdk.result import Result
@@ -24,14 +24,9 @@ from client_sdk.signing import Signer
 from client_sdk.store import Store
 from client_sdk.supply import Maker, Supply
 from client_sdk.surroundings import Surroundings
-from client_sdk.transport import BlockingDriver
 from protocol.messages import Roster
 from protocol.parameters import Quorum
 from protocol.rest import CohortView
-
-if TYPE_CHECKING:
-    from client_sdk.client_result import ClientResult
-    from client_sdk.speaking import Acknowledgement
 
 T = TypeVar("T")
 
@@ -94,7 +89,7 @@ class Conversations:
         return self._alone(partial(self.session.coordinator.cohort, _cohort(cohort), after))
 
     def contribute(self, round_id: str, statistics: Statistics | Maker | None, lineage: str) -> Flow[Result]:
-        """Take part in a round among members."""
+        """Take part in a round."""
         _round(round_id)
 
         def flow() -> Flow[Result]:
@@ -116,32 +111,6 @@ class Conversations:
             return (yield from compute(partial(verify_sums, result, content)))
 
         return self._alone(flow)
-
-    def speak(self, round_id: str, statistics: Statistics | None, lineage: str) -> "Flow[Acknowledgement]":
-        """Contribute to a round with mask helpers."""
-        from client_sdk.speaking import speak  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        _round(round_id)
-
-        def flow() -> "Flow[Acknowledgement]":
-            offer = None
-            if statistics is not None:
-                offer = Offer.of(statistics, lineage, self.session.store.lineage_key())
-            return speak(self.session, round_id, offer)
-
-        return self._alone(flow)
-
-    def outcome(self, round_id: str) -> "Flow[ClientResult]":
-        """Wait for the end of a round with mask helpers."""
-        from client_sdk.speaking import outcome  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        return self._alone(partial(outcome, self.session, _round(round_id)))
-
-    def serve(self, attempts: int | None) -> Flow[int]:
-        """Be one of the mask helpers."""
-        from client_sdk.helping import serve  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        return self._alone(partial(serve, self.session, attempts))
 
     def close(self) -> None:
         """Begin no other conversation, and give the folder back: at once, or when the one under way in another thread has ended."""
@@ -166,27 +135,6 @@ class Conversations:
     def _give_back(self) -> None:
         if not (self._open or self._busy):
             self.lock.release()
-
-
-class Blocking:
-    """What member and helper share that block: one driver, given back with the folder."""
-
-    _driver: BlockingDriver
-    _conversations: Conversations
-
-    def close(self) -> None:
-        """Close the connections and give the identity's folder back."""
-        self._driver.close()
-        self._conversations.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} {self._conversations.session.member}>"
 
 
 def _roster(source: RosterSource) -> Roster | None:

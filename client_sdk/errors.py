@@ -25,7 +25,7 @@ class NoResult(PeerFault):
 
     Attributes:
         round_id: which round.
-        state: how it ended: "failed", "voided", "abandoned"; "lost" where it still waits for the admin; "missed" where this member came too late to see the
+        state: how it ended: "failed", "voided", "erased", "lost"; "erasing" where it still waits for reports; "missed" where this member came too late to see the
             opening; "lapsed" where the terms' latest end passed and this member erased its keys.
     """
 
@@ -37,9 +37,10 @@ class NoResult(PeerFault):
 _ENDINGS = {
     "failed": "has no result, though its survivors are certified: they count as opened; join the next one",
     "voided": "ended without a sum and nothing was opened; join the next attempt",
-    "lost": "can't be certified any more and waits for the admin to close it over the decryptors' reports; run the same "
-    "command again after that",
-    "abandoned": "was closed by the admin without a certificate; join the next one",
+    "erasing": "is past its latest end and waits for reports; what this member held of it is erased; run the same command again "
+    "later",
+    "erased": "ended without a sum and nothing was opened; join the next one",
+    "lost": "was closed by the admin, and its lineages stay out of exact rounds; join the next one",
     "lapsed": "is past its latest end and this member's keys for it are erased; join the next one",
     "missed": "went on without this member; join the next one",
 }

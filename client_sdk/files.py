@@ -15,7 +15,7 @@ from protocol.codec import Reader
 T = TypeVar("T")
 
 _FORMAT = b"veilsum-state/"
-_HEADER = _FORMAT + b"2\n"
+_HEADER = _FORMAT + b"3\n"
 LOSS = (
     "Don't repair it and don't restore a backup: with old keys this member could mask or vote twice. State loss "
     "is a new identity: make one with Identity.create, give its public key to the admin, and enrol it in the "
@@ -23,8 +23,8 @@ LOSS = (
 )
 
 ANEW = (
-    "fetch the result again into another folder; or, where the folder is a member's own, move its record.json and "
-    "counted.bin away and run the same call again"
+    "fetch the result again into another folder; or, where the folder is a member's own, move its record.json "
+    "away and run the same call again"
 )
 
 FILE_MODE = 0o600

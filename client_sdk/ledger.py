@@ -99,7 +99,7 @@ class Account:
         for round_id in self.waiting:
             yield f"any round, before this member is shown how round {round_id} ended"
         for name in self.spent:
-            yield f"lineage {name} in an exact round: it stood in a lost one, and not all that was opened is known"
+            yield f"lineage {name} in an exact round: it was uploaded to one that the admin closed as lost"
         for group in dict.fromkeys(
             (g.family, g.members, g.floor) for g in self.groups if g.family != Family.NOISY
         ):

@@ -52,7 +52,6 @@ class Lineage:
         name: the member's own; nobody else sees it.
         tag: lin_u, 8 bytes.
         family: exact or noisy, for life; indicator where it was only counted, and from then on never noisy.
-        helpers: the public keys of the four who took the masks off its exact sums; empty where members did.
         versions: oldest first.
         charges: what its noisy rounds have cost: context and μ of each attempt that it was uploaded to and that did not end VOID.
     """
@@ -61,7 +60,6 @@ class Lineage:
     tag: bytes
     family: str
     versions: tuple[Version, ...]
-    helpers: bytes = b""
     charges: tuple[tuple[bytes, float], ...] = ()
 
     def budget(self, policy: Policy) -> Budget:
@@ -89,40 +87,31 @@ class Lineages:
         family: str,
         context: bytes,
         policy: Policy,
-        helpers: bytes = b"",
         *,
         charged: float = 0.0,
     ) -> None:
         """Refuse records that do not go with their name, in this order.
 
-        1. a lineage is exact or noisy for life, and a count of members goes with exact sums alone; 2. an exact one stays
-        with the helpers that it began with: other four share no honest one with them for sure, who would refuse what its
-        sums tell together (helpers H9); 3. a record belongs to one lineage; 4. of exact sums, a version differs from each one
-        that was used before in at least `policy.changed_records_min` records, or in none; 5. a noisy round leaves the lineage's
-        privacy budget at `policy.mu_budget` or below.
+        1. a lineage is exact or noisy for life, and a count of members goes with exact sums alone; 2. a record belongs to one
+        lineage; 3. of exact sums, a version differs from each one that was used before in at least `policy.changed_records_min`
+        records, or in none; 4. a noisy round leaves the lineage's privacy budget at `policy.mu_budget` or below.
 
         Args:
             offer: the records and their name.
             family: of the round.
             context: of the attempt; what was begun for it before does not count.
             policy: sets the least number of changed records.
-            helpers: of the round; empty among members.
             charged: μ of the round's noise; 0 for an exact one.
 
         Raises:
-            LineageError: one of the first three, or the fifth, naming the lineages.
-            PeerFault: policy-refused for the fourth.
+            LineageError: one of the first two, or the fourth, naming the lineages.
+            PeerFault: policy-refused for the third.
         """
         for lineage in self._without(context):
             if lineage.tag != offer.lineage:
                 self._check_apart(offer, lineage)
                 continue
             _check_family(lineage, offer.name, family)
-            if family == Family.EXACT and lineage.helpers not in {b"", helpers}:
-                raise LineageError(
-                    f"lineage {offer.name!r} was used in exact rounds with other helpers: what sums of both would tell together "
-                    "is in nobody's ledger; begin a lineage of new records"
-                )
             for version in lineage.versions if family != Family.NOISY else ():
                 changed = changed_records(offer.hashes, self._hashes(lineage, version))
                 if version.tag != offer.records and changed < policy.changed_records_min:
@@ -179,13 +168,11 @@ class Lineages:
         if path.exists():
             remove_durably(path)
 
-    def use(
-        self, offer: Offer, family: str, context: bytes, helpers: bytes = b"", *, charged: float = 0.0
-    ) -> None:
+    def use(self, offer: Offer, family: str, context: bytes, *, charged: float = 0.0) -> None:
         """Remember, durably and before anything of it leaves, that these records go into an attempt, and what it costs."""
         lineages = self._without(context)
         known = next((each for each in lineages if each.tag == offer.lineage), None)
-        lineage = replace(known or Lineage(offer.name, offer.lineage, family, ()), helpers=helpers)
+        lineage = known or Lineage(offer.name, offer.lineage, family, ())
         if lineage.family == Family.INDICATOR or not lineage.versions:
             lineage = replace(lineage, family=family)
         version = next((v for v in lineage.versions if v.tag == offer.records), Version(offer.records, ()))
@@ -228,7 +215,6 @@ class Lineages:
                 "name": lineage.name,
                 "tag": lineage.tag.hex(),
                 "family": lineage.family,
-                "helpers": lineage.helpers.hex(),
                 "charges": {context.hex(): mu for context, mu in lineage.charges},
                 "versions": {
                     v.tag.hex(): [context.hex() for context in v.contexts] for v in lineage.versions
@@ -259,7 +245,6 @@ def _lineages(content: bytes) -> tuple[Lineage, ...]:
                 Version(bytes.fromhex(tag), tuple(map(bytes.fromhex, contexts)))
                 for tag, contexts in entry["versions"].items()
             ),
-            bytes.fromhex(entry["helpers"]),
             tuple((bytes.fromhex(context), float(mu)) for context, mu in entry.get("charges", {}).items()),
         )
         for entry in json.loads(content)

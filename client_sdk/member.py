@@ -1,8 +1,8 @@
 """A member of a federation, blocking and asynchronous: the SDK's front door."""
 
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from client_sdk.conversations import Blocking, Conversations, RosterSource
+from client_sdk.conversations import Conversations, RosterSource
 from client_sdk.identity import Identity
 from client_sdk.offer import Statistics
 from client_sdk.policy import Policy
@@ -14,15 +14,11 @@ from client_sdk.transport import AsyncDriver, BlockingDriver, ClientCertificate
 from protocol.parameters import Quorum
 from protocol.rest import CohortView
 
-if TYPE_CHECKING:
-    from client_sdk.client_result import ClientResult
-    from client_sdk.speaking import Acknowledgement
-
 PATIENCE_S = 900.0
 LANES = 4
 
 
-class Member(Blocking):
+class Member:
     """A member that blocks through every phase.
 
     Args:
@@ -146,34 +142,19 @@ class Member(Blocking):
         """
         return self._driver.run(self._conversations.sums(result))
 
-    def speak(
-        self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
-    ) -> "Acknowledgement":
-        """Contribute to a round with mask helpers, once, and be gone: another trust statement than `contribute`'s.
+    def close(self) -> None:
+        """Close the connections and give the identity's folder back."""
+        self._driver.close()
+        self._conversations.close()
 
-        No one organisation reads this member's vector, but two helpers together with the coordinator do, and nobody
-        notices. After a crash at any point the same call sends the same bytes, or begins again where none had left.
+    def __enter__(self) -> Self:
+        return self
 
-        Args:
-            round_id: 16 hexadecimal digits.
-            statistics: what to sum; None to send again what was made.
-            lineage: this member's name for the data set; the same name for the same records, always.
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
-        Raises:
-            PeerFault: the coordinator broke a rule, or the policy refuses the round.
-            ClientError: see `client_sdk.errors`.
-        """
-        return self._driver.run(self._conversations.speak(round_id, statistics, lineage))
-
-    def outcome(self, round_id: str) -> "ClientResult":
-        """Wait for the end of a round that this member spoke in: proof that it was counted, and the verified result.
-
-        Raises:
-            NoResult: the round ended without a sum, or its sum is without this member.
-            PeerFault: what the coordinator shows proves nothing.
-            ClientError: see `client_sdk.errors`.
-        """
-        return self._driver.run(self._conversations.outcome(round_id))
+    def __repr__(self) -> str:
+        return f"<Member {self._conversations.session.member}>"
 
 
 class AsyncMember:
@@ -224,16 +205,6 @@ class AsyncMember:
     async def sums(self, result: Result) -> Any:
         """As `Member.sums`."""
         return await self._driver.run(self._conversations.sums(result))
-
-    async def speak(
-        self, round_id: str, statistics: Statistics | None, *, lineage: str = "main"
-    ) -> "Acknowledgement":
-        """As `Member.speak`."""
-        return await self._driver.run(self._conversations.speak(round_id, statistics, lineage))
-
-    async def outcome(self, round_id: str) -> "ClientResult":
-        """As `Member.outcome`."""
-        return await self._driver.run(self._conversations.outcome(round_id))
 
     async def close(self) -> None:
         """As `Member.close`."""

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from calibration.lattice import IndicatorLattice, SumsLattice
+from calibration.lattice import IndicatorLattice
 from calibration.layout import Layout
 from client_sdk.asked import (
     check_question,
@@ -23,8 +23,6 @@ from client_sdk.errors import Misuse, PeerFault
 from client_sdk.policy import refused
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.helpers.attempt import HelperAttempt
-from protocol.helpers.messages import HelperManifest
 from protocol.messages import NO_INDICATOR, Family, Terms
 from protocol.ring import HeadroomError
 from protocol.tags import Tag, info
@@ -46,11 +44,6 @@ class Statistics(Protocol):
     @property
     def withheld(self) -> tuple[int, ...]:
         """The classes whose records are in no block but are named by the digests, ascending."""
-        ...
-
-    @property
-    def lattice(self) -> Any:
-        """The lattice of integer statistics; None for float64, which any sums lattice takes."""
         ...
 
     @property
@@ -115,11 +108,11 @@ class Offer:
         """ver_u as it stands in the upload: the records', or under noise the lineage's constant one."""
         return self.constant if terms.noise else self.records
 
-    def check(self, attempt: Attempt | HelperAttempt, member: str) -> None:
+    def check(self, attempt: Attempt, member: str) -> None:
         """Refuse terms that ask for something else than these statistics, in this order.
 
         1. the statistic's name; 2. layout and elements; 3. the noise that they were made for, whose sensitivity rests on what they cut;
-        4. the classes withheld; 5. the lattice (policy-refused, naming the term); 6. of an exact sum, the member's records are within its cap (too-many-records); under noise the sum is cut to what a
+        4. the classes withheld; 5. the lattice that integers were made on (policy-refused, naming the term); 6. of an exact sum, the member's records are within its cap (too-many-records); under noise the sum is cut to what a
         cap's records can reach, and nothing tells how many there are.
         """
         terms, own = attempt.opening.terms, self.statistics
@@ -146,11 +139,9 @@ class Offer:
                 f"classes {list(own.withheld)} left out, as its statistics leave them, and passes Records to leave out others;",
                 f"{list(terms.withheld)}",
             )
-        lattice = terms_lattice(attempt)
-        if own.lattice is None and not isinstance(lattice, SumsLattice):
-            raise refused("lattice", "a sums lattice, since its statistics are float64,", lattice)
-        if own.lattice is not None and lattice != own.lattice:
-            raise refused("lattice", own.lattice, lattice)
+        made_on, lattice = getattr(own, "lattice", None), terms_lattice(attempt)
+        if made_on is not None and lattice != made_on:
+            raise refused("lattice", made_on, lattice)
         cap = cap_of(attempt, member)
         if own.records > cap and not terms.noise:
             raise PeerFault(
@@ -161,22 +152,19 @@ class Offer:
             )
 
 
-def cap_of(attempt: Attempt | HelperAttempt, member: str) -> int:
+def cap_of(attempt: Attempt, member: str) -> int:
     """The most records that a member may bring."""
     manifest = attempt.manifest
-    if isinstance(manifest, HelperManifest):
-        return manifest.cap
     return manifest.caps[manifest.members.index(member)]
 
 
-def check_consistent(attempt: Attempt | HelperAttempt) -> None:
+def check_consistent(attempt: Attempt) -> None:
     """Refuse terms that contradict themselves, in this order (terms-refused).
 
     1. the lattice exists; 2. it is an indicator's exactly if the statistic is; 3. the question and its noise are known
     (`check_question`); 4. no exact count stands beside noise; 5. no sum that the terms admit wraps around.
-    That the members' caps sum to N_max at most, `protocol.member.Ready` or `HelperAttempt.check` has checked.
+    That the members' caps sum to N_max at most, `protocol.member.Ready` has checked.
     """
-    members = attempt.clients if isinstance(attempt, HelperAttempt) else attempt.members
     terms = attempt.opening.terms
     lattice = terms_lattice(attempt)
     if isinstance(lattice, IndicatorLattice) != (terms.family == Family.INDICATOR):
@@ -187,12 +175,12 @@ def check_consistent(attempt: Attempt | HelperAttempt) -> None:
     mechanism = terms_mechanism(attempt)
     tail = 0 if mechanism is None else mechanism.noise_tail
     try:
-        attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(members), tail))
+        attempt.ring.prove_headroom(lattice.bound(terms.records_max, len(attempt.members), tail))
     except HeadroomError as error:
         raise contradiction(str(error)) from error
 
 
-def _fits(attempt: Attempt | HelperAttempt, layout: Layout) -> bool:
+def _fits(attempt: Attempt, layout: Layout) -> bool:
     terms = attempt.opening.terms
     if terms.family == Family.INDICATOR:
         return terms.layout == layout.to_bytes()

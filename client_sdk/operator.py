@@ -15,20 +15,17 @@ from client_sdk.transport import BlockingDriver, ClientCertificate
 from protocol import published, rest
 from protocol.access import NewToken, TokenList, TokenRequest, TokenView
 from protocol.audit import AuditPage
-from protocol.helpers.messages import HelperLost, HelperOpening
 from protocol.identity import SigningKey
 from protocol.messages import Ledger, Lost, Manifest, Opening, Roster
 from protocol.preflight import PreflightView
 from protocol.request_signature import ADMIN
-from protocol.scheduling import ScheduleRequest, ScheduleView, ScheduleViews, Unscheduled
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
 # Where what may have been created shows.
 _COHORTS = "the cohorts on the federation's page (Operator.federation)"
 _ROUNDS = "the rounds on the federation's page (Operator.federation)"
-_SCHEDULES = "`veilsum round schedules list COHORT` (Operator.schedules)"
-_TOKENS = "`veilsum token list` (Operator.tokens), and revoke what nobody holds"
+_TOKENS = "`veilsum operator token list` (Operator.tokens), and revoke what nobody holds"
 
 
 class Operator:
@@ -99,31 +96,9 @@ class Operator:
         """Open a round, or the next attempt of a voided one."""
         return self._post(rest.RoundView, rest.ROUNDS.format(cohort=cohort), request, _ROUNDS)
 
-    def open_helper_round(self, federation: str, request: rest.HelperRoundRequest) -> rest.RoundView:
-        """Open the federation's next round with mask helpers."""
-        path = rest.HELPER_ROUNDS.format(federation=federation)
-        return self._post(rest.RoundView, path, request, _ROUNDS)
-
     def preflight(self, cohort: str, request: rest.RoundRequest) -> PreflightView:
         """What `open_round` would open now; nothing is opened."""
         return self._post(PreflightView, rest.PREFLIGHT.format(cohort=cohort), request)
-
-    def helper_preflight(self, federation: str, request: rest.HelperRoundRequest) -> PreflightView:
-        """What `open_helper_round` would open now; nothing is opened."""
-        return self._post(PreflightView, rest.HELPER_PREFLIGHT.format(federation=federation), request)
-
-    def helpers(self, federation: str, after: int | None = None) -> rest.HelpersView:
-        """Where the federation's helpers stand; or with `after`, once that has changed or the long poll ends."""
-        return self._model(rest.HelpersView, _poll(rest.HELPERS.format(federation=federation), after))
-
-    def helper_opening(self, round_id: str) -> HelperOpening:
-        """The opening of a round with helpers, not checked."""
-        body = self._call(Request("GET", rest.OPENING.format(round_id=round_id))).body
-        return HelperOpening.from_bytes(body)
-
-    def helper_reports(self, round_id: str) -> HelperLost:
-        """What the admin is to sign over a round that helpers cannot end, not checked, under no signature."""
-        return HelperLost.from_bytes(self._call(Request("GET", rest.REPORTS.format(round_id=round_id))).body)
 
     def round(self, round_id: str, after: int | None = None) -> rest.RoundView:
         """The round now; or with `after`, once its version is above it or the long poll ends."""
@@ -141,12 +116,8 @@ class Operator:
         """Every closed attempt and the sets it opened, not checked."""
         return Ledger.from_bytes(self._call(Request("GET", rest.LEDGER.format(federation=federation))).body)
 
-    def reports(self, round_id: str) -> Lost:
-        """What the admin is to sign over a lost round: the reports so far, not checked, under no signature."""
-        return Lost.from_bytes(self._call(Request("GET", rest.REPORTS.format(round_id=round_id))).body)
-
-    def close_lost(self, round_id: str, lost: Lost | HelperLost) -> rest.RoundView:
-        """Close a lost round with the admin's signature."""
+    def close_lost(self, round_id: str, lost: Lost) -> rest.RoundView:
+        """Close an erasing round with the admin's signature."""
         headers = {"content-type": rest.OCTETS}
         path = rest.LOST.format(round_id=round_id)
         return self._model(rest.RoundView, Request("POST", path, lost.to_bytes(), headers))
@@ -170,18 +141,6 @@ class Operator:
         """Give the phase that a round is in time until `deadline_s`, in Unix time."""
         request = rest.ExtendRequest(deadline_s=deadline_s)
         return self._post(rest.RoundView, rest.EXTEND.format(round_id=round_id), request)
-
-    def schedule(self, cohort: str, request: ScheduleRequest) -> ScheduleView:
-        """Have the coordinator open a round by itself at the time that the request names."""
-        return self._post(ScheduleView, rest.SCHEDULES.format(cohort=cohort), request, _SCHEDULES)
-
-    def schedules(self, cohort: str) -> tuple[ScheduleView, ...]:
-        """What a cohort's rounds are scheduled for, by time, and what became of it."""
-        return self._model(ScheduleViews, Request("GET", rest.SCHEDULES.format(cohort=cohort))).root
-
-    def unschedule(self, schedule: str) -> Unscheduled:
-        """Take a scheduled round back that has not been opened."""
-        return self._post(Unscheduled, rest.UNSCHEDULE.format(schedule=schedule))
 
     def new_token(self, request: TokenRequest) -> NewToken:
         """Make a token; its secret is shown this once."""

@@ -3,16 +3,14 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from calibration.questions import QUESTIONS, kind
+from calibration.questions import QUESTIONS
 from client_sdk.asked import terms_mechanism
 from client_sdk.errors import Misuse, PeerFault
 from protocol.attempt import Attempt, colluders_assumed
 from protocol.causes import Cause
-from protocol.helpers.attempt import HelperAttempt
 from protocol.messages import Family, Manifest, Roster, Terms
 
 _DAY_S = 86_400.0
-AIMED = frozenset(name for name in QUESTIONS if kind(name).aimed)
 
 
 @dataclass(frozen=True)
@@ -39,13 +37,11 @@ class Policy:
         statistics: names of statistics this member sums; "indicator" tells all members how many of them hold each class, and
             comes first where rare classes are withheld.
             Not by default: CCVR's, which show each class's second moments by themselves.
-        aimed: names of those that it sums without noise although whoever asks can aim them at few records (`Question.aimed`).
         sigma_min: least deviation of the noise on a sum, on whichever element has least, in units of features of length 1;
             above 0, exact sums are refused.
         mu_max: most μ (Gaussian differential privacy) that one round may take; None for any, and for exact sums.
         mu_budget: most μ that all noisy rounds over one lineage may take together, √Σμ².
         delta: δ at which ε is shown.
-        lattices: names of lattices it accepts.
         extractors: digests, 32 bytes or hexadecimal, among those the roster approves; None for all of those.
         lifetime_max_s: longest time from opening to the round's latest end, in seconds.
         records_max: most records that the members of a round may sum.
@@ -66,12 +62,10 @@ class Policy:
     changed_records_min: int = 10
     publish_rare_classes: bool = True
     statistics: frozenset[str] = frozenset({*QUESTIONS, "indicator"} - {"ccvr"})
-    aimed: frozenset[str] = frozenset()
     sigma_min: float = 0.0
     mu_max: float | None = None
     mu_budget: float = 2.0
     delta: float = 1e-5
-    lattices: frozenset[str] = frozenset({"sums", "features"})
     extractors: frozenset[bytes | str] | None = None
     lifetime_max_s: float = 30 * _DAY_S
     records_max: int = 1 << 32
@@ -79,8 +73,7 @@ class Policy:
 
     def __post_init__(self) -> None:
         _set(self, "admin_key", bytes_of(self.admin_key, "admin_key"))
-        for field in ("statistics", "aimed", "lattices"):
-            _set(self, field, _names(getattr(self, field), field))
+        _set(self, "statistics", _names(self.statistics, "statistics"))
         if self.extractors is not None:
             _set(self, "extractors", frozenset(bytes_of(value, "extractors") for value in self.extractors))
         if min(self.members_min, self.survivors_min, self.honest_min) < 3:
@@ -138,27 +131,6 @@ class Policy:
         if manifest.loss > self.loss_max:
             raise refused("loss_max", f"at most {self.loss_max} in a thousand", manifest.loss)
 
-    def check_helpers(self, attempt: HelperAttempt, now_s: float) -> None:
-        """Refuse a round with helpers, whose opening has passed `HelperAttempt.check`, in this order.
-
-        1. n ≥ members_min; 2. n_min ≥ survivors_min; 3. h_min ≥ honest_min; 4. a ≥ colluders_min, if there is one: a quarter
-        of the roster's clients is the protocol's own demand; 5. the terms (`check_terms`).
-
-        Raises:
-            PeerFault: policy-refused, naming the field, what it demands and what it saw.
-        """
-        manifest = attempt.manifest
-        for field, wanted, seen in (
-            ("members_min", self.members_min, manifest.clients),
-            ("survivors_min", self.survivors_min, manifest.survivors_min),
-            ("honest_min", self.honest_min, manifest.honest_min),
-            ("colluders_min", self.colluders_min or 0, manifest.colluders),
-        ):
-            if seen < wanted:
-                raise refused(field, f"at least {wanted}", seen)
-        self.check_terms(attempt.opening.terms, now_s)
-        self.check_noise(attempt)
-
     def check_opening(self, attempt: Attempt, member: str, now_s: float) -> None:
         """Refuse a round: its terms (`check_terms`), its noise (`check_noise`), then exceptions that name this member.
 
@@ -179,18 +151,10 @@ class Policy:
     def check_terms(self, terms: Terms, now_s: float) -> None:
         """Refuse terms, in this order (policy-refused).
 
-        1. statistic, 2. noise where it can be aimed, 3. lattice (an indicator round has its own), 4. extractor, 5. records_max,
-        6. lifetime.
+        1. statistic, 2. extractor, 3. records_max, 4. lifetime.
         """
         if terms.statistic not in self.statistics:
             raise refused("statistics", _one_of(self.statistics), terms.statistic)
-        if not terms.noise and terms.statistic in AIMED - self.aimed:
-            wanted = (
-                f"noise on what a coordinator can aim at few records, unless `aimed` names {terms.statistic}"
-            )
-            raise refused("aimed", wanted, f"an exact sum of {terms.statistic}")
-        if terms.family != Family.INDICATOR and terms.lattice not in self.lattices:
-            raise refused("lattices", _one_of(self.lattices), terms.lattice)
         if self.extractors is not None and terms.extractor not in self.extractors:
             wanted = _one_of(value.hex() for value in self.extractors if isinstance(value, bytes))
             raise refused("extractors", wanted, terms.extractor.hex())
@@ -200,7 +164,7 @@ class Policy:
             seen = f"{terms.latest_end_s - now_s:.0f} s"
             raise refused("lifetime_max_s", f"at most {self.lifetime_max_s:.0f} s", seen)
 
-    def check_noise(self, attempt: Attempt | HelperAttempt) -> None:
+    def check_noise(self, attempt: Attempt) -> None:
         """Refuse a sum that says more of a record than this member allows, in this order (policy-refused).
 
         1. the least deviation on any element ≥ sigma_min; 2. μ ≤ mu_max. An exact sum has neither, nor has a count of the

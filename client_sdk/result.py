@@ -79,7 +79,7 @@ class Result:
 
     @cached_property
     def calibrated(self) -> Calibrated:
-        """The head of whatever kind, which answers no class without records, with its temperature, if it was found.
+        """The head of whatever kind, which answers no class without records.
 
         Raises:
             Misuse: the round ended in no head.
@@ -140,14 +140,18 @@ class Result:
         """
         return self.calibrated.scores(features)
 
-    def probabilities(self, features: npt.ArrayLike) -> Floats:
-        """(n, C) probabilities at the temperature that a reliability round has found, or at 1 before one.
+    def probabilities(self, features: npt.ArrayLike, *, temperature: float = 1.0) -> Floats:
+        """(n, C) probabilities softmax(scores/τ).
+
+        Args:
+            features: as `scores`.
+            temperature: τ; records held out say which suits a ridge head.
 
         Raises:
             CalibrationError: as `scores`.
         """
-        head, found = self.calibrated.head, self.calibrated.temperature
-        return head.probabilities(features, temperature=found or 1.0, normalise=head.scales)
+        head = self.calibrated.head
+        return head.probabilities(features, temperature=temperature, normalise=head.scales)
 
     def predict(self, features: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """(n,) labels as the members numbered them; never a class that was withheld."""
@@ -229,8 +233,6 @@ class Result:
         if self.record.noise == "none" and self.record.records > self.evidence.opening.terms.records_max:
             raise mismatch(f"{self.record.records} records are more than the terms admit")
         self._check_files()
-        if self.record.transcript is None:
-            raise mismatch("the record names no transcript")
         _ = self.verdict
 
     def _check_files(self) -> None:
@@ -365,7 +367,6 @@ class Result:
     def _expected(self) -> dict[str, object]:
         attempt, terms = self.evidence.attempt, self.evidence.opening.terms
         return {
-            "mode": "members",
             "round": round_name(attempt.context),
             "federation": attempt.roster.federation.hex(),
             "cohort": attempt.manifest.cohort.hex(),
@@ -376,7 +377,6 @@ class Result:
             "statistic": terms.statistic,
             "members": len(attempt.members),
             "withheld": terms.withheld,
-            "outvoted": (),
         }
 
     def _check_tensors(self) -> None:

@@ -1,16 +1,15 @@
 """What every flow of one member works with."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from client_sdk.api import Coordinator
 from client_sdk.effects import Flow, Pause
 from client_sdk.errors import Misuse, PeerFault, StateError
 from client_sdk.files import ANEW
-from client_sdk.policy import Policy, refused
+from client_sdk.policy import Policy
 from client_sdk.progress import Reporter
+from client_sdk.result import Result
 from client_sdk.store import Store
 from client_sdk.surroundings import Surroundings
 from protocol.causes import Cause
@@ -18,24 +17,13 @@ from protocol.identity import SigningKey
 from protocol.member import Closed, MemberPhase, Ready
 from protocol.member.attempting import Attempting
 from protocol.messages import Message, Roster
-from protocol.rest import ModeName, RoundView
+from protocol.rest import RoundView
 
 POLL_MIN_S = 1.0
 """Between two polls that bring no news."""
 
-ENDINGS = frozenset({"done", "failed", "voided", "abandoned"})
-"""The states of a round that has ended; "lost" waits for the admin."""
-
-
-class Verifiable(Protocol):
-    """A `Result` or a `ClientResult`."""
-
-    def verify(self, admin_key: bytes | str | None = None) -> None:
-        """Check everything again, from the stored bytes alone; PeerFault."""
-        ...
-
-
-V = TypeVar("V", bound=Verifiable)
+ENDINGS = frozenset({"done", "failed", "voided", "erased", "lost"})
+"""The states of a round that has ended; "erasing" waits for reports."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -72,24 +60,6 @@ class Session:
         self.store.see_roster(roster)
         return roster
 
-    def check_mode(self, view: RoundView, mode: ModeName) -> None:
-        """Refuse a round of another mode than the caller meant, or than this identity has been used in.
-
-        A member's records go into one mode's rounds alone: that is what keeps sums of both from being combined, since nobody
-        has a ledger over both (helpers H9).
-
-        Raises:
-            Misuse: the round is of the other mode.
-            PeerFault: policy-refused, where this identity has taken part in a round of the other mode.
-        """
-        if view.mode != mode:
-            how = "Member.speak" if view.mode == "helpers" else "Member.contribute"
-            raise Misuse(
-                f"round {view.round} is in the mode '{view.mode}', which is another trust statement: call {how} if that is meant"
-            )
-        if (used := self.store.mode()) not in {None, mode}:
-            raise refused("mode", f"rounds in the mode '{used}', as those it has taken part in", f"'{mode}'")
-
     def hold(self, cohort: bytes, before: MemberPhase, phase: MemberPhase, round_id: str) -> None:
         """Store a phase, and first what it has learned since the one before it."""
         if (learned := ready_of(phase).history) != (since := ready_of(before).history):
@@ -101,7 +71,7 @@ class Session:
         if self.surroundings.monotonic_s() - since_s < POLL_MIN_S:
             yield Pause(POLL_MIN_S)
 
-    def verified(self, load: Callable[[Path], V], folder: Path) -> V:
+    def verified(self, folder: Path) -> Result:
         """Load a result that was verified before it was saved: where it does not hold any more, that is nobody else's fault.
 
         Raises:
@@ -109,7 +79,7 @@ class Session:
             PeerFault: wrong-federation where another admin's key is pinned now.
         """
         try:
-            result = load(folder)
+            result = Result.load(folder)
             result.verify(self.policy.federation)
         except PeerFault as fault:
             if fault.cause is Cause.WRONG_FEDERATION:

@@ -2,9 +2,11 @@
 
 from client_sdk.effects import Flow
 from client_sdk.errors import PeerFault
+from client_sdk.result import Result
 from client_sdk.session import Session
+from protocol.attempt import Closing
 from protocol.causes import Cause
-from protocol.messages import Certificate, Lost
+from protocol.messages import Certificate, Erasure
 from protocol.rest import round_name
 
 
@@ -15,20 +17,27 @@ def settle(session: Session) -> Flow[None]:
         PeerFault: outcome-missing where the coordinator does not show it; certificate-invalid and others where what it
             shows closes nothing.
     """
-    history = session.store.history()
+    history, now_s = session.store.history(), session.surroundings.now_s()
     for entry in history.unsettled:
-        context = entry.attempt.context
         try:
-            document = yield from session.coordinator.closing(context)
+            document = yield from session.coordinator.closing(entry.context)
         except PeerFault as fault:
             if fault.cause not in {Cause.NOT_FOUND, Cause.WRONG_PHASE}:
                 raise
             raise PeerFault(
                 Cause.OUTCOME_MISSING,
-                f"this member took part in round {round_name(context)} and is not shown how it ended: {fault.detail}",
+                f"this member took part in round {round_name(entry.context)} and is not shown how it ended: {fault.detail}",
                 ["coordinator"],
             ) from fault
-        before, history = history, history.settle(document)
+        before, history = history, history.settle(document, now_s)
+        session.store.remember(history, before)
+        release(session, document)
+    for entry in history.certified:
+        if Result.saved_in(session.store.results(round_name(entry.context))):
+            continue
+        # Without a sum, an Erasure or the admin's Lost may have taken the place of the certificate.
+        document = yield from session.coordinator.closing(entry.context)
+        before, history = history, history.settle(document, now_s)
         session.store.remember(history, before)
         release(session, document)
 
@@ -46,16 +55,13 @@ def refund(session: Session) -> Flow[None]:
             if fault.cause not in {Cause.NOT_FOUND, Cause.WRONG_PHASE}:
                 raise
             continue  # charged it stays, and holds nothing up
-        if isinstance(document, Certificate):
-            attempt.check_certificate(document)
-        else:
-            attempt.check_lost(document)
+        attempt.check_closing(document)
         release(session, document)
 
 
-def release(session: Session, document: Certificate | Lost) -> None:
+def release(session: Session, document: Closing) -> None:
     """An attempt has ended; records that went into a VOID one were not opened."""
     lineages = session.store.lineages
-    if isinstance(document, Certificate) and document.void:
+    if isinstance(document, Erasure) or (isinstance(document, Certificate) and document.void):
         lineages.release(document.context)
     lineages.heard(document.context)

@@ -2,8 +2,6 @@
 
     state/
         roster.bin              the highest roster version seen
-        client.bin              in rounds with helpers: the least attempt that this client still answers
-        helper.bin              a mask helper's phase
         history.bin             the federation's chain as far as this member knows it, whatever the cohort
         lineage.key             32 random bytes, made once
         lineages/               which records were used under which name
@@ -20,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from client_sdk.errors import PeerFault, StateError
 from client_sdk.files import make_private, read_sealed, remove_durably, whole, write_sealed
@@ -28,13 +26,9 @@ from client_sdk.lineages import Lineages
 from client_sdk.spool import Spool
 from protocol.causes import Cause
 from protocol.codec import Fixed
-from protocol.member import History, MemberPhase, load_phase
+from protocol.member import Closed, History, MemberPhase, load_phase
+from protocol.member.attempting import Attempting
 from protocol.messages import Roster
-from protocol.rest import ModeName
-
-if TYPE_CHECKING:
-    from protocol.helpers.client import Client
-    from protocol.helpers.helper import HelperPhase
 
 T = TypeVar("T")
 
@@ -68,7 +62,7 @@ class Store:
         make_private(self._state)
         for name in ("phases", "spool", "results"):
             make_private(self._state / name)
-        for fresh in (*(self._state / "phases").glob(".*.new"), *self._state.glob(".helper.bin.new")):
+        for fresh in (self._state / "phases").glob(".*.new"):
             remove_durably(fresh)
 
     def held(self, cohort: bytes) -> Held | None:
@@ -98,7 +92,10 @@ class Store:
     def lapse_others(self, cohort: bytes, now_s: float) -> None:
         """Erase what every other cohort still holds of a round past its terms' latest end."""
         for other, held in list(self.cohorts()):
-            if other != cohort and (following := held.phase.lapse(now_s)) is not held.phase:
+            if other == cohort or not isinstance(held.phase, Attempting | Closed):
+                continue
+            if (following := held.phase.lapse(now_s)) is not held.phase:
+                self.remember(following.history, held.phase.history)
                 self.hold(other, following, held.round_id)
                 self.spool(other).clear()
 
@@ -120,32 +117,6 @@ class Store:
             raise StateError("the history has grown since this step began: run the same call again")
         write_sealed(self._state / "history.bin", history.encode_fields())
 
-    def mode(self) -> ModeName | None:
-        """The mode of the rounds that this identity has contributed to; None before the first."""
-        if (self._state / "client.bin").exists():
-            return "helpers"
-        return "members" if (self._state / "history.bin").exists() else None
-
-    def client(self) -> "Client | None":
-        """Which openings with helpers this client still answers; None before the first."""
-        from protocol.helpers.client import Client  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        return self._read("client.bin", Client.from_bytes)
-
-    def hold_client(self, client: "Client") -> None:
-        """Store durably which openings are answered, before the announcement leaves that answers one."""
-        write_sealed(self._state / "client.bin", client.to_bytes())
-
-    def helper(self) -> "HelperPhase | None":
-        """A mask helper's phase; None before its first."""
-        from protocol.helpers.helper import load_helper  # noqa: PLC0415 - the helpers' mode alone needs it
-
-        return self._read("helper.bin", load_helper)
-
-    def hold_helper(self, phase: "HelperPhase") -> None:
-        """Store it durably; only then may its messages leave."""
-        write_sealed(self._state / "helper.bin", phase.to_bytes())
-
     def _read(self, name: str, load: Callable[[bytes], T]) -> T | None:
         """A file of the state; None before there is one."""
         path = self._state / name
@@ -154,10 +125,6 @@ class Store:
     def spool(self, cohort: bytes) -> Spool:
         """The masked chunks of the attempt that this cohort is in."""
         return Spool(self._state / "spool" / cohort.hex())
-
-    def sums_spool(self) -> Spool:
-        """A helper's sums of the last attempt, until they are sent."""
-        return Spool(self._state / "spool" / "sums")
 
     def results(self, round_id: str) -> Path:
         """Where a round's evidence and result are kept."""

@@ -27,7 +27,7 @@ class Wanted:
         classes: C.
         dim: features, without the bias; None in an indicator round, which takes statistics of any.
         bias: whether a constant feature stands last.
-        lattice: to accumulate integers on; None for float64.
+        lattice: that a noisy round's integers are on; None for float64.
         withheld: classes to leave out, because few members hold them.
         question: what is asked; None for FFC or an indicator.
         noise: of the terms; None for an exact sum.
@@ -88,7 +88,6 @@ class Wanted:
             self.classes,
             bias=self.bias,
             normalise=normalise,
-            lattice=self.lattice,
             withheld=self.withheld,
         )
 

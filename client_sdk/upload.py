@@ -1,6 +1,5 @@
 """M1 as flows: mask chunk by chunk into the spool, announce, and send what is missing."""
 
-from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -16,13 +15,9 @@ from client_sdk.session import Session
 from client_sdk.spool import Spool
 from protocol.attempt import Attempt
 from protocol.codec import SecretBytes
-from protocol.helpers.attempt import HelperAttempt
-from protocol.helpers.messages import HelperUpload
-from protocol.helpers.sealing import HelperSealing
 from protocol.keystream import SEED_BYTES, Keystream
 from protocol.member import MemberPhase, Opened
 from protocol.messages import Terms, Upload
-from protocol.rest import UploadView
 from protocol.sealing import Sealing
 
 
@@ -41,7 +36,7 @@ def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[
     attempt, statistics = opened.attempt, offer.statistics
     spool = session.store.spool(opened.opening.cohort)
     sealing = opened.seal(session.surroundings.random_bytes)
-    yield from fill(session, attempt, sealing, spool, statistics)
+    yield from _fill(session, attempt, sealing, spool, statistics)
     upload, own_shares = yield from compute(
         partial(
             sealing.finish,
@@ -63,10 +58,10 @@ def mask(session: Session, round_id: str, opened: Opened, offer: Offer) -> Flow[
     return phase
 
 
-def fill(
+def _fill(
     session: Session,
-    attempt: Attempt | HelperAttempt,
-    sealing: Sealing | HelperSealing,
+    attempt: Attempt,
+    sealing: Sealing,
     spool: Spool,
     statistics: Statistics,
 ) -> Flow[None]:
@@ -101,7 +96,7 @@ def fill(
         raise Misuse(f"the statistics' vector goes on after the {done} elements that their layout has")
 
 
-def _noise(session: Session, attempt: Attempt | HelperAttempt) -> MemberNoise | None:
+def _noise(session: Session, attempt: Attempt) -> MemberNoise | None:
     """This upload's share of the noise, of a seed that is used for nothing else and kept nowhere."""
     mechanism = terms_mechanism(attempt)
     if mechanism is None:
@@ -111,7 +106,7 @@ def _noise(session: Session, attempt: Attempt | HelperAttempt) -> MemberNoise | 
 
 
 def _noised(
-    session: Session, attempt: Attempt | HelperAttempt, values: npt.NDArray[np.int64], noise: MemberNoise
+    session: Session, attempt: Attempt, values: npt.NDArray[np.int64], noise: MemberNoise
 ) -> npt.NDArray[np.int64]:
     """Numbers cut to what a cap's records can reach, each by itself, which brings no two data sets further apart; and noise."""
     most = terms_lattice(attempt).bound(cap_of(attempt, session.member), 1)
@@ -120,11 +115,11 @@ def _noised(
     return cut
 
 
-def _keep(sealing: Sealing | HelperSealing, spool: Spool, index: int, values: npt.NDArray[np.int64]) -> None:
+def _keep(sealing: Sealing, spool: Spool, index: int, values: npt.NDArray[np.int64]) -> None:
     spool.write(index, sealing.chunk(values))
 
 
-def check_same(upload: Upload | HelperUpload, offer: Offer, terms: Terms) -> None:
+def check_same(upload: Upload, offer: Offer, terms: Terms) -> None:
     """Refuse to go on with other records than those the upload was made from, where it says which; Misuse says so."""
     if (upload.header.lineage, upload.header.records) != (offer.lineage, offer.tag(terms)):
         raise Misuse(
@@ -133,20 +128,14 @@ def check_same(upload: Upload | HelperUpload, offer: Offer, terms: Terms) -> Non
         )
 
 
-def send(session: Session, round_id: str, cohort: bytes, upload: Upload | HelperUpload) -> Flow[None]:
-    """Announce an upload and send its missing chunks; after a crash, the same bytes."""
-    view = yield from session.coordinator.announce(round_id, upload)
-    yield from send_missing(session, round_id, session.store.spool(cohort), upload.chunk_digests, view)
-
-
-def send_missing(
-    session: Session, round_id: str, spool: Spool, digests: Sequence[bytes], view: UploadView
-) -> Flow[None]:
-    """Send the chunks of a spool that the coordinator says are missing, each once, several at a time.
+def send(session: Session, round_id: str, cohort: bytes, upload: Upload) -> Flow[None]:
+    """Announce an upload and send its missing chunks, each once, several at a time; after a crash, the same bytes.
 
     Raises:
         StateError: a chunk is damaged or missing here too.
     """
+    view = yield from session.coordinator.announce(round_id, upload)
+    spool, digests = session.store.spool(cohort), upload.chunk_digests
     missing = sorted({index for index in view.missing if 0 <= index < len(digests)})
     counter = Counter(session.report, Step.UPLOADING, len(digests) - len(missing), len(digests))
 

@@ -3,24 +3,25 @@
 import itertools
 from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from protocol.causes import Cause
-from protocol.chunked import Chunked
 from protocol.codec import Nested, Struct
 from protocol.errors import PeerFault
 from protocol.graph import Graph
 from protocol.keys import canonical
 from protocol.messages import (
     EMPTY_CHAIN,
+    NOTHING_REVEALED,
     Cards,
     Certificate,
+    Erased,
+    Erasure,
     Link,
     Lost,
     Manifest,
     Opening,
     Past,
-    Report,
     Roster,
     Survivor,
     Terms,
@@ -28,15 +29,18 @@ from protocol.messages import (
     cohort_id,
     extend_chain,
 )
+from protocol.packing import Buffer, is_packed
 from protocol.parameters import HONEST_MIN, Quorum
+from protocol.ring import Ring
 from protocol.sizing import Assumptions, Sizes, size
 from protocol.tags import Tag, hash_fields
 
 SUITE = b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31"
-MODE = b"pairwise"
 ALL_CARDS_MAX = 200
 """Members of a cohort up to which everybody is sent all cards."""
 
+Closing: TypeAlias = Certificate | Erasure | Lost
+"""What closes an attempt for everybody."""
 
 LOSS_MAX = 374
 """γ = 250 ‰ and twice this stay below the whole: with more lost there are no survivors to certify."""
@@ -147,7 +151,7 @@ def check_cards(roster: Roster, cards: Cards) -> None:
         raise PeerFault(Cause.DUPLICATE, "an X25519 key stands twice in the cohort")
 
 
-class Attempt(Chunked, Struct):
+class Attempt(Struct):
     """One secure sum under fixed terms. Everything else about it follows from these three messages."""
 
     roster: Annotated[Roster, Nested(Roster)]
@@ -161,7 +165,6 @@ class Attempt(Chunked, Struct):
         return hash_fields(
             Tag.CONTEXT,
             SUITE,
-            MODE,
             self.roster.federation,
             self.roster.hash,
             self.manifest.cohort,
@@ -198,6 +201,47 @@ class Attempt(Chunked, Struct):
     def terms(self) -> Terms:
         """The opening's."""
         return self.opening.terms
+
+    @property
+    def ring(self) -> Ring:
+        """The ring of the terms."""
+        return Ring(self.terms.ring_bits)
+
+    @property
+    def chunks(self) -> int:
+        """Chunks in a vector."""
+        return -(-self.terms.elements // self.terms.chunk_elements)
+
+    def chunk_elements(self, index: int) -> int:
+        """Elements of chunk `index`: all alike but for a shorter last."""
+        terms = self.terms
+        return min(terms.chunk_elements, terms.elements - index * terms.chunk_elements)
+
+    def is_chunk(self, index: int, packed: Buffer) -> bool:
+        """Whether chunk `index` may be these bytes: as many as it has, no bit set after its last element."""
+        return is_packed(packed, self.terms.ring_bits, self.chunk_elements(index))
+
+    def check_chunk(self, owner: str, index: int, digest: bytes, packed: Buffer, signed: bytes) -> None:
+        """Refuse bytes that are not chunk `index` of what its owner signed, before they are stored (protocol §4.4).
+
+        Args:
+            owner: whose vector it is.
+            index: which chunk of a vector.
+            digest: SHA-256 of `packed`.
+            packed: the bytes.
+            signed: the digest that the owner signed.
+
+        Raises:
+            PeerFault: chunk-mismatch.
+        """
+        if digest != signed or not self.is_chunk(index, packed):
+            expected = self.ring.packed_bytes(self.chunk_elements(index))
+            raise PeerFault(
+                Cause.CHUNK_MISMATCH,
+                f"chunk {index} has {len(packed)} bytes of {expected}, not the digest that was signed, or bits after its last "
+                "element",
+                [owner],
+            )
 
     @cached_property
     def graph(self) -> Graph:
@@ -279,34 +323,39 @@ class Attempt(Chunked, Struct):
                 found,
             )
 
-    def past(self, ending: Certificate | Lost) -> Past:
-        """How the chain names this end.
+    def check_closing(self, document: Closing) -> None:
+        """Accept only what closes this attempt: a certificate, an Erasure, or the admin's Lost."""
+        if isinstance(document, Certificate):
+            self.check_certificate(document)
+        elif isinstance(document, Erasure):
+            self.check_erasure(document)
+        else:
+            self.check_lost(document)
 
-        A certified set has the votes of t − a_D honest decryptors at least, and those of them that report name it. Fewer
-        reports of a set than that are colluders' (protocol §4.9).
-        """
-        if isinstance(ending, Certificate):
-            return ending.past
-        quorum = self.quorum
-        silent = quorum.decryptors - len(ending.reports)
-        return ending.past(max(1, quorum.threshold - quorum.decryptor_colluders - silent))
-
-    def check_report(self, report: Report) -> None:
-        """Refuse a report that is not a decryptor's of this attempt, or of a set that nobody honest signs."""
+    def check_erased(self, report: Erased) -> None:
+        """Refuse a report that is not a decryptor's of this attempt."""
         self.check_context(report.context, report.member)
         self.check_decryptor(report.member)
         report.verify(self.roster.key_of(report.member), report.member)
-        for reported in report.sets:
-            self.check_survivors(reported.survivors)
 
-    def check_lost(self, lost: Lost) -> bool:
-        """Check the admin's Lost and its reports (protocol §4.9); whether they are a threshold.
+    def check_erasure(self, erasure: Erasure) -> None:
+        """Accept only enough reports of different decryptors that revealed nothing (protocol §4.9)."""
+        self.check_context(erasure.context, "coordinator")
+        # They ascend by member, so no decryptor stands there twice.
+        for report in erasure.reports:
+            try:
+                self.check_erased(report)
+            except PeerFault as fault:
+                raise PeerFault(Cause.ERASURE_INVALID, fault.detail) from fault
+            if report.revealed != NOTHING_REVEALED:
+                raise PeerFault(Cause.ERASURE_INVALID, f"{report.member} reports that it revealed")
+        if len(erasure.reports) < self.quorum.erasures_min:
+            raise PeerFault(
+                Cause.ERASURE_INVALID,
+                f"{len(erasure.reports)} reports, {self.quorum.erasures_min} are needed",
+            )
 
-        1. it is for this context (wrong-context) and signed by the admin (bad-signature);
-        2. each report is a decryptor's of this cohort, signed, for this context, and of a set that could be certified.
-        """
+    def check_lost(self, lost: Lost) -> None:
+        """Accept only the admin's word for this context; whether the latest end has passed, a clock tells."""
         self.check_context(lost.context, "admin")
         lost.verify(self.roster.federation, "admin")
-        for report in lost.reports:
-            self.check_report(report)
-        return len(lost.reports) >= self.quorum.threshold

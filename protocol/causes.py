@@ -42,6 +42,11 @@ class Cause(StrEnum):
     MANIFEST_MISMATCH = "manifest-mismatch", "the manifest misstates this member's card or the roster"
     WEAK_PARAMETERS = "weak-parameters", "threshold, quorum or colluders differ from what the rules compute"
     POLICY_REFUSED = "policy-refused", "this member's own policy forbids it"
+    # The study
+    STUDY_REFUSED = (
+        "study-refused",
+        "the study breaks a rule, has expired, was revoked or rolled back, or was not approved",
+    )
     # Opening an attempt
     WRONG_CONTEXT = "wrong-context", "the message is bound to another round or attempt"
     WRONG_SEQUENCE = "wrong-sequence", "the round or attempt number is not the next one"
@@ -79,7 +84,7 @@ class Cause(StrEnum):
     LINEAGE_MIXED = "lineage-mixed", "a lineage stands in exact and in noisy rounds"
     LINEAGE_SPENT = (
         "lineage-spent",
-        "the lineage stood in a lost attempt whose opened sets are not all known",
+        "the lineage stood in an attempt that the admin closed as lost",
     )
     INDICATOR_MISMATCH = (
         "indicator-mismatch",
@@ -90,6 +95,10 @@ class Cause(StrEnum):
     CERTIFICATE_INVALID = (
         "certificate-invalid",
         "the certificate lacks a threshold of valid signatures on one outcome",
+    )
+    ERASURE_INVALID = (
+        "erasure-invalid",
+        "the erasure lacks reports of enough decryptors that revealed nothing",
     )
     # Revealing and the result
     SHARE_INVALID = "share-invalid", "a revealed share misses its dealer's commitment"
@@ -105,10 +114,6 @@ class Cause(StrEnum):
     DISCLOSURE_INVALID = "disclosure-invalid", "what is disclosed is not what the certified members sent"
     QUORUM_LOST = "quorum-lost", "fewer decryptors than the threshold answered in time"
     SUM_CHECK_FAILED = "sum-check-failed", "the sum breaks an identity that honest statistics satisfy"
-    HELPER_DISAGREEMENT = (
-        "helper-disagreement",
-        "two mask helpers returned different sums of the same seeds",
-    )
     RESULT_MISMATCH = "result-mismatch", "the result does not follow from what was signed"
     CANCELLED = "cancelled", "the operator cancelled the round"
     # Talking to the service

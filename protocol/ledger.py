@@ -8,18 +8,17 @@ sums. A decryptor signs a set only if no group would be smaller than the largest
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Self
+from typing import Self
 
 from protocol.causes import Cause
-from protocol.codec import U32, Digest, Id, Many, Nested, Struct
 from protocol.errors import PeerFault
 from protocol.messages import Family, LedgerException, Link, Past, Survivor
-from protocol.messages.base import MAX_MEMBERS
 
 Survivors = tuple[Survivor, ...]
 
 
-class Opened(Struct):
+@dataclass(frozen=True)
+class Opened:
     """A set of members whose sum is known, or has to be taken as known.
 
     Attributes:
@@ -29,10 +28,10 @@ class Opened(Struct):
         survivors: the set.
     """
 
-    context: Digest
-    family: Id
-    floor: U32
-    survivors: Annotated[Survivors, Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
+    context: bytes
+    family: str
+    floor: int
+    survivors: Survivors
 
 
 @dataclass(frozen=True)

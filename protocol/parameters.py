@@ -101,6 +101,14 @@ class Quorum:
         )
 
     @property
+    def erasures_min(self) -> int:
+        """Compute q = L + a_D − t + 1: the reports of decryptors that revealed nothing which make an attempt VOID (protocol §4.9).
+
+        At most a_D of them lie, so at least L − t + 1 honest decryptors never revealed: at most t − 1 may have.
+        """
+        return self.decryptors + self.decryptor_colluders - self.threshold + 1
+
+    @property
     def members_may_miss(self) -> int:
         """How many members an attempt survives without."""
         return self.members - self.survivors_min

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from protocol.rest import Hex32, ModeName, TermsView, View
+from protocol.rest import Hex32, TermsView, View
 
 NAMED = 10
 """Names of a list in a sentence."""
@@ -54,16 +54,14 @@ class PreflightView(View):
     """A round that could be opened now; nothing was opened, and nothing is kept of it.
 
     Attributes:
-        cohort: with helpers, what the cards of the next attempt name.
-        members: how many there are to sum; with helpers, the clients.
+        members: how many there are to sum.
         counts_first: whether the coordinator opens it only after a round that counts how many members hold each class; its terms then
             name no class withheld.
-        cost: what everybody would send, store and compute, as estimated from sizes alone; None with helpers.
+        cost: what everybody would send, store and compute, as estimated from sizes alone.
         outlook: None for an exact sum, and for questions whose loss nobody has measured.
-        decryptors: who of them seems to be there; None with helpers.
+        decryptors: who of them seems to be there.
     """
 
-    mode: ModeName
     federation: Hex32
     cohort: Hex32
     sequence: int
@@ -72,6 +70,6 @@ class PreflightView(View):
     survivors_min: int
     counts_first: bool
     terms: TermsView
-    cost: str | None
+    cost: str
     outlook: OutlookView | None
-    decryptors: DecryptorsView | None = None
+    decryptors: DecryptorsView

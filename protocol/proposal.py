@@ -205,23 +205,20 @@ def _check_ledger(attempt: Attempt, survivors: tuple[Survivor, ...], opened: Seq
         check_forks(opened, proposal, attempt.manifest.colluders)
 
 
-def check_survivors(
-    attempt: Attempt, survivors: tuple[Survivor, ...], history: Sequence[Past], signed: Sequence[Opened] = ()
-) -> None:
+def check_survivors(attempt: Attempt, survivors: tuple[Survivor, ...], history: Sequence[Past]) -> None:
     """Check survivors as far as whoever holds the history can, in this order (protocol §4.6, clauses 1 to 4).
 
     Args:
         attempt: what they are proposed for.
         survivors: as proposed.
         history: how each attempt ended that the opening's links name.
-        signed: sets that count as opened beside it.
 
     Raises:
         PeerFault: survivors-invalid, survivors-too-few, window-exceeded, chain-broken, lineage-mixed, ledger-refused.
     """
     attempt.check_survivors(survivors)
     attempt.check_windows({survivor.member for survivor in survivors})
-    _check_ledger(attempt, survivors, (*opened_sets(attempt.opening.links, history), *signed))
+    _check_ledger(attempt, survivors, opened_sets(attempt.opening.links, history))
 
 
 def check_proposal(attempt: Attempt, survivors: tuple[Survivor, ...], history: Sequence[Past]) -> None:

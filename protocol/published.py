@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, RootModel
 
-from protocol.rest import Hex32, MemberId, Model, ModeName, NoiseView, RoundId
+from protocol.rest import Hex32, MemberId, Model, NoiseView, RoundId
 
 MAX_DOCUMENTS = 16
 """Beside a head; each is fetched by itself."""
@@ -14,7 +14,7 @@ class SolutionView(Model):
     """How the classifier head was found.
 
     Attributes:
-        chosen_by: what chose λ, or found the head where it has none: "gcv", "given", "folds", "leave-one-out", "shrinkage",
+        chosen_by: what chose λ, or found the head where it has none: "gcv", "given", "shrinkage", "gradient",
             "virtual features"; "" where the round has found no new head.
         ridge: λ.
         grid: the λ that were compared.
@@ -77,14 +77,12 @@ class ResultRecord(Model):
     `signature` as JSON with sorted keys, no spaces, UTF-8, numbers in the form that protocol §4.8 spells out.
 
     Attributes:
-        mode: who took the masks off.
         closing: how the chain names the round's end; follows from the certificate.
         disputes: those that had members dropped before the survivors were signed.
         dropped: whom they cost their place, in order.
         evicted: survivors that proved false after it: the sum is without them.
         withheld: classes left out of the statistics, as the terms say.
-        transcript: the head of the round's transcript (protocol §11); empty in the mode with helpers, which keeps none.
-        outvoted: the helper whose sums two others contradict: it is false, or its machine is.
+        transcript: the head of the round's transcript (protocol §11).
         rare: why those; None where the admin signed that rare classes are published.
         records: how many are summed; under noise what the noisy sum itself says of it.
         noise: what differential privacy is promised; "none" says that there is none.
@@ -92,8 +90,7 @@ class ResultRecord(Model):
         documents: what it publishes beside it.
     """
 
-    format: Literal["veilsum-result/3"] = "veilsum-result/3"
-    mode: ModeName = "members"
+    format: Literal["veilsum-result/4"] = "veilsum-result/4"
     round: RoundId
     federation: Hex32
     cohort: Hex32
@@ -109,7 +106,6 @@ class ResultRecord(Model):
     evicted: tuple[MemberId, ...] = ()
     withheld: tuple[int, ...] = ()
     rare: RareView | None = None
-    outvoted: tuple[MemberId, ...] = ()
     records: int
     noise: Literal["none"] | NoiseView = "none"
     weights_sha256: Hex32 | None

@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import Any
 
 from protocol.accusing import check_bad_run
-from protocol.attempt import Attempt, check_cards, check_manifest
+from protocol.attempt import Attempt, Closing, check_cards, check_manifest
 from protocol.causes import Cause
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
@@ -18,9 +18,12 @@ from protocol.keys import check_order
 from protocol.merkle import verify
 from protocol.messages import (
     COMMITMENT_BYTES,
+    NOTHING_REVEALED,
     BadRun,
     Cards,
     Certificate,
+    Erased,
+    Erasure,
     Evictions,
     Freeze,
     Lost,
@@ -28,7 +31,6 @@ from protocol.messages import (
     Opening,
     Receipt,
     Refusal,
-    Report,
     RevealSummary,
     Roster,
     Survivor,
@@ -36,7 +38,6 @@ from protocol.messages import (
     VoidRequest,
     Vote,
     parse,
-    survivors_hash,
 )
 from protocol.opening_rules import check_opening
 from protocol.proposal import check_proposal, contested, covers, disputes_among, settle
@@ -66,8 +67,7 @@ def replay(transcript: Transcript, federation: bytes | None = None) -> Verdict:
     return Verdict(
         run.attempt,
         tuple(run.findings),
-        run.certificate,
-        run.lost,
+        run.closing,
         run.uploads,
         run.heard,
         tuple(sorted(run.evicted)),
@@ -107,26 +107,27 @@ class _Stage(Enum):
     FREEZING = auto()
     VOIDING = auto()
     REVEALING = auto()
-    LOST = auto()
+    ERASING = auto()
     CLOSED = auto()
 
 
-_BEFORE_THE_END = frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING})
+_UNCERTIFIED = frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.VOIDING})
+_OPEN = _UNCERTIFIED | {_Stage.REVEALING, _Stage.ERASING}
 _STAGES: dict[type[Message], frozenset[_Stage]] = {
     UploadSummary: frozenset({_Stage.COLLECTING}),
     # One that came after the proposal counts for who may reveal.
     Receipt: frozenset({_Stage.COLLECTING, _Stage.CHECKING, _Stage.FREEZING, _Stage.REVEALING}),
     Freeze: frozenset({_Stage.CHECKING}),
-    VoidRequest: _BEFORE_THE_END - {_Stage.VOIDING},
-    # One that was noted after a report is held against it.
-    Vote: frozenset({_Stage.FREEZING, _Stage.VOIDING, _Stage.LOST}),
+    VoidRequest: _UNCERTIFIED - {_Stage.VOIDING},
+    Vote: frozenset({_Stage.FREEZING, _Stage.VOIDING}),
     Refusal: frozenset({_Stage.FREEZING}),
     Certificate: frozenset({_Stage.FREEZING, _Stage.VOIDING}),
     RevealSummary: frozenset({_Stage.REVEALING}),
     BadRun: frozenset({_Stage.REVEALING}),
     Evictions: frozenset({_Stage.REVEALING}),
-    Report: _BEFORE_THE_END | {_Stage.LOST},
-    Lost: _BEFORE_THE_END | {_Stage.LOST},
+    Erased: _OPEN,
+    Erasure: frozenset({_Stage.ERASING}),
+    Lost: _OPEN,
 }
 """Where an honest coordinator notes each; what it refuses, or takes too late, it notes nowhere else."""
 
@@ -151,14 +152,14 @@ class _Replay:
     heard: tuple[Dispute, ...] = ()
     reason: str = ""
     votes: dict[str, Vote] = field(default_factory=dict)
-    reports: dict[str, tuple[int, Report]] = field(default_factory=dict)
+    reports: dict[str, tuple[int, Erased]] = field(default_factory=dict)
     said: dict[str, tuple[int, Refusal]] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     certificate: Certificate | None = None
     shown: set[str] = field(default_factory=set)
     evicted: set[str] = field(default_factory=set)
     revealed: dict[tuple[str, ...], set[str]] = field(default_factory=lambda: defaultdict(set))
-    lost: Lost | None = None
+    closing: Closing | None = None
 
     def take(self, index: int, entry: bytes) -> None:
         """Replay one entry; what it breaks becomes a finding."""
@@ -177,7 +178,7 @@ class _Replay:
                 self._find(None, (COORDINATOR,), fault.cause, fault.detail)
         self._judge_refusals()
         self._check_reports()
-        if not self.certificate and not self.lost:
+        if self.closing is None:
             self._find(None, (COORDINATOR,), Cause.OUTCOME_MISSING, "it does not say how the attempt ended")
         digest = transcript_digest(self.attempt.context, transcript.head)
         try:
@@ -213,7 +214,8 @@ class _Replay:
             RevealSummary: self._reveal,
             BadRun: self._bad_run,
             Evictions: self._evictions,
-            Report: self._report,
+            Erased: self._erased,
+            Erasure: self._erasure,
             Lost: self._lost,
         }
         message = parse(entry)
@@ -228,7 +230,7 @@ class _Replay:
         self.seen.add(entry)
         handlers[form](index, message)
 
-    def _signed_by_decryptor(self, message: Receipt | Vote | Refusal | RevealSummary | Report) -> None:
+    def _signed_by_decryptor(self, message: Receipt | Vote | Refusal | RevealSummary | Erased) -> None:
         self.attempt.check_context(message.context, message.member)
         self.attempt.check_decryptor(message.member)
         message.verify(self.attempt.roster.key_of(message.member), message.member)
@@ -340,7 +342,7 @@ class _Replay:
         asked = self.stage
         self.stage = _Stage.CLOSED if certificate.void else _Stage.REVEALING
         self.attempt.check_certificate(certificate)
-        self.certificate = certificate
+        self.certificate = self.closing = certificate
         unnoted = [vote.member for vote in certificate.votes if vote.member not in self.votes]
         for vote in certificate.votes:
             self._cast(index, vote)
@@ -393,30 +395,27 @@ class _Replay:
                 said = "its shares make no secret it committed to"
                 self._find(index, (proof.member,), Cause.DEALER_INCONSISTENT, said)
 
-    def _report(self, index: int, report: Report) -> None:
+    def _erased(self, index: int, report: Erased) -> None:
         self._signed_by_decryptor(report)
-        self.stage = _Stage.LOST
+        self.stage = _Stage.ERASING
         _, known = self.reports.setdefault(report.member, (index, report))
-        if known.sets != report.sets:
+        if known.revealed != report.revealed:
             self._find(index, (report.member,), Cause.CONFLICT, "it signed two reports")
 
-    def _lost(self, index: int, lost: Lost) -> None:
+    def _erasure(self, _index: int, erasure: Erasure) -> None:
+        self.stage = _Stage.CLOSED
+        self.attempt.check_erasure(erasure)
+        self.closing = erasure
+        if unnoted := [each.member for each in erasure.reports if each.member not in self.reports]:
+            raise PeerFault(Cause.ERASURE_INVALID, f"reports were not noted: {', '.join(unnoted)}")
+
+    def _lost(self, _index: int, lost: Lost) -> None:
         self.attempt.check_lost(lost)
-        for report in lost.reports:
-            self._report(index, report)
-        self.stage, self.lost = _Stage.CLOSED, lost
+        self.stage, self.closing = _Stage.CLOSED, lost
 
     def _check_reports(self) -> None:
-        """Hold votes against reports, whichever was noted first: a decryptor tells what it signed, then signs no more."""
-        context = self.attempt.context
-        hashes = {
-            member: {survivors_hash(context, each.survivors) for each in report.sets}
-            for member, (_, report) in self.reports.items()
-        }
-        # A vote on anything else may be for VOID, for whatever reason its decryptor was given.
-        known = {survivors_hash(context, self.proposal)}.union(*hashes.values())
-        for member, reported in hashes.items():
-            vote = self.votes.get(member)
-            if vote and (vote.outcome not in reported if reported else vote.outcome in known):
-                index, _ = self.reports[member]
-                self._find(index, (member,), Cause.ALREADY_VOTED, "it reported another set than it signed")
+        """Hold reports against reveals: a decryptor that erases tells whether it ever revealed."""
+        revealed = set[str]().union(*self.revealed.values())
+        for member, (index, report) in self.reports.items():
+            if member in revealed and report.revealed == NOTHING_REVEALED:
+                self._find(index, (member,), Cause.CONFLICT, "it revealed, and reported that it did not")

@@ -41,8 +41,6 @@ MANIFEST = "/v1/cohorts/{cohort}/manifest"
 CARDS = "/v1/cohorts/{cohort}/manifest/{member}"
 ROUNDS = "/v1/cohorts/{cohort}/rounds"
 PREFLIGHT = "/v1/cohorts/{cohort}/rounds/preflight"
-SCHEDULES = "/v1/cohorts/{cohort}/schedules"
-UNSCHEDULE = "/v1/schedules/{schedule}/remove"
 ROUND = "/v1/rounds/{round_id}"
 ROUND_EVENTS = "/v1/rounds/{round_id}/events"
 OPENING = "/v1/rounds/{round_id}/opening"
@@ -53,7 +51,6 @@ CHUNK = "/v1/rounds/{round_id}/uploads/{member}/chunks/{index}"
 CANCEL = "/v1/rounds/{round_id}/cancel"
 EXTEND = "/v1/rounds/{round_id}/extend"
 CLOSING = "/v1/contexts/{context}/closing"
-REPORTS = "/v1/rounds/{round_id}/reports"
 LOST = "/v1/rounds/{round_id}/lost"
 MATERIAL = "/v1/rounds/{round_id}/material"
 RESULT = "/v1/rounds/{round_id}/result"
@@ -66,11 +63,6 @@ DISCLOSURE = "/v1/rounds/{round_id}/disclosure/{member}"
 COMBINATIONS = "/v1/federations/{federation}/combinations"
 COMBINATION = "/v1/combinations/{combination}"
 COMBINED_WEIGHTS = "/v1/combinations/{combination}/weights"
-HELPERS = "/v1/federations/{federation}/helpers"
-HELPER_CARD = "/v1/federations/{federation}/helpers/{member}/card"
-HELPER_ROUNDS = "/v1/federations/{federation}/helpers/rounds"
-HELPER_PREFLIGHT = "/v1/federations/{federation}/helpers/rounds/preflight"
-HELPER_CLOSING = "/v1/federations/{federation}/helpers/closings/{position}"
 AUDIT = "/v1/audit"
 TOKENS = "/v1/tokens"
 REVOKE = "/v1/tokens/{token}/revoke"
@@ -103,10 +95,6 @@ class View(Model):
 def round_name(context: bytes) -> str:
     """A round's id: the first 16 digits of its context, so that whoever reads the chain can name its rounds."""
     return context[:8].hex()
-
-
-ModeName = Literal["members", "helpers"]
-"""Who takes the masks off: the members among themselves, or four mask helpers, which is another trust statement."""
 
 
 class Problem(View):
@@ -216,7 +204,6 @@ class WindowsModel(Model):
     upload_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 3600.0
     check_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
     freeze_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
-    reveal_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 300.0
     grace_s: Annotated[float, Field(gt=0, le=366 * 86_400)] = 15.0
 
 
@@ -284,7 +271,6 @@ class RoundRequest(Model):
         dim: l, features of the extractor, without the bias; none in an indicator round.
         classes: C.
         bias: append a constant feature; with statistic "ffc" the same as "ffc-bias".
-        lattice: how real numbers become integers; None for the question's own.
         ring_bits: width of an element on the wire.
         records_max: N_max; None for the sum of the members' caps.
         extractor: digest of extractor and preprocessing, from the roster's list.
@@ -304,7 +290,6 @@ class RoundRequest(Model):
     dim: Annotated[int, Field(ge=1, le=65_535)] | None = None
     classes: Annotated[int, Field(ge=1, le=65_535)]
     bias: bool = False
-    lattice: Literal["sums", "features"] | None = None
     ring_bits: Annotated[int, Field(ge=8, le=64)] = 48
     records_max: Annotated[int, Field(ge=1, le=1 << 48)] | None = None
     extractor: Hex32
@@ -331,47 +316,6 @@ class RoundRequest(Model):
     def question(self) -> str:
         """The statistic as terms name it."""
         return "ffc-bias" if self.bias and self.statistic == "ffc" else self.statistic
-
-
-class HelperRoundRequest(RoundRequest):
-    """Open a round with mask helpers, which is another trust statement: so its mode is said, never assumed.
-
-    Attributes:
-        records_cap: most records that one client may contribute.
-        colluders: `a`, clients that may collude with the coordinator and a helper; None for a quarter of the roster's.
-        survivors_min: `n_min`; None for the least, a + h_min.
-        exceptions: none: this mode has no exceptions to the ledger.
-        heard_within_s: none: here the helpers' cards say who is there.
-    """
-
-    mode: Literal["helpers"]
-    records_cap: Annotated[int, Field(ge=1, le=1 << 48)]
-    colluders: Annotated[int, Field(ge=0, le=100_000)] | None = None
-    survivors_min: Annotated[int, Field(ge=3, le=100_000)] | None = None
-    exceptions: Annotated[tuple[str, ...], Field(max_length=0)] = ()
-    heard_within_s: None = None
-
-
-class HelpersView(View):
-    """Where a federation's mask helpers stand.
-
-    Attributes:
-        counter: attempts ended before: how long a helper's history must be.
-        cohort: what the next attempt's cards name.
-        helpers: ids that the newest roster names.
-        cards: those of them whose card for the next attempt is in force.
-        round: the attempt that runs, if one does.
-        version: grows with every change; pass it as `after` to wait for the next.
-    """
-
-    federation: Hex32
-    roster_version: int
-    counter: int
-    cohort: Hex32
-    helpers: tuple[MemberId, ...]
-    cards: tuple[MemberId, ...]
-    round: RoundId | None
-    version: int
 
 
 class TermsView(View):
@@ -412,25 +356,23 @@ class RoundView(View):
     """A round in time: its phase, whom it waits for and until when, and how it ended.
 
     Attributes:
-        mode: who takes the masks off.
-        state: the coordinator's phase, then "done". "failed" is a certified set without a result: too few reveals, or a
-            sum that broke a check. "lost" waits for the decryptors' reports and the admin's signature over them, and is
-            then "abandoned".
+        state: the coordinator's phase, then "done". "failed" is a certified set without a result: given up, or a
+            sum that broke a check. "erasing" waits, after the latest end, for reports of decryptors that revealed nothing, or
+            for the admin, and is then "erased" or "lost".
         version: grows with every change; pass it as `after` to wait for the next.
         uploaded: members whose upload is whole.
         waiting_for: members whose answers move the round on.
         survivors: the certified set, once there is one.
         evicted: those of them that proved false: the sum is without them.
-        reported: where the round is lost, the decryptors whose reports are in.
-        helpers: in the mode with helpers, those whose cards the opening shows.
+        reported: where the round is erasing, the decryptors that report that they revealed nothing.
+        reports_min: how many of them end the round.
         holders: of an indicator round that is done, for each class how many members hold it.
         phase_seconds: how long each phase took so far.
-        cost: what everybody sends, stores and computes, as estimated from sizes alone; None with helpers.
+        cost: what everybody sends, stores and computes, as estimated from sizes alone.
         transcript: once the round has ended, the head of its transcript (protocol §11).
     """
 
     round: RoundId
-    mode: ModeName = "members"
     federation: Hex32
     cohort: Hex32
     context: Hex32
@@ -441,14 +383,14 @@ class RoundView(View):
         "checking",
         "freezing",
         "revealing",
-        "summing",
         "recovered",
         "done",
         "failed",
         "voiding",
         "voided",
+        "erasing",
+        "erased",
         "lost",
-        "abandoned",
     ]
     ended: bool
     version: int
@@ -461,7 +403,7 @@ class RoundView(View):
     survivors: tuple[str, ...]
     evicted: tuple[str, ...] = ()
     reported: tuple[str, ...] = ()
-    helpers: tuple[str, ...] = ()
+    reports_min: int = 0
     holders: tuple[int, ...] = ()
     fault: Problem | None
     phase_seconds: dict[str, float]

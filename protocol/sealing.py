@@ -1,23 +1,27 @@
 """M1: a member masks its vector and seals the shares of its seeds (protocol §4.4)."""
 
+import hashlib
 import os
 from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
 
 from protocol.attempt import Attempt
 from protocol.boxes import seal
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.errors import PeerFault
+from protocol.errors import Misuse, PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import Pair, PairKey
 from protocol.keystream import Masks
-from protocol.masking import Masking
 from protocol.merkle import Tree
 from protocol.messages import Upload, UploadHeader, edge_commitment, self_commitment, share_commitments
+from protocol.packing import pack
 from protocol.shamir import SHARE_BYTES, share_secrets
 
 
-class Sealing(Masking):
+class Sealing:
     """One member's upload in the making: chunks in order, then the signed announcement of them.
 
     Nothing of it is stored before it is finished; whoever is interrupted begins again with fresh secrets.
@@ -39,7 +43,29 @@ class Sealing(Masking):
         # sgn(v − u) by index in the cohort; ids sort as indices do (protocol §4.4).
         added = [self._self_seed, *(seeds[peer] for peer in seeds if peer > member)]
         subtracted = [seeds[peer] for peer in seeds if peer < member]
-        super().__init__(attempt, Masks(attempt.ring, added=added, subtracted=subtracted))
+        self._masks = Masks(attempt.ring, added=added, subtracted=subtracted)
+        self._digests: list[bytes] = []
+        self._words = np.empty(0, attempt.ring.dtype)
+
+    def chunk(self, values: npt.NDArray[np.int64]) -> memoryview:
+        """Mask and pack the next chunk.
+
+        Args:
+            values: int64, the chunk's elements in order; as many as the terms give this chunk.
+
+        Raises:
+            Misuse: too many chunks, another length, or a value outside the ring (named by index only).
+        """
+        index, attempt = len(self._digests), self._attempt
+        if index >= attempt.chunks or len(values) != attempt.chunk_elements(index):
+            raise Misuse(f"chunk {index} of {attempt.chunks} does not have {len(values)} elements")
+        if self._words.size < len(values):
+            self._words = np.empty(len(values), attempt.ring.dtype)
+        words = attempt.ring.to_ring(values, out=self._words[: len(values)])
+        self._masks.apply(words, index * attempt.terms.chunk_elements)
+        packed = pack(words, attempt.ring.bits)
+        self._digests.append(hashlib.sha256(packed).digest())
+        return packed
 
     def finish(
         self, key: SigningKey, *, lineage: bytes, records_tag: bytes, records: int
@@ -56,7 +82,9 @@ class Sealing(Masking):
             Misuse: chunks are missing.
             PeerFault: too-many-records where the manifest's cap for this member is lower.
         """
-        attempt, me, digests = self._attempt, self._member, self.chunk_digests()
+        attempt, me, digests = self._attempt, self._member, tuple(self._digests)
+        if len(digests) != attempt.chunks:
+            raise Misuse(f"{len(digests)} of {attempt.chunks} chunks are masked")
         cap = attempt.manifest.caps[attempt.manifest.place[me]]
         if records > cap:
             raise PeerFault(Cause.TOO_MANY_RECORDS, f"{records} records, this cohort's cap is {cap}", [me])

@@ -22,16 +22,16 @@ from protocol.coordinator import (
     CoordinatorPhase,
     Ended,
     Enrolling,
+    Erasing,
     Recovered,
     Voided,
     Windows,
     disclose,
 )
-from protocol.coordinator import Lost as LostPhase
 from protocol.coordinator.enrolling import LOSS_DEFAULT
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.member import Closed, Enrolled, History, Opened, load_phase
+from protocol.member import Closed, Enrolled, History, Opened, Ready, load_phase
 from protocol.member.attempting import Attempting
 from protocol.messages import (
     NO_INDICATOR,
@@ -39,6 +39,8 @@ from protocol.messages import (
     Certificate,
     Deliveries,
     Entry,
+    Erasure,
+    ErasureRequest,
     Evictions,
     Freeze,
     KeyCard,
@@ -48,7 +50,6 @@ from protocol.messages import (
     Message,
     Opening,
     Past,
-    ReportRequest,
     Roster,
     Shown,
     Terms,
@@ -85,7 +86,8 @@ _ANSWERS: dict[type[Message], After] = {
     Deliveries: After.RECEIPT,
     Freeze: After.VOTE,
     VoidRequest: After.VOTE,
-    ReportRequest: After.VOTE,
+    ErasureRequest: After.REVEAL,
+    Erasure: After.REVEAL,
     Certificate: After.REVEAL,
     Evictions: After.REVEAL,
     Lost: After.REVEAL,
@@ -183,7 +185,6 @@ class Federation:
             coordinator=self.coordinator.public,
             members=tuple(Entry(member, key.public) for member, key in self.keys.items()),
             decryptors=tuple(self.ids[index] for index in self.decryptors),
-            helpers=(),
             extractors=(self.extractor,),
             readers=(),
             withhold=int(self.withhold),
@@ -192,6 +193,8 @@ class Federation:
         self.history: tuple[Past, ...] = ()
         self._stores: Storage = self.storage or Memory()
         self.phases = self._stores.phases()
+        self.ending: Message | None = None
+        self.faults: list[tuple[str, PeerFault]] = []
         self.enrol(counter=0)
 
     def __enter__(self) -> Self:
@@ -223,9 +226,7 @@ class Federation:
         self.manifest = enrolling.manifest()
         kept = () if self.storage else self.manifest.members
         self.cards = Cards(self.manifest, tuple(Shown(enrolling.cards[member], ()) for member in kept))
-        self.place = (0, 0)
-        self.ending: Message | None = None
-        self.faults: list[tuple[str, PeerFault]] = []
+        self.place, self.faults = (0, 0), []
         for member in self.manifest.members:
             shown = self.tamper(f"coordinator>{member}", enrolling.cards_for(self.manifest, member))
             if shown is not None:
@@ -302,7 +303,9 @@ class Federation:
         """Open the next attempt; members who missed how the last one ended fetch that first."""
         if (ending := self.ending) is not None:
             for member in self.phases:
-                if isinstance(self.phases[member], Attempting) and not self._gone(member, After.OPENING):
+                held = self.phases[member]
+                open_ = isinstance(held, Attempting) or (isinstance(held, Ready) and held.history.unsettled)
+                if open_ and not self._gone(member, After.OPENING):
                     self._tell(member, ending)
         if vectors is None:
             vectors = self.vectors(terms.elements if terms else 100)
@@ -316,21 +319,24 @@ class Federation:
         self.transcript = Unwritten(()) if self.storage else Transcript.begin(attempt, self.cards)
 
     def run_until(self, *forms: type[CoordinatorPhase]) -> CoordinatorPhase:
-        """Drive the attempt until the coordinator is in one of these phases, or has ended."""
+        """Drive the attempt until the coordinator is in one of these phases, has ended, or waits for those who are gone."""
         while not isinstance(self.phase, (*forms, Ended)):
             before = self.phase
             for member in self.phase.attempt.members:
                 if not isinstance(self.phase, forms):
                     self.phase = self._serve(self.phase, member)
-            if self.phase is before and self.phase.deadline_s is not None:
-                self.now_s = self.phase.deadline_s
-                self.phase = self._moved(self.phase.expire(self.now_s))
+            if self.phase is not before:
+                continue
+            if self.phase.deadline_s is None:
+                break
+            self.now_s = self.phase.deadline_s
+            self.phase = self._moved(self.phase.expire(self.now_s))
         return self.phase
 
     def finish(self) -> Outcome:
-        """Tell everybody how the attempt ended, and add up; the admin closes what is lost."""
-        if isinstance(self.phase, LostPhase):
-            self.phase = self._abandon(self.phase)
+        """Tell everybody how the attempt ended, and add up; the admin closes what too few report on."""
+        if isinstance(self.phase, Erasing):
+            self.phase = self._lose(self.phase)
         for member in self.phase.attempt.members:
             self._serve(self.phase, member)
         return self._outcome(self.phase)
@@ -346,26 +352,18 @@ class Federation:
                 if sent is not None and not self._gone(member, After.REVEAL):
                     self._tell(member, sent)
 
-    def _abandon(self, phase: LostPhase) -> CoordinatorPhase:
-        """Collect the reports of those who are still there, and sign Lost over them."""
-        after: CoordinatorPhase = phase
-        for member in phase.attempt.members:
-            after = self._serve(after, member)
-        assert isinstance(after, LostPhase)
-        reports = tuple(after.reports[member] for member in sorted(after.reports))
-        lost = Lost.make(self.admin, context=phase.attempt.context, reports=reports)
-        abandoned = after.receive(parse(lost.to_bytes()), self.now_s)
-        self.transcript = self.transcript.moved(after, abandoned)
-        return abandoned
+    def _lose(self, phase: Erasing) -> CoordinatorPhase:
+        lost = Lost.make(self.admin, context=phase.attempt.context)
+        after = phase.receive(parse(lost.to_bytes()), self.now_s)
+        self.transcript = self.transcript.received(lost, phase, after)
+        return after
 
     def _outcome(self, phase: CoordinatorPhase) -> Outcome:
         assert isinstance(phase, Ended)
         self.transcript = self.transcript.signed(self.coordinator, phase.attempt.context)
         sequence, number = self.place
         self.place = (sequence + 1, 0)
-        self.ending = phase.request_for(self.ids[0])
-        assert phase.link
-        assert phase.past
+        self.ending = phase.closing
         self.links, self.history = (*self.links, phase.link), (*self.history, phase.past)
         if isinstance(phase, Voided) and number + 1 < MAX_ATTEMPTS:
             self.place = (sequence, number + 1)
@@ -402,6 +400,13 @@ class Federation:
 
     def _has_opened(self, member: str, attempt: Attempt) -> bool:
         held = self.phases[member]
+        if isinstance(held, Ready):
+            history = held.history
+            known = {
+                *(each.context for each in history.unsettled),
+                *(each.context for each in history.settled),
+            }
+            return attempt.context in known
         return isinstance(held, Attempting | Closed) and held.opening == attempt.opening
 
     def _tell(self, member: str, message: Message) -> tuple[Message, ...]:

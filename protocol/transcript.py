@@ -7,9 +7,8 @@ from typing import Any
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.coordinator import (
-    Abandoned,
-    Certified,
     CoordinatorPhase,
+    Ended,
     Failed,
     Freezing,
     Recovered,
@@ -176,6 +175,6 @@ def _shown(phase: CoordinatorPhase) -> Message | None:
         return phase.request
     if isinstance(phase, Revealing | Recovered | Failed) and phase.proofs:
         return Evictions(phase.attempt.context, phase.proofs)
-    if isinstance(phase, Revealing | Certified):
+    if isinstance(phase, Revealing):
         return phase.certificate
-    return phase.lost if isinstance(phase, Abandoned) else None
+    return phase.closing if isinstance(phase, Ended) else None

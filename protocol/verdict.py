@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, Closing
 from protocol.causes import Cause
 from protocol.disputes import Dispute
-from protocol.messages import Certificate, Lost, Refusal, Survivor
+from protocol.messages import Certificate, Refusal, Survivor
 from protocol.shelf import Announced
 
 COORDINATOR = "coordinator"
@@ -53,8 +53,7 @@ class Verdict:
     Attributes:
         attempt: roster, manifest and opening.
         findings: in order; none but disputes where everybody kept the rules.
-        certificate: the outcome, if there is one.
-        lost: the admin's closing, if there is one.
+        closing: how the attempt ended, if that is shown: an Erasure or Lost takes the place of a certificate.
         uploads: what was announced, by member.
         disputes: those that had members dropped from the set proposed.
         evicted: dealers proved false, in order: the sum is without them.
@@ -66,8 +65,7 @@ class Verdict:
 
     attempt: Attempt
     findings: tuple[Finding, ...]
-    certificate: Certificate | None
-    lost: Lost | None
+    closing: Closing | None
     uploads: dict[str, Announced]
     disputes: tuple[Dispute, ...]
     evicted: tuple[str, ...]
@@ -79,6 +77,11 @@ class Verdict:
     def kept(self) -> bool:
         """Whether nobody is named but by a dispute."""
         return all(finding.dispute for finding in self.findings)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The outcome, if the attempt ended with one."""
+        return self.closing if isinstance(self.closing, Certificate) else None
 
     @property
     def survivors(self) -> tuple[str, ...]:

@@ -24,17 +24,7 @@ from service.coordinator import Coordinator
 from service.pages import acting
 from service.pages import routes as pages
 from service.pages.rendering import problem_page
-from service.routes import (
-    audit,
-    combinations,
-    federations,
-    health,
-    helpers,
-    rounds,
-    schedules,
-    tokens,
-    unmasked,
-)
+from service.routes import audit, combinations, federations, health, rounds, tokens
 from service.routes.headers import Headers
 from service.settings import Settings
 from service.shutdown import on_stop_signal
@@ -48,7 +38,6 @@ from service.telemetry.readiness import Readiness
 from service.telemetry.refused import Refused
 from service.telemetry.requests import RequestTelemetry
 from service.telemetry.traces import tracing
-from service.unmasked import Sums
 
 log = structlog.get_logger(LOGGER)
 MAX_JSON_BYTES = 1 << 20
@@ -100,9 +89,7 @@ def create_app(settings: Settings | None = None, now: Callable[[], float] = time
     app.add_middleware(Bodies)
     app.include_router(federations.router)
     app.include_router(rounds.router)
-    app.include_router(schedules.router)
     app.include_router(combinations.router)
-    app.include_router(helpers.router)
     app.include_router(tokens.router)
     app.include_router(audit.router)
     app.include_router(health.router)
@@ -153,9 +140,6 @@ async def _started(
     app.state.room = Room(chosen.body_room_bytes)
     app.state.pace = Pace(chosen.body_grace_s, chosen.body_bytes_per_s)
     app.state.readiness = Readiness(checks_of(coordinator))
-    if chosen.unmasked_benchmark:
-        app.state.unmasked = Sums()
-        app.include_router(unmasked.router)
     with worded():
         await coordinator.load()
         await app.state.tokens.start()  # last, for a start that fails is to draw none

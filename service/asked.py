@@ -13,8 +13,7 @@ from calibration.head_file import Calibrated, notes_in
 from calibration.privacy import Mechanism, NoiseTerms
 from calibration.questions import MATERIAL, Question, Summed, question
 from protocol.attempt import Attempt
-from protocol.helpers.attempt import HelperAttempt
-from protocol.messages import Terms
+from protocol.messages import Manifest, Terms
 from protocol.rest import HEAD, NoiseView
 from service.storage.blobs import Blobs
 
@@ -25,7 +24,7 @@ PROMISED_BITS = 48
 """From this width on the weights are promised within 1e-6 of float64 ridge."""
 
 
-def asked_question(attempt: Attempt | HelperAttempt, blobs: Blobs) -> Question:
+def asked_question(attempt: Attempt, blobs: Blobs) -> Question:
     """The question of a round that was opened here, material included."""
     terms = attempt.opening.terms
     layout = Layout.from_bytes(terms.layout)
@@ -44,9 +43,7 @@ def material_named(terms: Terms) -> str | None:
     return None if named is None else str(named)
 
 
-def summed_of(
-    attempt: Attempt | HelperAttempt, vectors: int, ridges: tuple[float, ...] | None = None
-) -> Summed:
+def summed_of(attempt: Attempt, vectors: int, ridges: tuple[float, ...] | None = None) -> Summed:
     """How a round's sum came about: so many members' vectors."""
     terms = attempt.opening.terms
     lattice = lattice_from(terms.lattice, terms.lattice_bits)
@@ -59,7 +56,7 @@ def summed_of(
     )
 
 
-def mechanism_of(terms: Terms, manifest: Any) -> Mechanism:
+def mechanism_of(terms: Terms, manifest: Manifest) -> Mechanism:
     """The mechanism that every member derives too; CalibrationError where the terms make none."""
     return NoiseTerms.from_bytes(terms.noise).mechanism(
         question(terms.statistic, Layout.from_bytes(terms.layout)),
@@ -70,7 +67,7 @@ def mechanism_of(terms: Terms, manifest: Any) -> Mechanism:
     )
 
 
-def noise_view(terms: Terms, manifest: Any) -> NoiseView | None:
+def noise_view(terms: Terms, manifest: Manifest) -> NoiseView | None:
     """What a round's noise promises; None for an exact sum."""
     if not terms.noise:
         return None

@@ -12,28 +12,23 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 import structlog
-from sqlalchemy import LargeBinary, Row, func, literal, select
+from sqlalchemy import Row, func, select
 
 from protocol.attempt import Attempt
-from protocol.coordinator import Windows
-from protocol.helpers.messages import HelperKind
+from protocol.coordinator import Collecting, Windows
 from protocol.identity import SigningKey
 from protocol.messages import Manifest, Opening
 from protocol.rest import CohortRequest, RoundView, WindowsModel, round_name
 from protocol.transcript import Transcript
-from service import audit
 from service.asked import MATERIALS, material_named
 from service.cohorts import Cohort
 from service.counting import DISCLOSURE
 from service.federations import Federations
-from service.helping.opening import Helping, is_with_helpers, opening_from
 from service.journal import KEEP_S
 from service.known import Known
-from service.modes import AnyAttempt, MembersMode
 from service.past import Brief, Pasts
 from service.problems import not_found
 from service.rounds import Round
-from service.schedules import begin
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import cohorts, rounds
@@ -62,7 +57,6 @@ class Catalogue:
         blobs: rounds' chunks.
         key: the coordinator's.
         federations: their rosters and chains.
-        helping: rounds with helpers.
         wake: called when there may be something to do.
     """
 
@@ -72,11 +66,10 @@ class Catalogue:
         blobs: Blobs,
         key: SigningKey,
         federations: Federations,
-        helping: Helping,
         wake: Callable[[], None],
     ) -> None:
         self._database, self._blobs, self._key = database, blobs, key
-        self._federations, self._helping, self._wake = federations, helping, wake
+        self._federations, self._wake = federations, wake
         self.cohorts, self.rounds = Known[Cohort](), Known[Round]()
         self.pasts = Pasts(database)
         self._loading, self._reading = asyncio.Lock(), asyncio.Lock()
@@ -119,7 +112,6 @@ class Catalogue:
                 await self._refresh_cohort(cohort)
         for round_ in self.live(federation):
             await round_.refresh()
-        await self._helping.refresh(federation)
 
     def open(self) -> list[Cohort | Round]:
         """For which there is something to do, or will be."""
@@ -133,13 +125,11 @@ class Catalogue:
             if round_.final is None and federation in {None, _federation(round_)}
         ]
 
-    async def first(self, federation: str) -> tuple[int, tuple[str, bytes] | None]:
-        """How many rounds a federation has opened, and the first one's id and opening."""
+    async def opened(self, federation: str) -> int:
+        """How many rounds a federation has opened."""
         count = select(func.count()).select_from(rounds).where(rounds.c.federation == federation)
-        query = select(rounds.c.id, rounds.c.opening).where(rounds.c.federation == federation)
         async with self._database.reading() as connection:
-            found = (await connection.execute(query.order_by(rounds.c.number).limit(1))).one_or_none()
-            return (await connection.execute(count)).scalar_one(), None if found is None else tuple(found)
+            return int((await connection.execute(count)).scalar_one())
 
     async def numbers(self, names: Collection[str]) -> dict[str, int]:
         """Rounds' places in storage, the later the higher."""
@@ -171,7 +161,7 @@ class Catalogue:
 
     async def _refresh_cohort(self, cohort: Cohort) -> None:
         if self._database.shared:
-            count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id, _MEMBERS)
+            count = select(func.count()).select_from(rounds).where(rounds.c.cohort == cohort.id)
             async with self._database.reading() as connection:
                 known = (await connection.execute(count)).scalar_one()
             if cohort.live is not None:
@@ -189,32 +179,25 @@ class Catalogue:
 
     async def add(
         self,
-        attempt: AnyAttempt,
-        place: tuple[int, int],
+        attempt: Attempt,
         windows: WindowsModel,
         now_s: float,
         before: int,
         material: bytes | None = None,
-        schedule: str | None = None,
     ) -> bool:
-        """Store a round, with its material, after the `before` that its federation had, all of which have ended; False where there are more.
-
-        An entry of a schedule is begun with it, or there is none of the two (NotDueError).
-        """
+        """Store a round, with its material, after the `before` that its federation had, all of which have ended; False where there are more."""
         federation = attempt.roster.federation.hex()
         row = {
             "id": round_name(attempt.context),
             "federation": federation,
             "cohort": attempt.manifest.cohort.hex(),
-            "sequence": place[0],
-            "attempt": place[1],
+            "sequence": attempt.opening.sequence,
+            "attempt": attempt.opening.attempt,
             "opening": attempt.opening.to_bytes(),
             "windows": windows.model_dump_json(),
             "opened_s": now_s,
         }
         async with self._database.transaction(KEEP_S if material is not None else 0.0) as connection:
-            if schedule is not None:
-                await audit.begin(self._database, connection)
             if material is not None:
                 await self._database.alone(connection, MATERIALS)
                 digest = hashlib.sha256(material).hexdigest()
@@ -226,8 +209,6 @@ class Catalogue:
             if (await connection.execute(count)).scalar_one() != before + 1:
                 await connection.rollback()
                 return False
-            if schedule is not None:
-                await begin(self._database, connection, schedule, now_s, round_id=round_name(attempt.context))
             await self._database.announce(connection, federation)
         return True
 
@@ -280,7 +261,7 @@ class Catalogue:
             lying = set(await asyncio.to_thread(self._blobs.names, MATERIALS))
             if lying:
                 openings = (await connection.execute(select(rounds.c.opening))).scalars()
-                lying -= {material_named(opening_from(opening).terms) for opening in openings}
+                lying -= {material_named(Opening.from_bytes(opening).terms) for opening in openings}
             for digest in lying:
                 await asyncio.to_thread(self._blobs.delete, f"{MATERIALS}/{digest}")
 
@@ -296,10 +277,7 @@ class Catalogue:
             row = await self._row(live)
             if row is None or row.id in self.rounds:
                 return
-            if is_with_helpers(row.opening):
-                self.rounds.put(await self._helping.load(row, not_before_s))
-                self._wake()
-            elif row.cohort in self.cohorts:
+            if row.cohort in self.cohorts:
                 await self._rounds_of(self.cohorts[row.cohort], not_before_s)
             else:
                 await self._cohort_named(row.cohort, not_before_s)
@@ -321,7 +299,7 @@ class Catalogue:
 
     async def _rounds_of(self, cohort: Cohort, not_before_s: float = 0.0) -> None:
         """What a cohort has not heard of its rounds, oldest first; all that it has heard of stand as they are."""
-        query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id, _MEMBERS)
+        query = select(rounds.c.id, rounds.c.final).where(rounds.c.cohort == cohort.id)
         async with self._database.reading() as connection:
             new = await connection.execute(query.order_by(rounds.c.number).offset(len(cohort.rounds)))
             rows = new.all()
@@ -347,24 +325,29 @@ class Catalogue:
         )
         noted = await asyncio.to_thread(Transcript.begin, attempt, cohort.cards)
         history = ledger.history[: len(attempt.opening.links)]
-        mode = MembersMode(attempt, _windows(row), history, noted, self._key)
-        round_ = Round(self._database, self._blobs, self._wake, mode, row.opened_s)
-        return await round_.resume(not_before_s)
+        windows = Windows(**WindowsModel.model_validate_json(row.windows).model_dump())
+        phase = Collecting.begin(attempt, windows, row.opened_s, history)
+        return await self._made(attempt, row.opened_s, phase, noted).resume(not_before_s)
 
     async def _as_it_ended(self, row: Row[Any]) -> Round:
-        if is_with_helpers(row.opening):
-            round_ = await self._helping.load(row, 0.0)
-        else:
-            query = select(cohorts.c.roster_version, cohorts.c.manifest).where(cohorts.c.id == row.cohort)
-            formed = await self._row(query)
-            assert formed is not None
-            roster = await self._federations.roster(row.federation, formed.roster_version)
-            manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
-            attempt = Attempt(roster, manifest, await asyncio.to_thread(Opening.from_bytes, row.opening))
-            mode = MembersMode(attempt, _windows(row), (), None, self._key)
-            round_ = Round(self._database, self._blobs, self._wake, mode, row.opened_s, row)
+        query = select(cohorts.c.roster_version, cohorts.c.manifest).where(cohorts.c.id == row.cohort)
+        formed = await self._row(query)
+        assert formed is not None
+        roster = await self._federations.roster(row.federation, formed.roster_version)
+        manifest = await asyncio.to_thread(Manifest.from_bytes, formed.manifest)
+        attempt = Attempt(roster, manifest, await asyncio.to_thread(Opening.from_bytes, row.opening))
+        round_ = self._made(attempt, row.opened_s).restore(row, littered=False)
         self.rounds.put(round_)
         return round_
+
+    def _made(
+        self,
+        attempt: Attempt,
+        opened_s: float,
+        phase: Collecting | None = None,
+        noted: Transcript | None = None,
+    ) -> Round:
+        return Round(self._database, self._blobs, self._wake, self._key, attempt, opened_s, phase, noted)
 
     # From other processes
 
@@ -404,7 +387,7 @@ class Catalogue:
         here = dict(self.cohorts)
         counted = (
             select(rounds.c.cohort, func.count().label("many"))
-            .where(rounds.c.cohort.in_(here), _MEMBERS)
+            .where(rounds.c.cohort.in_(here))
             .group_by(rounds.c.cohort)
         )
         async with self._database.reading() as connection:
@@ -413,12 +396,6 @@ class Catalogue:
 
 
 _FORMING = cohorts.c.manifest.is_(None), cohorts.c.fault.is_(None)
-_MEMBERS = func.substr(rounds.c.opening, 2, 1) != literal(bytes([HelperKind.OPENING]), LargeBinary)
-"""Rounds without helpers: a cohort's id is made alike in both modes."""
-
-
-def _windows(row: Row[Any]) -> Windows:
-    return Windows(**WindowsModel.model_validate_json(row.windows).model_dump())
 
 
 def _federation(thing: Cohort | Round) -> str:

@@ -42,8 +42,8 @@ def combine(
     """Add up, check, solve, sign, and keep; where that has been done before, what was kept.
 
     Raises:
-        PeerFault: wrong-phase where a round has no result; terms-refused for one with helpers, where two differ in what they sum, or a lineage
-            stands in two of them; sum-check-failed.
+        PeerFault: wrong-phase where a round has no result; terms-refused where two differ in what they sum, or a lineage stands in two of
+            them; sum-check-failed.
     """
     name = combination_id(request)
     try:
@@ -51,8 +51,7 @@ def combine(
     except PeerFault:
         pass  # nobody has come to the end of it
     rounds = sorted(rounds, key=lambda round_: round_.id)
-    records = [round_.result() for round_ in rounds]
-    _check_mode(rounds)
+    records = [round_.documents.result() for round_ in rounds]
     _check_combines(rounds)
     asked = [asked_question(round_.attempt, blobs) for round_ in rounds]
     widest = max(range(len(rounds)), key=lambda index: asked[index].classes)
@@ -118,15 +117,6 @@ def _part(record: CombinedRecord, part: str) -> str:
     return f"{_FOLDER}/{record.combination}/{record.signature[:16]}-{part}"
 
 
-def _check_mode(rounds: Sequence[Round]) -> None:
-    if with_helpers := [round_.id for round_ in rounds if round_.mode.name == "helpers"]:
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            f"{', '.join(with_helpers)}: this release combines no rounds with helpers; their sums are in "
-            "`/v1/rounds/ROUND/result/sums`",
-        )
-
-
 def _check_combines(rounds: Sequence[Round]) -> None:
     for round_ in rounds:
         terms = round_.attempt.opening.terms
@@ -179,5 +169,5 @@ def _total(
         raise PeerFault(Cause.TERMS_REFUSED, "these sums together leave 64 bits: combine fewer rounds")
     total = np.zeros(widest.layout.elements, np.int64)
     for round_, each in zip(rounds, asked, strict=True):
-        total += widest.widened(each, load(round_.document(SUMS))["sum"])
+        total += widest.widened(each, load(round_.documents.document(SUMS))["sum"])
     return total

@@ -11,9 +11,8 @@ from sqlalchemy import func, select
 from calibration import Layout
 from protocol.attempt import Attempt
 from protocol.causes import Cause
-from protocol.coordinator import Lost
+from protocol.coordinator import Erasing, Recovered
 from protocol.errors import PeerFault
-from protocol.helpers.attempt import HelperAttempt
 from protocol.identity import SigningKey
 from protocol.messages import Family, LedgerException, Opening
 from protocol.preflight import DecryptorsView, PreflightView
@@ -21,28 +20,21 @@ from protocol.published import CombinedRecord, CombineRequest
 from protocol.rest import (
     MAX_WAIT_S,
     CohortRequest,
-    HelperRoundRequest,
-    ModeName,
     RoundRequest,
-    WindowsModel,
     round_name,
 )
 from service import combining, counting, heard, rare, solving, spending
 from service.catalogue import LOOK_S, Catalogue, tried
 from service.cohorts import Cohort, check_possible
-from service.course import Outcome
+from service.documents import Outcome
 from service.federations import Federations
-from service.helping.desk import Desk
-from service.helping.opening import Helping, refuse_other_mode
 from service.indicating import NOTHING
 from service.keeper import PAUSE_S, Chore, Keeper
-from service.modes import PairedSummands, Summands
 from service.past import Brief, spent
 from service.preflight import check_room, preflight_view, terms_of
 from service.problems import not_found, problem_of
 from service.resting import layout_of
 from service.rounds import Round
-from service.schedules import Schedules
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.leases import LEASE_S, Leases
@@ -59,14 +51,12 @@ class Prepared:
     """An attempt that may be opened, as long as it is stored before any other.
 
     Attributes:
-        place: sequence and attempt.
         now_s: Unix time that its terms go by.
         before: rounds that its federation had.
         material: what it rests on.
     """
 
-    attempt: Attempt | HelperAttempt
-    place: tuple[int, int]
+    attempt: Attempt
     now_s: float
     before: int
     material: bytes | None
@@ -108,9 +98,7 @@ class Coordinator:
         self.database, self.blobs, self.key, self.now = database, blobs, key, now
         self.federations = Federations(database, key.public)
         self.keeper = Keeper(self._chores, now, pause_s, Leases(database, lease_s))
-        self.schedules = Schedules(self, database, self.keeper)
-        self.helping = Helping(database, blobs, self.keeper.wake, self.federations)
-        self.catalogue = Catalogue(database, blobs, key, self.federations, self.helping, self.keeper.wake)
+        self.catalogue = Catalogue(database, blobs, key, self.federations, self.keeper.wake)
         self.cohorts, self.rounds = self.catalogue.cohorts, self.catalogue.rounds
         self.stopping, self.mu_budget, self._swept_s = False, mu_budget, now()
         self._max_wait_s, self._resume_grace_s, self._skew_s = max_wait_s, resume_grace_s, skew_s
@@ -151,25 +139,21 @@ class Coordinator:
 
     # Rounds
 
-    async def open_round(self, cohort_id: str, request: RoundRequest, schedule: str | None = None) -> Round:
+    async def open_round(self, cohort_id: str, request: RoundRequest) -> Round:
         """Open the next attempt of a cohort: a voided round's next one, else a new round.
 
-        Args:
-            cohort_id: its id.
-            request: what is asked for.
-            schedule: the entry that is begun by this.
-
         Raises:
-            NotDueError: that entry has begun already, or was taken back.
             PeerFault: wrong-phase where the cohort is not formed; conflict while another round of the federation runs, or
-                one that was lost waits for the admin; card-expired, where no member would take part; terms-refused by
+                one waits for reports or the admin; card-expired, where no member would take part; terms-refused by
                 the preflight; exception-refused or bad-signature for an exception that members would refuse.
         """
         cohort = await self.cohort(cohort_id)
         async with self._opening:
             while True:
                 made = await self._prepared(cohort, request)
-                if await self._add(made, request.windows, schedule):
+                if await self.catalogue.add(
+                    made.attempt, request.windows, made.now_s, made.before, made.material
+                ):
                     return await self.catalogue.round(round_name(made.attempt.context))
 
     async def preflight(self, cohort_id: str, request: RoundRequest) -> PreflightView:
@@ -177,9 +161,8 @@ class Coordinator:
         cohort = await self.cohort(cohort_id)
         counts_first = rare.counts_first(request, cohort.roster, cohort.rounds)
         made = await self._prepared(cohort, request, counts_first=counts_first)
-        assert isinstance(made.attempt, Attempt)
         decryptors = await self._heard(made.attempt, request, made.now_s)
-        return preflight_view(made.attempt, made.place, decryptors, counts_first=counts_first)
+        return preflight_view(made.attempt, decryptors, counts_first=counts_first)
 
     async def _heard(self, attempt: Attempt, request: RoundRequest, now_s: float) -> DecryptorsView:
         within_s = request.heard_within_s or heard.LOOK_BACK_S
@@ -191,7 +174,7 @@ class Coordinator:
         """The cohort's next attempt, as nobody has seen it yet; with nothing withheld where counts come first."""
         manifest = cohort.formed()
         federation = cohort.roster.federation.hex()
-        before = await self._check_free(federation, "members")
+        before = await self._check_free(federation)
         sequence, number = cohort.next_place
         now_s = self.now()
         _refuse_expired(cohort, now_s)
@@ -217,47 +200,7 @@ class Coordinator:
         if request.heard_within_s is not None:
             heard.check(await self._heard(attempt, request, now_s))
         await asyncio.to_thread(check_room, attempt, self.blobs)
-        return Prepared(attempt, (sequence, number), now_s, before, material)
-
-    async def open_helper_round(self, federation: str, request: HelperRoundRequest) -> Round:
-        """Open the federation's next attempt with mask helpers.
-
-        Raises:
-            PeerFault: conflict while another round of the federation runs; ledger-refused where it has rounds in the members'
-                mode; cohort-too-small, weak-parameters or terms-refused as `Helping.prepare`.
-        """
-        async with self._opening:
-            while True:
-                made = await self._prepared_with_helpers(federation, request)
-                if await self._add(made, request.windows):
-                    return await self.catalogue.round(round_name(made.attempt.context))
-
-    async def helper_preflight(self, federation: str, request: HelperRoundRequest) -> PreflightView:
-        """What `open_helper_round` would open now; PeerFault as there."""
-        made = await self._prepared_with_helpers(federation, request)
-        return preflight_view(made.attempt, made.place)
-
-    async def _prepared_with_helpers(self, federation: str, request: HelperRoundRequest) -> Prepared:
-        before = await self._check_free(federation, "helpers")
-        now_s = self.now()
-        layout, material = await self._layout(request, federation)
-        if layout is None:
-            raise PeerFault(Cause.TERMS_REFUSED, "there are no indicator rounds with mask helpers")
-        attempt = await self.helping.prepare(federation, request, layout, self.key, now_s)
-        return Prepared(attempt, (attempt.manifest.counter, 0), now_s, before, material)
-
-    async def _add(self, made: Prepared, windows: WindowsModel, schedule: str | None = None) -> bool:
-        """Whether it was stored, and no other before it."""
-        return await self.catalogue.add(
-            made.attempt, made.place, windows, made.now_s, made.before, made.material, schedule
-        )
-
-    async def desk(self, federation: str) -> Desk:
-        """A federation's helpers, as they stand; PeerFault as `Helping.desk`."""
-        found = await self.helping.desk(federation)
-        if self.database.shared:
-            await self.catalogue.refresh(federation)
-        return found
+        return Prepared(attempt, now_s, before, material)
 
     async def _layout(self, request: RoundRequest, federation: str) -> tuple[Layout | None, bytes | None]:
         """What the request comes to, and its material; no layout for an indicator round."""
@@ -266,14 +209,12 @@ class Coordinator:
         before = None if request.rests_on is None else await self.round(request.rests_on)
         return await asyncio.to_thread(layout_of, request, before, federation, self.blobs)
 
-    async def _check_free(self, federation: str, mode: ModeName) -> int:
-        """Refuse a round beside another, or in a federation of the other mode, as all processes know it; how many there were."""
+    async def _check_free(self, federation: str) -> int:
+        """Refuse a round beside another, as all processes know it; how many there were."""
         # Before a look: what comes after it is missed by the count.
-        count, first = await self.catalogue.first(federation)
+        count = await self.catalogue.opened(federation)
         await self.catalogue.refresh(federation)
         _refuse_unsettled(self.catalogue.live(federation))
-        if first is not None:
-            refuse_other_mode(*first, mode)
         return count
 
     async def spent(self, federation: str) -> dict[str, float]:
@@ -324,7 +265,7 @@ class Coordinator:
     def stop_waiting(self) -> None:
         """Answer every long-poll and end every stream: the process is to end."""
         self.stopping = True
-        things = (self.cohorts.values(), self.rounds.values(), self.helping.desks)
+        things = (self.cohorts.values(), self.rounds.values())
         for watch in [thing.watch for each in things for thing in each]:
             watch.stop()
 
@@ -334,7 +275,6 @@ class Coordinator:
         """Bring everything that is open back from storage, as it was when the last process stopped."""
         await self.catalogue.load(self.now() + self._resume_grace_s)
         self._swept_s = self.now()
-        await self.schedules.load()
         await self._forget_disclosures()
 
     async def follow(self) -> None:
@@ -345,7 +285,6 @@ class Coordinator:
         while self.database.shared:
             await asyncio.sleep(LOOK_S)
             await tried(self.catalogue.refresh_all())
-            await tried(self.schedules.load())
 
     def _chores(self) -> Iterator[Chore]:
         """Deadlines to pass, ends to keep, traces to clear, and sums to solve."""
@@ -365,7 +304,6 @@ class Coordinator:
                 for part in parts:
                     work = partial(round_.summing.add, part, uploaded)
                     yield Chore(f"{round_.id}/{part}", 0.0, work, heavy=True)
-        yield from self.schedules.chores()
         yield Chore("sweep", self._swept_s + SWEEP_S, self._sweep)
 
     async def _sweep(self) -> None:
@@ -377,7 +315,7 @@ class Coordinator:
     async def _advance(self, thing: Cohort | Round) -> None:
         await thing.advance(self.now())
 
-    async def _unmask(self, round_: Round, part: int, recovered: Summands) -> None:
+    async def _unmask(self, round_: Round, part: int, recovered: Recovered) -> None:
         await round_.refresh()
         if round_.final is not None:
             return
@@ -388,29 +326,28 @@ class Coordinator:
 
     async def _solve(self, round_: Round) -> None:
         await round_.refresh()
-        recovered, pieces = round_.recovered, await round_.summing.pieces()
-        if recovered is None or pieces is None:
+        recovered, noted = round_.recovered, round_.noted
+        pieces = await round_.summing.pieces()
+        if recovered is None or noted is None or pieces is None:
             return
-        helped = round_.mode.name == "helpers"
-        cohort = None if helped else await self.cohort(round_.attempt.manifest.cohort.hex())
+        cohort = await self.cohort(round_.attempt.manifest.cohort.hex())
         try:
-            beside = cohort.rounds if cohort is not None else ()
-            outcome = await asyncio.to_thread(self._outcome, round_, recovered, pieces, beside)
+            outcome = await asyncio.to_thread(
+                self._outcome, round_, recovered, noted.head, pieces, cohort.rounds
+            )
             await round_.finish(outcome, self.now())
-            if cohort is not None:
-                await self._forget(cohort)
+            await self._forget(cohort)
         except PeerFault as fault:
             await round_.fail(problem_of(fault), self.now())
 
     def _outcome(
-        self, round_: Round, recovered: Summands, pieces: Pieces, beside: Sequence[Brief]
+        self, round_: Round, recovered: Recovered, transcript: bytes, pieces: Pieces, beside: Sequence[Brief]
     ) -> Outcome:
-        """The sum, or the counts; `beside` are the rounds of its cohort, none in the mode with helpers."""
+        """The sum, or the counts; `beside` are the rounds of its cohort."""
         if recovered.attempt.opening.terms.family == Family.INDICATOR:
-            assert isinstance(recovered, PairedSummands)
             return counting.compute(round_, recovered, pieces, self.blobs)
         why = rare.reason(round_.attempt, beside)
-        return solving.compute(round_, recovered, pieces, self.blobs, self.key, why)
+        return solving.compute(round_.id, recovered, transcript, pieces, self.blobs, self.key, why)
 
     async def _forget_disclosures(self) -> None:
         for name in await self.catalogue.disclosed():
@@ -448,17 +385,12 @@ def _exceptions(request: RoundRequest, cohort: Cohort, sequence: int) -> tuple[L
 def _refuse_unsettled(rounds: Iterable[Round]) -> None:
     """One round after the other: what a set may be signed for depends on everything that was opened before."""
     for round_ in rounds:
-        if round_.view().state == Lost.name:
+        if (view := round_.view()).state == Erasing.name:
             raise PeerFault(
                 Cause.CONFLICT,
-                f"round {round_.id} of this federation was lost and is not closed: wait for the decryptors' reports, "
-                f"then let the admin sign over them with `veilsum round lost {round_.id} --folder ADMIN`",
-            )
-        if round_.mode.name == "helpers" and round_.due_s is None and round_.recovered is None:
-            raise PeerFault(
-                Cause.CONFLICT,
-                f"round {round_.id} of this federation is {round_.view().state} and waits for helpers to come back; or let "
-                f"the admin close it with `veilsum round lost {round_.id} --folder ADMIN`",
+                f"round {round_.id} of this federation is past its latest end, and {len(view.reported)} of {view.reports_min} "
+                "decryptors have reported that they revealed nothing: wait for the others' reports. If they cannot be had, the "
+                f"admin closes it with `veilsum admin close {round_.id} --folder ADMIN`",
             )
         raise PeerFault(
             Cause.CONFLICT,

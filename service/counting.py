@@ -3,10 +3,11 @@
 import numpy as np
 
 from protocol.causes import Cause
+from protocol.coordinator import Recovered, disclose
 from protocol.errors import PeerFault
-from service.course import Outcome
-from service.modes import PairedSummands
+from service.documents import Outcome
 from service.rounds import Round
+from service.solving import EVICTIONS, evictions_of
 from service.storage.blobs import Blobs
 from service.summing import Pieces
 
@@ -15,7 +16,7 @@ DISCLOSURE = "disclosure"
 
 def compute(
     round_: Round,
-    recovered: PairedSummands,
+    recovered: Recovered,
     pieces: Pieces,
     blobs: Blobs,
 ) -> Outcome:
@@ -25,13 +26,13 @@ def compute(
         PeerFault: sum-check-failed, where a class has fewer holders than none or more than all: members would refuse such counts.
     """
     holders = np.concatenate([piece for _, piece in pieces])
-    members = recovered.vectors
+    members = len(recovered.summed)
     if (holders < 0).any() or (holders > members).any():
         raise PeerFault(
             Cause.SUM_CHECK_FAILED,
-            f"the counts go from {holders.min()} to {holders.max()}, and {members} members were counted: one of them has not "
-            "sent ones and zeros; open another indicator round",
+            "a class has fewer holders than none, or more than there are members: a member did not send ones and zeros. "
+            "Open another indicator round",
         )
-    shown = recovered.disclosure(lambda member, index: blobs.get(round_.chunk_name(member, index)))
-    documents = {**recovered.documents(), DISCLOSURE: shown.to_bytes()}
+    shown = disclose(recovered, lambda member, index: blobs.get(round_.chunk_name(member, index)))
+    documents = {EVICTIONS: evictions_of(recovered), DISCLOSURE: shown.to_bytes()}
     return Outcome(None, documents, tuple(holders.tolist()))

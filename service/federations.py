@@ -94,14 +94,6 @@ class Federations:
             raise not_found("federation")
         return found
 
-    async def roster_named(self, federation: str, roster_hash: bytes) -> Roster:
-        """The version of a federation's roster that has this hash; PeerFault(not-found)."""
-        for version in reversed(await self.rosters.versions(federation)):
-            roster = await self.roster(federation, version)
-            if roster.hash == roster_hash:
-                return roster
-        raise not_found("roster")
-
     async def view(self, federation: str) -> FederationView:
         """What anybody may see."""
         roster = await self.newest(federation)

@@ -63,5 +63,5 @@ def check(view: DecryptorsView) -> None:
     if view.heard < view.needed:
         raise PeerFault(
             Cause.TERMS_REFUSED,
-            f"{view.sentence}: start their `veilsum join`, or leave heard_within_s out",
+            f"{view.sentence}: start their `veilsum member join`, or leave heard_within_s out",
         )

@@ -1,27 +1,17 @@
-"""A live round's events in storage, numbered without a gap.
-
-Phase and transcript are both folds of the events. A refused message moves no phase, but where it proves its sender false it is an
-event too: what it proves, once for each cause and party, so that nobody can fill the disk by it.
-"""
+"""A live round's events in storage, numbered without a gap."""
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from sqlalchemy import Row, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from protocol.causes import Cause
-from protocol.coordinator import CoordinatorPhase
-from protocol.errors import Misuse, PeerFault
-from protocol.messages import parse
 from protocol.published import ResultRecord
 from protocol.rest import RoundView
-from protocol.transcript import Accusation, Transcript
 from service import audit
-from service.modes import Collector, Mode, Phase
+from service.events import Event
 from service.storage.database import Database
 from service.storage.tables import events, links, rounds, sums
 
@@ -30,69 +20,18 @@ KEEP_S = 120.0
 
 
 @dataclass(frozen=True)
-class Event:
-    """Something that happened to a round, as it is stored."""
-
-    at_s: float
-    kind: str
-    body: bytes = b""
-
-    def __repr__(self) -> str:
-        return f"<Event {self.kind} {len(self.body)} B>"
-
-    def apply(self, phase: Phase, mode: Mode) -> Phase:
-        """The phase after this event; PeerFault where the rules forbid it."""
-        if self.kind == "message":
-            return phase.receive(mode.parse(self.body), self.at_s)
-        if self.kind == "chunk":
-            member, index = json.loads(self.body)
-            return cast("Collector", phase).chunk_stored(member, index, self.at_s)
-        if self.kind == "expire":
-            return phase.expire(self.at_s)
-        if self.kind == "extend":
-            return phase.extend(float(self.body))
-        if self.kind == "refused":
-            return phase
-        if self.kind == "cancel":
-            return phase.cancel(self.at_s, self.body.decode())
-        raise Misuse(f"this release knows no event of the kind '{self.kind}': run the newer one")
-
-    def note(self, transcript: Transcript | None, before: Phase, after: Phase) -> Transcript | None:
-        """The transcript after this event led from one phase to the next; None where none is kept."""
-        if transcript is None:
-            return None
-        before, after = cast("CoordinatorPhase", before), cast("CoordinatorPhase", after)
-        if self.kind == "message":
-            return transcript.received(parse(self.body), before, after)
-        if self.kind == "refused":
-            cause, parties, entry = json.loads(self.body)
-            return transcript.accusing(Accusation(Cause(cause), tuple(parties), bytes.fromhex(entry)))
-        return transcript.moved(before, after)
-
-    def refused(self, transcript: Transcript | None, fault: PeerFault) -> "Event | None":
-        """What is kept of this event although it was refused; None where it proves nothing new to others."""
-        if transcript is None or self.kind != "message":
-            return None
-        found = Accusation.of(parse(self.body), fault)
-        if found is None or transcript.accusing(found) is transcript:
-            return None
-        body = json.dumps([found.cause.value, found.parties, found.entry.hex()])
-        return Event(self.at_s, "refused", body.encode())
-
-
-@dataclass(frozen=True)
 class End:
     """How a round ended, as its row keeps it.
 
     Attributes:
-        link: the row of the federation's chain, link and past; None where the mode keeps another history.
+        link: the row of the federation's chain, link and past.
         deed: for the audit log.
     """
 
     final: RoundView
     closing: bytes
     record: ResultRecord | None
-    link: tuple[bytes, bytes] | None
+    link: tuple[bytes, bytes]
     deed: audit.Deed
 
 
@@ -183,8 +122,7 @@ class Journal:
                     state=end.final.state,
                 )
             )
-            if end.link is not None:
-                await self._link(connection, row.federation, end.link)
+            await self._link(connection, row.federation, end.link)
             for table in (events, sums):
                 await connection.execute(delete(table).where(table.c.round == self._round))
             await audit.write(self._database, connection, [end.deed])

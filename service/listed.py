@@ -85,7 +85,6 @@ class Listed:
         federation: its admin's key.
         members: their ids.
         decryptors: nominated ids.
-        helpers: mask helpers.
         readers: who may read sums.
         withhold: 1 where rare classes are withheld.
     """
@@ -97,9 +96,8 @@ class Listed:
         self.federation = body[10:42]
         self.members = Names(body, _MEMBERS_AT, beside=32)
         self.decryptors = Names(body, self.members.end)
-        self.helpers = Names(body, self.decryptors.end)
-        extractors = Reader(body[self.helpers.end : self.helpers.end + 4]).uint(4)
-        self.readers = Names(body, self.helpers.end + 4 + 32 * extractors)
+        extractors = Reader(body[self.decryptors.end : self.decryptors.end + 4]).uint(4)
+        self.readers = Names(body, self.decryptors.end + 4 + 32 * extractors)
         self.withhold = body[self.readers.end]
 
     @cached_property

@@ -79,7 +79,7 @@ class Past:
 def spent(view: RoundView) -> dict[str, float]:
     """The round's μ by its id, from its opening on, and no more once it has ended VOID; empty for an exact sum."""
     noise = view.terms.noise if view.terms is not None else None
-    return {} if noise is None or view.state == "voided" else {view.round: noise.mu}
+    return {} if noise is None or view.state in {"voided", "erased"} else {view.round: noise.mu}
 
 
 class Pasts:

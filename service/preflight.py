@@ -7,7 +7,6 @@ from calibration import (
     CalibrationError,
     FeaturesLattice,
     HeadroomExceeded,
-    Lattice,
     Layout,
     SumsLattice,
     check_ridge,
@@ -19,19 +18,16 @@ from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.cost import plan_of
 from protocol.errors import PeerFault
-from protocol.helpers.attempt import HelperAttempt
 from protocol.messages import NO_INDICATOR, Family, Manifest, Roster, Terms
 from protocol.preflight import DecryptorsView, OutlookView, PreflightView
-from protocol.rest import HelperRoundRequest, RoundRequest, TermsView
+from protocol.rest import RoundRequest, TermsView
 from service.asked import PROMISED_BITS, mechanism_of, noise_view
 from service.indicating import NOTHING, Clauses, indicator_terms
 from service.storage.blobs import Blobs
 
-_USEFUL_BITS: dict[str, tuple[type[SumsLattice] | type[FeaturesLattice], int, int]] = {
-    "sums": (SumsLattice, 40, 8),
-    "features": (FeaturesLattice, 16, 4),
-}
-"""Each lattice's finest and coarsest scale that a round is given."""
+_SUMS_BITS = {"finest": 40, "coarsest": 8}
+_NOISY_BITS_MIN = 4
+"""The scales that a round is given."""
 
 
 def terms_of(
@@ -69,28 +65,8 @@ def terms_of(
             "the admin demands that rare classes are withheld, by exact counts of their holders, and a noisy round has nothing "
             "exact beside it: have the admin sign a roster with --publish-rare-classes",
         )
-    own = _question_terms(request, layout, extractor, records_max, len(manifest.members), manifest)
+    own = _question_terms(request, layout, extractor, records_max, manifest)
     return _valid(Terms(**own, **clauses, latest_end_s=latest_end_s))
-
-
-def helper_terms_of(
-    request: HelperRoundRequest, roster: Roster, clients: int, now_s: float, layout: Layout
-) -> Terms:
-    """The terms of a round with mask helpers; PeerFault as `terms_of`."""
-    if roster.withhold:
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            "the admin demands that rare classes are withheld, which takes an indicator round, and rounds with helpers have "
-            "none: have the admin sign a roster with --publish-rare-classes",
-        )
-    if request.noise is not None or request.question not in {"ffc", "ffc-bias"}:
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            "with helpers this release sums exact statistics of ffc, with a bias or without",
-        )
-    extractor, records_max = _asked(request, roster, clients * request.records_cap)
-    own = _question_terms(request, layout, extractor, records_max, clients)
-    return _valid(Terms(**own, **NOTHING, latest_end_s=int(now_s + request.lifetime_s)))
 
 
 def check_room(attempt: Attempt, blobs: Blobs) -> None:
@@ -109,32 +85,25 @@ def check_room(attempt: Attempt, blobs: Blobs) -> None:
         )
 
 
-def preflight_view(
-    attempt: Attempt | HelperAttempt,
-    place: tuple[int, int],
-    decryptors: DecryptorsView | None = None,
-    *,
-    counts_first: bool = False,
-) -> PreflightView:
-    """An attempt that could be opened, in its place: sequence and attempt."""
-    terms, manifest = attempt.opening.terms, attempt.manifest
+def preflight_view(attempt: Attempt, decryptors: DecryptorsView, *, counts_first: bool) -> PreflightView:
+    """An attempt that could be opened."""
+    opening, manifest = attempt.opening, attempt.manifest
     return PreflightView(
-        mode="members" if isinstance(attempt, Attempt) else "helpers",
         federation=attempt.roster.federation.hex(),
         cohort=manifest.cohort.hex(),
-        sequence=place[0],
-        attempt=place[1],
-        members=len(attempt.members if isinstance(attempt, Attempt) else attempt.clients),
+        sequence=opening.sequence,
+        attempt=opening.attempt,
+        members=len(attempt.members),
         survivors_min=manifest.survivors_min,
         counts_first=counts_first,
-        terms=terms_view(terms, manifest),
-        cost=plan_of(attempt).sentence if isinstance(attempt, Attempt) else None,
-        outlook=_outlook(terms, manifest),
+        terms=terms_view(opening.terms, manifest),
+        cost=plan_of(attempt).sentence,
+        outlook=_outlook(opening.terms, manifest),
         decryptors=decryptors,
     )
 
 
-def _outlook(terms: Terms, manifest: Any) -> OutlookView | None:
+def _outlook(terms: Terms, manifest: Manifest) -> OutlookView | None:
     if not terms.noise:
         return None
     classes = question(terms.statistic, Layout.from_bytes(terms.layout)).classes
@@ -180,25 +149,14 @@ def _question_terms(
     layout: Layout,
     extractor: bytes,
     records_max: int,
-    members: int,
-    manifest: Manifest | None = None,
+    manifest: Manifest,
 ) -> dict[str, Any]:
-    asked = kind(request.question)
+    asked, members = kind(request.question), len(manifest.members)
     noise = None if request.noise is None else _noise(request)
-    name = request.lattice or ("features" if noise is not None else asked.lattices[0])
-    if noise is None and name not in asked.lattices:
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            f"{asked.name} rounds go on the lattice {' or '.join(asked.lattices)}, not {name}",
-        )
-    if noise is not None and name != "features":
-        raise PeerFault(
-            Cause.TERMS_REFUSED, "noise is added to integers: leave the lattice out, or say features"
-        )
+    lattice: SumsLattice | FeaturesLattice
     if noise is None:
-        lattice = _finest(request, name, records_max, members)
+        lattice = _finest(request, records_max, members)
     else:
-        assert manifest is not None
         mechanism = _noisy(request, noise, layout, records_max, manifest)
         _refuse_hopeless(request, mechanism, records_max)
         lattice = mechanism.lattice
@@ -248,7 +206,7 @@ def _noise(request: RoundRequest) -> NoiseTerms:
         raise PeerFault(Cause.TERMS_REFUSED, str(error)) from error
 
 
-def terms_view(terms: Terms, manifest: Any) -> TermsView:
+def terms_view(terms: Terms, manifest: Manifest) -> TermsView:
     """A round's terms as JSON shows them."""
     layout = Layout.from_bytes(terms.layout)
     parameters = dict(layout.parameters)
@@ -282,15 +240,14 @@ def terms_view(terms: Terms, manifest: Any) -> TermsView:
     )
 
 
-def _finest(request: RoundRequest, name: str, records_max: int, members: int) -> Lattice:
-    form, finest, coarsest = _USEFUL_BITS[name]
+def _finest(request: RoundRequest, records_max: int, members: int) -> SumsLattice:
     try:
-        return form.for_ring(request.ring_bits, records_max, members, finest=finest, coarsest=coarsest)
+        return SumsLattice.for_ring(request.ring_bits, records_max, members, **_SUMS_BITS)
     except HeadroomExceeded as error:
         raise PeerFault(
             Cause.TERMS_REFUSED,
             f"{records_max} records of {members} members do not fit {request.ring_bits} bits at any useful scale: "
-            f"the {name} lattice needs {error.required_bits} bits or more; "
+            f"they need {error.required_bits} bits or more; "
             "widen the ring or lower the members' caps",
         ) from error
 
@@ -332,9 +289,9 @@ def _refuse_hopeless(request: RoundRequest, mechanism: Mechanism, records_max: i
             Cause.TERMS_REFUSED,
             f"even if all {records_max:,} records came, so much noise would be expected to cost {median:g} points of accuracy, "
             f"and up to {worst:g} were measured; any of these would help: {'; '.join(made.advice())}. Ask for less (`veilsum "
-            "privacy plan` says what to expect), or insist (`insist` in the request's noise, `--insist` of `veilsum round open`)",
+            "privacy plan` says what to expect), or insist (`insist` in the request's noise, `--insist` of `veilsum operator round open`)",
         )
 
 
 def _scales() -> Iterator[FeaturesLattice]:
-    return (FeaturesLattice(bits) for bits in range(NOISY_BITS, _USEFUL_BITS["features"][2] - 1, -1))
+    return (FeaturesLattice(bits) for bits in range(NOISY_BITS, _NOISY_BITS_MIN - 1, -1))

@@ -54,7 +54,7 @@ def clauses_of(request: RoundRequest, roster: Roster, manifest: Manifest, rounds
     if found is None:
         raise _refused(
             "the admin demands that rare classes are withheld, and no indicator round of this cohort has been finished: open "
-            "one first, with statistic indicator (`veilsum round open` does), then this round again"
+            "one first, with statistic indicator (`veilsum operator round open` does), then this round again"
         )
     if len(found.holders) != request.classes:
         raise _refused(

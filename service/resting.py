@@ -6,7 +6,7 @@ import numpy as np
 from safetensors.numpy import load, save
 
 from calibration import CalibrationError, Layout
-from calibration.questions import MATERIAL, RESTS_ON, Earlier, Wish, ask, kind
+from calibration.questions import MATERIAL, RESTS_ON, Earlier, Wish, ask
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from protocol.rest import RoundRequest
@@ -46,16 +46,11 @@ def layout_of(
 
 def _earlier(before: Round, request: RoundRequest, federation: str, blobs: Blobs) -> Earlier:
     """What a finished round can tell the next one."""
-    record, terms = before.result(), before.attempt.opening.terms
+    record, terms = before.documents.result(), before.attempt.opening.terms
     if record.federation != federation or record.extractor != request.extractor:
         raise PeerFault(
             Cause.TERMS_REFUSED,
             f"round {before.id} is of another federation or extractor: nothing can rest on it",
-        )
-    if record.noise != "none" and not kind(request.question).rests_on_noisy:
-        raise PeerFault(
-            Cause.TERMS_REFUSED,
-            f"round {before.id} is noisy: a {request.question} round rests on an exact sum",
         )
     if record.noise == "none" and request.noise is not None:
         raise PeerFault(
@@ -65,8 +60,8 @@ def _earlier(before: Round, request: RoundRequest, federation: str, blobs: Blobs
     asked = asked_question(before.attempt, blobs)
     summed = summed_of(before.attempt, len(record.survivors) - len(record.evicted))
     gathering = asked.gathering(summed.lattice)
-    gathering.take(0, load(before.document(SUMS))["sum"])
+    gathering.take(0, load(before.documents.document(SUMS))["sum"])
     head = None
     if record.weights_sha256 is not None:
-        head = head_in(before.document(WEIGHTS)).head
+        head = head_in(before.documents.document(WEIGHTS)).head
     return Earlier(terms.statistic, asked.gathered(gathering, summed), head)

@@ -1,72 +1,222 @@
-"""A round in time: what members, operators and the clock do to its course (service/course.py), its chunks, and what is told of it.
+"""A round: its accepted events, in order, are all there is; phase and transcript are their folds.
 
-When a round ends, its uploads, boxes, shares and seeds are deleted (protocol §4.8).
+Every change runs through `_submit`: the next phase is computed, the event is committed, and only then
+does the round move and anybody hear of it; where another process was first, its events are taken up and all is
+decided again. What comes while one commit is under way goes into the next one, together. A restart replays the events. When a round ends, what is
+left is its outcome and the signed transcript; its uploads, boxes, shares and seeds are deleted (protocol §4.8).
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Self
 
+import structlog
 from sqlalchemy import Row
 
-from protocol.messages import Message
-from protocol.phases import cancelled
+from protocol.attempt import Attempt, Closing
+from protocol.causes import Cause
+from protocol.coordinator import (
+    Collecting,
+    CoordinatorPhase,
+    Ended,
+    Erasing,
+    Recovered,
+)
+from protocol.coordinator.base import cancelled
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Message, Upload
 from protocol.published import ResultRecord
-from protocol.rest import Problem, UploadView
-from service import audit
-from service.course import Course, Outcome
-from service.journal import Event
-from service.modes import AnyClosing, Collector, Mode, Phase, Summands
-from service.problems import not_found, problem_of, wrong_phase
+from protocol.rest import Problem, RoundView, UploadView, round_name
+from protocol.transcript import Transcript
+from service import audit, phases
+from service.batches import Batches
+from service.documents import NOTHING, Documents, Outcome
+from service.events import Decision, Event, Step, asks_anew, folded, refusals, replayed
+from service.journal import End, Journal
+from service.problems import problem_of, wrong_phase
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.summing import Summing
+from service.telemetry.logs import LOGGER
+from service.telemetry.metrics import ROUNDS_ENDED
+from service.views import Shown, Timeline, round_view
+from service.watch import Watch
+
+log = structlog.get_logger(LOGGER)
 
 
-class Round(Course):
-    """One attempt of a round, live or ended.
+REPLAYED = 64
+"""Stored events that are folded at once: each of them holds a transcript until all are taken up."""
+
+
+class Round:
+    """One attempt of a round, live or ended, as its events have it.
+
+    Args:
+        key: the coordinator's, which signs the transcript.
+        phase: the first one; None where the round has ended.
+        noted: what the transcript begins with; None where the round has ended.
 
     Attributes:
+        attempt: roster, manifest and opening.
+        opened_s: Unix time in seconds.
+        phase: None once the round has ended: it holds seeds.
+        version: grows with every change.
+        asked: the version since which nobody is asked anything new.
+        final: the view that stays; None while the round is live.
+        closing: the certificate, the Erasure or the admin's Lost, for members who still have to hear of the end.
+        noted: the transcript so far; None once it is kept.
+        not_before_s: no deadline passes before this Unix time.
+        littered: nothing can come of its chunks and ranges any more, and they may still lie in storage.
         summing: its sum, by ranges of chunks.
+        documents: what it publishes.
     """
+
+    final: RoundView | None = None
+    closing: Closing | None = None
+    not_before_s, littered = 0.0, False
 
     def __init__(
         self,
         database: Database,
         blobs: Blobs,
         wake: Callable[[], None],
-        mode: Mode,
+        key: SigningKey,
+        attempt: Attempt,
         opened_s: float,
-        ended: Row[tuple[object, ...]] | None = None,
+        phase: CoordinatorPhase | None = None,
+        noted: Transcript | None = None,
     ) -> None:
-        super().__init__(database, blobs, wake, mode, opened_s, ended)
+        self.id, self.attempt, self.version = round_name(attempt.context), attempt, 1
+        self.opened_s, self.phase, self.noted = opened_s, phase, noted
+        self.asked = self.version
+        self.watch = Watch(lambda: self.version, lambda: self.asked)
+        self._database, self._blobs, self._wake, self._key = database, blobs, wake, key
+        self._journal = Journal(database, self.id)
+        self._lock = asyncio.Lock()
+        self._batches = Batches(self._go_on)
+        self._timeline: Timeline = ((phase.name, opened_s),) if phase is not None else ()
+        self._behind = False
+        """Storage may hold events that this object has not taken up: what it holds decides."""
+        self._ending = False
+        """This object may have ended the round, whatever it was told of the commit."""
+        self._shown: Shown | None = None
         self.summing = Summing(
-            database,
-            blobs,
-            self.id,
-            mode.attempt,
-            lambda owner, index: blobs.get(self.chunk_name(owner, index)),
+            database, blobs, self.id, attempt, lambda owner, index: blobs.get(self.chunk_name(owner, index))
         )
-        self._writing = 0
-        self._look_again = 0
+        self.documents = Documents(blobs, self.id, self.view)
+        self._writing = self._look_again = 0
+
+    # Coming back from storage
+
+    async def resume(self, not_before_s: float) -> Self:
+        """Take up where the stored events lead; deadlines that passed meanwhile wait a little for members."""
+        self.not_before_s, self._behind = not_before_s, True
+        await self._catch_up()
+        return self
+
+    def restore(self, row: Row[tuple[object, ...]], *, littered: bool) -> Self:
+        """Take up how the round ended."""
+        self.final = RoundView.model_validate_json(row.final)
+        self.closing = phases.closing_from(row.closing)
+        self.documents.record = ResultRecord.model_validate_json(row.record) if row.record else None
+        self.phase, self.version, self.littered = None, self.final.version, littered
+        self.asked, self.noted = self.version, None
+        return self
+
+    async def refresh(self) -> None:
+        """Take up what other processes have stored."""
+        if self.final is None and await self._journal.is_behind():
+            async with self._lock:
+                self._behind = True
+                await self._catch_up()
+
+    async def _catch_up(self) -> None:
+        if self._behind and self.final is None:
+            ended, unseen = await self._journal.unseen()
+            assert self.noted is not None
+            for start in range(0, len(unseen), REPLAYED):
+                for step in await asyncio.to_thread(
+                    replayed, self.live, self.noted, unseen[start : start + REPLAYED]
+                ):
+                    self._moved(step.after, step.noted, step.event.at_s)
+            if ended is not None:
+                # Whoever ended it clears up after it, or the hourly sweep where that one died.
+                self.restore(ended, littered=self._ending)
+            self._behind = False
+            self._changed()
+
+    # What it is
 
     @property
-    def attempt(self) -> Any:
-        """Roster and opening: an `Attempt` or a `HelperAttempt`, as the mode says."""
-        return self.mode.attempt
+    def live(self) -> CoordinatorPhase:
+        """The phase of a round that has not ended; PeerFault(wrong-phase) otherwise."""
+        if (phase := self.phase) is None:
+            raise self._over()
+        return phase
+
+    def _over(self) -> PeerFault:
+        return wrong_phase(f"the round is {self.view().state}")
+
+    @property
+    def deadline_s(self) -> float | None:
+        """When the phase's time is up, in Unix time."""
+        return self._deadline_s(self.phase)
+
+    def _deadline_s(self, phase: CoordinatorPhase | None) -> float | None:
+        if phase is None or phase.deadline_s is None:
+            return None
+        return max(phase.deadline_s, self.not_before_s)
+
+    def view(self) -> RoundView:
+        """The round as it stands."""
+        return self.shown.view
+
+    @property
+    def shown(self) -> Shown:
+        """The view and its bytes, made once for each version."""
+        version, shown = self.version, self._shown
+        if shown is None or shown.version != version:
+            fault = getattr(self.phase, "fault", None)
+            view = self.final or self._view(None, problem_of(fault) if fault else None, self._timeline)
+            shown = self._shown = Shown(version, view)
+        return shown
+
+    def _view(
+        self,
+        end: str | None,
+        fault: Problem | None,
+        timeline: Timeline,
+        head: bytes | None = None,
+        holders: tuple[int, ...] = (),
+    ) -> RoundView:
+        return round_view(
+            self.id,
+            self.attempt,
+            self.live,
+            end=end,
+            version=self.version + (end is not None),
+            deadline_s=None if end else self.deadline_s,
+            fault=fault,
+            timeline=timeline,
+            transcript=head,
+            holders=holders,
+        )
 
     # What members and operators do
 
     async def receive(self, message: Message, now_s: float) -> None:
         """Take a member's message durably; after the end an answer is late and changes nothing."""
 
-        def decide(phase: Phase | None) -> Event | None:
+        def decide(phase: CoordinatorPhase | None) -> Event | None:
             if self.final is not None:
-                if isinstance(message, self.mode.late) or message == self.closing:
+                if isinstance(message, Ended.late) or message == self.closing:
                     return None
                 raise wrong_phase(f"the round is {self.final.state}")
-            if self.mode.is_known(phase, message):
+            if isinstance(message, Upload) and phases.announced_before(phase, message):
                 return None
             return Event(now_s, "message", message.to_bytes())
 
@@ -78,8 +228,8 @@ class Round(Course):
     async def store_chunk(self, member: str, index: int, digest: bytes, data: bytes, now_s: float) -> None:
         """Store a chunk durably, then count it; the same chunk again changes nothing."""
 
-        def decide(phase: Phase | None) -> Event | None:
-            if self.mode.is_stored(phase, member, index, digest):
+        def decide(phase: CoordinatorPhase | None) -> Event | None:
+            if phases.stored(phase, member, index, digest):
                 return None
             # Once more: meanwhile the round may take chunks, and not this party's any more.
             self._collecting(phase).check_chunk(member, index, digest, data)
@@ -99,13 +249,15 @@ class Round(Course):
     async def cancel(self, now_s: float, reason: str) -> None:
         """Give the round up; one that has ended stays as it is."""
 
-        def decide(phase: Phase | None) -> Event | None:
+        def decide(phase: CoordinatorPhase | None) -> Event | None:
             if self.final is not None:
                 raise wrong_phase(f"the round is {self.final.state} already")
-            if self.mode.waits_for_admin(phase):
-                raise wrong_phase("the round is lost: the admin closes it, over the decryptors' reports")
+            if isinstance(phase, Erasing) and phase.certificate is None:
+                raise wrong_phase(
+                    "the round is erasing: decryptors end it by their reports, or the admin closes it"
+                )
             # All that is missing of a recovered one is the coordinator's own arithmetic: nobody has to agree.
-            return Event(now_s, "cancel", reason.encode()) if self.mode.summands(phase) is None else None
+            return None if isinstance(phase, Recovered) else Event(now_s, "cancel", reason.encode())
 
         await self._submit(decide)
         if self.recovered is not None:
@@ -119,10 +271,10 @@ class Round(Course):
                 present deadline; terms-refused beyond the terms' latest end.
         """
 
-        def decide(phase: Phase | None) -> Event | None:
+        def decide(phase: CoordinatorPhase | None) -> Event | None:
             if self.final is not None:
                 raise wrong_phase(f"the round is {self.final.state} already")
-            if self._running(phase).deadline_s == deadline_s:
+            if phase is not None and phase.deadline_s == deadline_s:
                 return None
             return Event(now_s, "extend", repr(float(deadline_s)).encode())
 
@@ -136,56 +288,11 @@ class Round(Course):
         """Keep why the sum of a recovered round was refused."""
         await self._finish("failed", fault, now_s)
 
-    def reports(self) -> Message:
-        """What the admin is to sign over a lost round, unsigned; PeerFault(wrong-phase) where there is nothing to."""
-        lost = self.mode.reports(self.phase) if self.phase is not None else None
-        if lost is None:
-            raise wrong_phase(f"the round is {self.view().state}: only a lost one waits for the admin")
-        return lost
-
-    def end(self) -> AnyClosing:
-        """The certificate or the admin's Lost; PeerFault(wrong-phase) before there is one."""
+    def end(self) -> Closing:
+        """The certificate, the Erasure or the admin's Lost; PeerFault(wrong-phase) before there is one."""
         if self.closing is None:
             raise wrong_phase(f"round {self.id} is {self.view().state} and not closed yet")
         return self.closing
-
-    def result(self) -> ResultRecord:
-        """The signed record of a finished round; PeerFault(wrong-phase) where there is none."""
-        self._check_done()
-        if self.record is None:
-            raise wrong_phase(
-                f"round {self.id} counted how many members hold each class: its view has the counts, and it has no head"
-            )
-        return self.record
-
-    def document(self, name: str) -> bytes:
-        """The weights, the sums or another document of a finished round; PeerFault(wrong-phase) where there is none."""
-        return b"".join(self.read_document(name)[1])
-
-    def read_document(self, name: str) -> tuple[int, Iterator[bytes]]:
-        """Its length and its bytes, piece by piece."""
-        self._check_done()
-        try:
-            return self._blobs.read(self._document_name(name, self.record))
-        except FileNotFoundError:
-            raise wrong_phase(f"round {self.id} keeps no {name}") from None
-
-    def _check_done(self) -> None:
-        view = self.view()
-        if view.state != "done":
-            raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
-
-    def transcript(self) -> bytes:
-        """The signed transcript's file; PeerFault as `read_transcript`."""
-        return b"".join(self.read_transcript()[1])
-
-    def read_transcript(self) -> tuple[int, Iterator[bytes]]:
-        """Its length and its bytes, piece by piece; PeerFault: wrong-phase before the round has ended, not-found where none is kept."""
-        if self.final is None:
-            raise wrong_phase(f"the round is {self.view().state}: its transcript is signed when it ends")
-        if self.final.transcript is None:
-            raise not_found("transcript: rounds with mask helpers keep none")
-        return self._blobs.read(self._transcript_name(self.final.transcript))
 
     # What goes on by itself
 
@@ -210,11 +317,11 @@ class Round(Course):
 
     def to_add(self) -> tuple[list[int], tuple[str, ...]]:
         """Ranges to which enough uploads are to be added, and whose upload is whole."""
-        if self.phase is None or self._settled is not None or self.mode.waits_for_admin(self.phase):
+        if self.phase is None or self._settled is not None or isinstance(self.phase, Erasing):
             return [], ()
         if self.version < self._look_again:
             return [], ()
-        uploaded = self.mode.uploaded(self.phase)
+        uploaded = phases.whole_uploads(self.attempt, self.phase)
         missing = {part: self.summing.missing(part, len(uploaded)) for part in self.summing.parts}
         # Each of them is an event at the least: not to count them again at every chunk.
         self._look_again = self.version + max(0, min(missing.values()))
@@ -236,50 +343,154 @@ class Round(Course):
         await asyncio.to_thread(self._blobs.delete, f"uploads/{self.id}")
         await asyncio.to_thread(self.summing.forget)
         if final is not None:
-            await asyncio.to_thread(self._clear_results)
+            await asyncio.to_thread(self.documents.clear)
         await self._database.forget()
         async with self._database.transaction() as connection:
             await audit.begin(self._database, connection)
             await audit.write(self._database, connection, [self._deed(now_s, "uploads deleted")])
-        if self.final is final:  # a lost round may have ended meanwhile
+        if self.final is final:  # an erasing round may have ended meanwhile
             self.littered = False
 
-    def _is_over(self, phase: Phase | None, now_s: float) -> bool:
+    def _is_over(self, phase: CoordinatorPhase | None, now_s: float) -> bool:
         deadline_s = self._deadline_s(phase)
         return deadline_s is not None and now_s >= deadline_s
 
     @property
     def _given_up(self) -> bool:
-        """Lost, and traces of it are to be cleared: there can be no sum, whatever the admin does."""
-        return self.littered and self.mode.waits_for_admin(self.phase)
+        """Erasing, and traces of it are to be cleared: there can be no sum."""
+        return self.littered and isinstance(self.phase, Erasing)
 
     # What anybody may see
 
     @property
-    def recovered(self) -> Summands | None:
+    def recovered(self) -> Recovered | None:
         """What only waits for the coordinator's own arithmetic, if the round is in that phase."""
-        return self.mode.summands(self.phase)
+        return self.phase if isinstance(self.phase, Recovered) else None
+
+    def check_asker(self, member: str) -> None:
+        """Refuse somebody who is not of the round's cohort (unknown-member)."""
+        if member not in self.attempt.members:
+            raise PeerFault(Cause.UNKNOWN_MEMBER, f"{member} is not in this round's cohort", [member])
 
     def request_for(self, member: str) -> bytes | None:
         """The message that this member has to answer now; a certificate is news for everybody."""
-        message = self.mode.request_for(self.phase, self.closing, member)
+        phase = self.phase  # once: this runs in a thread, and the round may end meanwhile
+        message = self.closing if phase is None else phase.request_for(member)
         return message.to_bytes() if message is not None else None
 
     def upload_view(self, member: str) -> UploadView:
         """What of a member's announced upload is missing."""
-        if self.final is not None:
-            whole = member in (*self.final.uploaded, *self.final.helpers)
-        else:
-            whole = self.mode.is_whole(self.live, member)
-        missing = () if whole else self._collecting(self.phase).missing_chunks(member)
-        return UploadView(member=member, chunks=self.mode.chunks_of(member), missing=missing)
+        uploaded = (
+            self.final.uploaded if self.final is not None else phases.whole_uploads(self.attempt, self.live)
+        )
+        missing = () if member in uploaded else self._collecting(self.phase).missing_chunks(member)
+        return UploadView(member=member, chunks=self.attempt.chunks, missing=missing)
 
     def chunk_name(self, member: str, index: int) -> str:
         """Where a chunk is stored."""
         return f"uploads/{self.id}/{member}/{index}"
 
-    def _collecting(self, phase: Phase | None) -> Collector:
-        collector = self.mode.collector(phase)
-        if collector is None:
+    def _collecting(self, phase: CoordinatorPhase | None) -> Collecting:
+        if not isinstance(phase, Collecting):
             raise wrong_phase(f"the round is {self.view().state} and takes no uploads")
-        return collector
+        return phase
+
+    # Going on
+
+    @property
+    def _settled(self) -> PeerFault | None:
+        """Why the phase ends the round without a sum to compute; None where it does not."""
+        return self.phase.fault if isinstance(self.phase, phases.SETTLED) else None
+
+    async def _finish(
+        self, state: str, fault: Problem | None, now_s: float, outcome: Outcome = NOTHING
+    ) -> None:
+        async with self._lock:
+            while self.final is None and not await self._finalise(state, fault, now_s, outcome):
+                await self._catch_up()
+
+    async def _submit(self, decide: Decision) -> None:
+        """Decide, fold and append, together with what others want at the same time; PeerFault where the rules forbid it."""
+        if (fault := await self._batches.put(decide)) is not None:
+            raise fault
+
+    async def _go_on(self, decisions: Sequence[Decision]) -> list[Exception | None]:
+        """Why each is refused, or None; where another process was first, all that was not kept is decided again."""
+        faults: list[Exception | None] = []
+        async with self._lock:
+            while len(faults) < len(decisions):
+                await self._catch_up()
+                if self.phase is None or self.noted is None:
+                    return faults + refusals(decisions[len(faults) :], self._over())
+                found, steps = await asyncio.to_thread(
+                    folded, self.phase, self.noted, decisions[len(faults) :]
+                )
+                if not steps or await self._keep(steps):
+                    faults += found
+        return faults
+
+    async def _keep(self, steps: Sequence[Step]) -> bool:
+        self._behind = True  # until storage has said that it holds the events, and nothing before them
+        try:
+            if not await self._journal.append([step.event for step in steps]):
+                return False
+            for step in steps:
+                self._moved(step.after, step.noted, step.event.at_s)
+            self._behind = False
+            await self._settle(steps[-1].event.at_s)
+            return True
+        finally:
+            self._changed()  # also where storage failed: the keeper looks again
+
+    async def _settle(self, now_s: float) -> None:
+        """End a round whose phase has no sum to compute."""
+        if (fault := self._settled) is not None:
+            await self._finalise(self.live.name, problem_of(fault), now_s)
+
+    async def _finalise(
+        self, state: str, fault: Problem | None, now_s: float, outcome: Outcome = NOTHING
+    ) -> bool:
+        """Keep the end; False where there are events to take up before."""
+        assert self.noted is not None
+        closing = phases.closing_of(self.live)
+        signed = await asyncio.to_thread(self.noted.signed, self._key, self.attempt.context)
+        timeline = _extended(self._timeline, state, now_s)
+        final = self._view(state, fault, timeline, signed.head, outcome.holders)
+        # While the events stand from which a crash would have all of it made again.
+        keep = partial(self.documents.put, signed, outcome)
+        deed = self._deed(now_s, "round ended", state)
+        end = End(final, closing.to_bytes(), outcome.record, phases.link_of(self.attempt, closing), deed)
+        # Until storage has said that it holds the end, and nothing before it.
+        self._behind = self._ending = True
+        ended = await self._journal.end(end, keep)
+        if ended is None:
+            return False
+        row, now = ended
+        if now:
+            ROUNDS_ENDED.labels(state).inc()
+            cause = fault.cause if fault else None
+            log.info("round ended", round=self.id, state=state, cause=cause, of=len(final.survivors))
+        self.restore(row, littered=True)
+        self._behind = False
+        self._changed()
+        return True
+
+    def _deed(self, now_s: float, what: str, outcome: str = audit.DONE) -> audit.Deed:
+        return audit.Deed(now_s, audit.COORDINATOR, what, f"round_id={self.id}", outcome)
+
+    def _moved(self, after: CoordinatorPhase, noted: Transcript, at_s: float) -> None:
+        anew = asks_anew(self.live, after)
+        self.phase, self.noted = after, noted
+        self._journal.seen += 1
+        self._timeline = _extended(self._timeline, after.name, at_s)
+        self.littered = self.littered or isinstance(after, Erasing)
+        self.version += 1  # last: a thread may ask for the view, which is kept under its version
+        self.asked = self.version if anew else self.asked
+
+    def _changed(self) -> None:
+        self.watch.notify()
+        self._wake()
+
+
+def _extended(timeline: Timeline, state: str, at_s: float) -> Timeline:
+    return timeline if timeline[-1][0] == state else (*timeline, (state, at_s))

@@ -47,7 +47,7 @@ class Settings(BaseSettings):
         coordinator_key: the coordinator's signing key, 64 hexadecimal digits, the same for all replicas; None reads
             `coordinator.key` in the data folder, and makes it at first start.
         operator_token: a bearer token that may do everything. Where it is not set, or empty, one is drawn at first start,
-            shown once, at a terminal or by a file in `data_dir`, and kept only as a hash; more are made with it, by `veilsum token new`.
+            shown once, at a terminal or by a file in `data_dir`, and kept only as a hash; more are made with it, by `veilsum operator token new`.
         max_wait_s: longest time that a long-poll is held.
         resume_grace_s: seconds after a start in which no deadline passes: members could not be heard while no
             coordinator ran.
@@ -68,7 +68,6 @@ class Settings(BaseSettings):
         body_bytes_per_s: least rate at which a body must come, on average.
         body_room_bytes: how much of bodies of more than 64 KiB is in memory at once, in one process; the others wait.
         connections: how many `veilsum serve` keeps open; whoever comes beyond that is sent away.
-        unmasked_benchmark: take statistics in the clear at routes of their own, to measure what masking costs; never with real data.
     """
 
     model_config = SettingsConfigDict(
@@ -98,4 +97,3 @@ class Settings(BaseSettings):
     body_bytes_per_s: Annotated[float, Field(gt=0)] = 8192.0
     body_room_bytes: Annotated[int, Field(ge=1)] = 16 << 20
     connections: Annotated[int, Field(ge=1)] = 4096
-    unmasked_benchmark: bool = False

@@ -12,20 +12,21 @@ import numpy as np
 import numpy.typing as npt
 
 from calibration import CalibrationError
+from calibration.errors import SumCheckFailed
 from calibration.head_file import Calibrated
 from calibration.questions import Answer, Question, Summed
 from protocol.causes import Cause
+from protocol.coordinator import Recovered
+from protocol.disputes import vertex_cover
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Terms
-from protocol.published import DocumentView, RareView, ResultRecord, SolutionView, SurvivorView
+from protocol.messages import Evictions, Terms
+from protocol.published import DisputeView, DocumentView, RareView, ResultRecord, SolutionView, SurvivorView
 from protocol.record import sign_record
 from protocol.rest import NoiseView
 from service.asked import SUMS, WEIGHTS, asked_question, document, noise_view, summed_of
-from service.course import Outcome
+from service.documents import Outcome
 from service.memory import give_back
-from service.modes import Summands
-from service.rounds import Round
 from service.storage.blobs import Blobs
 from service.summing import Pieces
 
@@ -33,14 +34,24 @@ EVICTIONS = "evictions"
 
 
 def compute(
-    round_: Round,
-    recovered: Summands,
+    round_id: str,
+    recovered: Recovered,
+    transcript: bytes,
     pieces: Pieces,
     blobs: Blobs,
     key: SigningKey,
     rare: RareView | None = None,
 ) -> Outcome:
-    """Check the sum, which comes in pieces, solve and sign; `rare` says in the record why classes were withheld.
+    """Check the sum, which comes in pieces, solve and sign.
+
+    Args:
+        round_id: names the round in the record.
+        recovered: what the sum is of.
+        transcript: its head; nothing is noted any more once the seeds are rebuilt.
+        pieces: the sum.
+        blobs: the material of its question.
+        key: signs the record.
+        rare: why classes were withheld.
 
     Raises:
         PeerFault: sum-check-failed, naming the identity that the sum breaks; nothing is published then.
@@ -49,20 +60,28 @@ def compute(
     attempt = recovered.attempt
     terms = attempt.opening.terms
     asked, sums = asked_question(attempt, blobs), SumsFile(terms.elements)
-    answer = solve(asked, sums.kept(pieces), summed_of(attempt, recovered.vectors))
+    answer = solve(asked, sums.kept(pieces), summed_of(attempt, len(recovered.summed)))
     noise = noise_view(terms, attempt.manifest)
     weights, published = files_of(answer, terms, noise)
     record = ResultRecord(
-        mode=round_.mode.name,
-        round=round_.id,
+        round=round_id,
         federation=attempt.roster.federation.hex(),
         cohort=attempt.manifest.cohort.hex(),
         context=attempt.context.hex(),
-        closing=recovered.closing.hex(),
+        closing=recovered.past.closing.hex(),
         terms=terms.hash.hex(),
         extractor=terms.extractor.hex(),
         statistic=terms.statistic,
-        survivors=tuple(SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.survivors),
+        members=len(attempt.members),
+        survivors=tuple(
+            SurvivorView(member=s.member, digest=s.digest.hex()) for s in recovered.certificate.survivors
+        ),
+        disputes=tuple(
+            DisputeView.model_validate({"cause": dispute.cause.value, "parties": dispute.parties})
+            for dispute in recovered.disputes
+        ),
+        dropped=tuple(sorted(vertex_cover(attempt.context, recovered.disputes, attempt.quorum.colluders))),
+        evicted=recovered.evicted,
         withheld=terms.withheld,
         rare=rare,
         records=answer.records,
@@ -70,15 +89,19 @@ def compute(
         weights_sha256=None if weights is None else hashlib.sha256(weights).hexdigest(),
         sums_sha256=sums.sha256(),
         documents=views_of(published),
-        # nothing is noted any more once the seeds are rebuilt
-        transcript=round_.noted.head.hex() if round_.noted else None,
+        transcript=transcript.hex(),
         weights_error_bound=answer.error_bound,
         solution=solution_view(answer),
-        **recovered.particulars(),
     )
     heads = {} if weights is None else {WEIGHTS: weights}
     named = {f"{_PREFIX}{name}": content for name, content in published.items()}
-    return Outcome(sign_record(record, key), {**heads, SUMS: sums.content, **named, **recovered.documents()})
+    documents = {**heads, SUMS: sums.content, **named, EVICTIONS: evictions_of(recovered)}
+    return Outcome(sign_record(record, key), documents)
+
+
+def evictions_of(recovered: Recovered) -> bytes:
+    """The proofs against those evicted, as they are published."""
+    return Evictions(recovered.attempt.context, recovered.proofs).to_bytes()
 
 
 _PREFIX = "document-"
@@ -90,11 +113,17 @@ def document_name(name: str) -> str:
 
 
 def solve(asked: Question, pieces: Pieces, summed: Summed) -> Answer:
-    """Check the identities of a sum that comes in pieces, and solve; PeerFault(sum-check-failed)."""
+    """Check the identities of a sum that comes in pieces, and solve.
+
+    Raises:
+        PeerFault: sum-check-failed. Anyone may read it, so it names the identity and no number of the sum.
+    """
     try:
         return asked.answer(_pooled(asked, pieces, summed), summed)
+    except SumCheckFailed as error:
+        raise PeerFault(Cause.SUM_CHECK_FAILED, f"identity broken: {error.identity}") from error
     except (CalibrationError, np.linalg.LinAlgError) as error:
-        raise PeerFault(Cause.SUM_CHECK_FAILED, f"{type(error).__name__}: {error}") from error
+        raise PeerFault(Cause.SUM_CHECK_FAILED, f"no head follows: {type(error).__name__}") from error
 
 
 def _pooled(asked: Question, pieces: Pieces, summed: Summed) -> Any:
@@ -111,7 +140,7 @@ def files_of(answer: Answer, terms: Terms, noise: NoiseView | None) -> tuple[byt
     if answer.head is None:
         return None, published
     promised = None if noise is None else noise.model_dump(mode="json")
-    calibrated = Calibrated(answer.head, terms.withheld, answer.temperature, promised)
+    calibrated = Calibrated(answer.head, terms.withheld, noise=promised)
     return document(calibrated.arrays, calibrated.notes), published
 
 

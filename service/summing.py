@@ -8,7 +8,7 @@ stopped, and one that comes late changes nothing. Memory is one range and one ch
 import asyncio
 import json
 import secrets
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 from sqlalchemy import select, update
 
+from protocol.attempt import Attempt
 from protocol.causes import Cause
+from protocol.coordinator import Recovered
 from protocol.errors import PeerFault
 from protocol.packing import PackingError, add_packed
 from protocol.ring import Words
-from service.modes import AnyAttempt, Reader, Summands
 from service.storage.blobs import Blobs
 from service.storage.database import Database
 from service.storage.tables import rounds, sums
@@ -60,7 +61,12 @@ class Summing:
     """
 
     def __init__(
-        self, database: Database, blobs: Blobs, round_id: str, attempt: AnyAttempt, read: Reader
+        self,
+        database: Database,
+        blobs: Blobs,
+        round_id: str,
+        attempt: Attempt,
+        read: Callable[[str, int], bytes],
     ) -> None:
         self._database, self._blobs, self._round, self._read = database, blobs, round_id, read
         self._attempt = attempt
@@ -84,16 +90,16 @@ class Summing:
         total = await asyncio.to_thread(self._masked, part, kept, (*kept.members, *new))
         await self._replace(part, kept, Kept(members=(*kept.members, *new)), total)
 
-    async def unmask(self, part: int, summands: Summands) -> None:
+    async def unmask(self, part: int, recovered: Recovered) -> None:
         """Make the range that of the sum: exactly the certified members, without their masks.
 
         Raises:
-            PeerFault: chunk-mismatch, where a stored chunk is not packed as it should be, or not what was announced.
+            PeerFault: chunk-mismatch, where a stored chunk is not packed as it should be.
         """
         kept = await self._kept(part)
         if kept is not None and not kept.done:
-            total = await asyncio.to_thread(self._unmasked, part, kept, summands)
-            await self._replace(part, kept, Kept(members=summands.members, done=True), total)
+            total = await asyncio.to_thread(self._unmasked, part, kept, recovered)
+            await self._replace(part, kept, Kept(members=recovered.summed, done=True), total)
 
     async def pieces(self) -> Pieces | None:
         """The sum, range by range from storage, each with the place of its first element.
@@ -132,12 +138,14 @@ class Summing:
                         Cause.CHUNK_MISMATCH, f"{member}'s chunk {index}: {error}", [member]
                     ) from error
 
-    def _unmasked(self, part: int, kept: Kept, summands: Summands) -> npt.NDArray[np.int64]:
-        masked = self._masked(part, kept, summands.members)
+    def _unmasked(self, part: int, kept: Kept, recovered: Recovered) -> npt.NDArray[np.int64]:
+        masked = self._masked(part, kept, recovered.summed)
         total = np.empty(masked.size, np.int64)
+        # Ranges are unmasked side by side, and a stream of masks serves one thread.
+        unmasking = recovered.unmasking()
         ranges = zip(self._pieces(part, masked), self._pieces(part, total), strict=True)
         for (index, words), (_, lifted) in ranges:
-            lifted[:] = summands.unmask(index, words, self._read)
+            lifted[:] = unmasking.unmask(index, words)
         return total
 
     def _read_ranges(self, ranges: Sequence[Kept]) -> Pieces:

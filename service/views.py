@@ -3,21 +3,17 @@
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
 
 from fastapi.sse import format_sse_event
 
 from protocol.attempt import Attempt
-from protocol.coordinator import CoordinatorPhase, Lost
+from protocol.coordinator import CoordinatorPhase, Erasing
 from protocol.cost import plan_of
 from protocol.messages import Manifest
 from protocol.parameters import Quorum
 from protocol.rest import Problem, QuorumView, RoundView
-from service.announced import survivors_of
+from service.phases import shown_state, survivors_of, whole_uploads
 from service.preflight import terms_view
-
-if TYPE_CHECKING:
-    from service.modes import Mode, Phase
 
 Timeline = tuple[tuple[str, float], ...]
 """The states a round was in, each with its beginning in Unix time."""
@@ -65,29 +61,12 @@ def quorum_view(manifest: Manifest) -> QuorumView:
     )
 
 
-def member_fields(attempt: Attempt, phase: CoordinatorPhase) -> dict[str, Any]:
-    """What a view shows of an attempt in the members' mode alone."""
-    quorum, opening = attempt.quorum, attempt.opening
-    return {
-        "sequence": opening.sequence,
-        "attempt": opening.attempt,
-        "members": attempt.members,
-        "survivors_min": quorum.survivors_min,
-        "threshold": quorum.threshold,
-        "cost": plan_of(attempt).sentence,
-        "survivors": survivors_of(phase),
-        "evicted": getattr(phase, "evicted", ()),
-        "reported": tuple(sorted(phase.reports)) if isinstance(phase, Lost) else (),
-    }
-
-
 def round_view(
     round_id: str,
-    mode: "Mode",
-    phase: "Phase",
+    attempt: Attempt,
+    phase: CoordinatorPhase,
     *,
-    state: str,
-    ended: bool,
+    end: str | None,
     version: int,
     deadline_s: float | None,
     fault: Problem | None,
@@ -95,29 +74,37 @@ def round_view(
     transcript: bytes | None,
     holders: tuple[int, ...] = (),
 ) -> RoundView:
-    """A round in a phase."""
-    attempt = mode.attempt
+    """A round in a phase, or at its end by that name."""
+    quorum, opening = attempt.quorum, attempt.opening
     return RoundView.model_validate(
         {
             "round": round_id,
-            "mode": mode.name,
             "federation": attempt.roster.federation.hex(),
             "cohort": attempt.manifest.cohort.hex(),
             "context": attempt.context.hex(),
-            "state": state,
-            "ended": ended,
+            "sequence": opening.sequence,
+            "attempt": opening.attempt,
+            "members": attempt.members,
+            "survivors_min": quorum.survivors_min,
+            "threshold": quorum.threshold,
+            "state": end or shown_state(phase),
+            "ended": end is not None,
             "version": version,
             "deadline_s": deadline_s,
-            "uploaded": mode.uploaded(phase),
-            "waiting_for": () if ended else phase.waiting_for(),
+            "uploaded": whole_uploads(attempt, phase),
+            "waiting_for": () if end else phase.waiting_for(),
+            "survivors": survivors_of(phase),
+            "evicted": getattr(phase, "evicted", ()),
+            "reported": phase.silent if isinstance(phase, Erasing) else (),
+            "reports_min": attempt.quorum.erasures_min,
             "holders": holders,
             "fault": fault.model_dump() if fault else None,
             # A clock that was set back makes no phase shorter than nothing.
             "phase_seconds": {
                 name: round(max(0.0, until - since), 6) for (name, since), (_, until) in pairwise(timeline)
             },
-            "terms": terms_view(attempt.opening.terms, attempt.manifest),
+            "terms": terms_view(opening.terms, attempt.manifest),
+            "cost": plan_of(attempt).sentence,
             "transcript": transcript.hex() if transcript else None,
-            **mode.fields(phase),
         }
     )

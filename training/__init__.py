@@ -3,7 +3,7 @@
 from training.algorithms import Aggregation, Algorithm, ControlVariates, FedAvg, Proximal, Term, Update
 from training.checkpoint import Checkpoint, CheckpointError, load_checkpoint, save_checkpoint
 from training.data import DataError, Dataset, Split, load_digits_dataset
-from training.demo import demo_partition, demo_recipe, rare_partition
+from training.demo import demo_fedavg_recipe, demo_partition, demo_recipe, rare_partition
 from training.digest import extractor_digest
 from training.evaluate import accuracy, extract_features, per_class_accuracy, predict_logits, with_head
 from training.federated import DivergedError, Trained, train
@@ -40,6 +40,7 @@ __all__ = [
     "Update",
     "accuracy",
     "cross_entropy",
+    "demo_fedavg_recipe",
     "demo_partition",
     "demo_recipe",
     "dirichlet_partition",

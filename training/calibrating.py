@@ -20,7 +20,6 @@ from calibration import (
     FFCStatistics,
     Head,
     RandomFeatures,
-    balanced_weights,
     fit_logistic_sgd,
     mean_squared_distance,
     nearest_class_mean,
@@ -98,14 +97,12 @@ class Held:
         self,
         *,
         bias: bool = False,
-        class_weights: npt.NDArray[np.floating] | None = None,
         through: RandomFeatures | None = None,
     ) -> FFCStatistics:
         """V, U and counts, summed over members.
 
         Args:
             bias: whether features have a last one that is constant.
-            class_weights: what records of each class count, (C,); 1 where None.
             through: the random features that features of length 1 are mapped to first.
         """
 
@@ -116,7 +113,6 @@ class Held:
                 normalise=through is None,
                 track_records=False,
                 bias=bias,
-                class_weights=class_weights,
             )
 
         pooled = empty()
@@ -164,14 +160,6 @@ def ffc(held: Held, *, ridge: _Ridge | None = None, bias: bool = False) -> Solve
     statistics = held.ffc(bias=bias)
     solution = solve_ffc(statistics, ridge)
     return solution, True, statistics.layout, {"ridge": solution.ridge, "bias": bias}
-
-
-def balanced(held: Held, *, ridge: _Ridge | None = None) -> Solved:
-    """FFC in which every class counts alike, after a round of counts."""
-    counts = np.bincount(np.concatenate(held.labels), minlength=held.classes)
-    statistics = held.ffc(class_weights=np.asarray(balanced_weights(counts)))
-    solution = solve_ffc(statistics, ridge)
-    return solution, True, statistics.layout, {"ridge": solution.ridge}
 
 
 def rff(held: Held, *, size: _Count = 1024, ridge: _Ridge | None = None) -> Solved:
@@ -257,7 +245,6 @@ def all_data(held: Held, *, lr: _Rate = 0.001, epochs: _Count = 50) -> Solved:
 
 CALIBRATIONS: dict[str, Callable[..., Solved]] = {
     "ffc": ffc,
-    "balanced": balanced,
     "rff": rff,
     "lda": lda,
     "ncm": ncm,

@@ -25,7 +25,9 @@ def account_of(folder: Path, url: str | None, ca: Path | None) -> Account:
         return account(store, identity.member, None)
     roster = store.roster()
     if roster is None:
-        raise Misuse(f"{folder} has taken part in no federation yet: enrol it with `veilsum join` first")
+        raise Misuse(
+            f"{folder} has taken part in no federation yet: enrol it with `veilsum member join` first"
+        )
     with operator(url, ca=ca) as client:
         ledger = client.ledger(roster.federation.hex())
     return account(store, identity.member, ledger)

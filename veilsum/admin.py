@@ -13,7 +13,6 @@ from client_sdk.errors import first_fault
 from client_sdk.files import make_private, sync_folder
 from protocol.codec import Reader
 from protocol.errors import Misuse
-from protocol.helpers.messages import HELPERS
 from protocol.identity import SigningKey
 from protocol.messages import Entry, Roster
 from protocol.rest import Hex32, MemberId
@@ -40,7 +39,7 @@ def load_admin(folder: Path) -> SigningKey:
     """The admin's key; Misuse where it is missing, damaged or readable by others."""
     path = folder / _KEY
     if not path.is_file():
-        raise Misuse(f"{folder} holds no admin's key: make one with `veilsum federation new {folder}`")
+        raise Misuse(f"{folder} holds no admin's key: make one with `veilsum admin new {folder}`")
     if path.stat().st_mode & 0o077:
         raise Misuse(f"{path} is readable by others: chmod 600 {path}")
     seed = path.read_bytes()
@@ -53,7 +52,6 @@ class Draft(BaseModel):
     """A roster before it is signed, as its JSON file holds it; keys and digests in hexadecimal.
 
     Attributes:
-        helpers: the four mask helpers, for rounds with helpers; none for rounds among members.
         withhold: whether classes that few members hold are kept out of every sum; to publish them is the admin's to sign.
     """
 
@@ -63,7 +61,6 @@ class Draft(BaseModel):
     coordinator: Hex32
     members: dict[MemberId, Hex32] = {}
     decryptors: list[MemberId] = []
-    helpers: list[MemberId] = []
     extractors: list[Hex32] = []
     readers: list[MemberId] = []
     withhold: bool = True
@@ -72,7 +69,7 @@ class Draft(BaseModel):
     def load(cls, path: Path) -> Self:
         """Read a draft; Misuse names what is wrong with the file."""
         if not path.is_file():
-            raise Misuse(f"{path} does not exist: write it with `veilsum federation roster {path}`")
+            raise Misuse(f"{path} does not exist: write it with `veilsum admin roster {path}`")
         try:
             return cls.parse(json.loads(path.read_text("utf-8"), object_pairs_hook=_unique), str(path))
         except ValueError as error:
@@ -94,11 +91,6 @@ class Draft(BaseModel):
 
     def sign(self, admin: SigningKey) -> Roster:
         """The signed roster; Misuse or PeerFault where the draft is not a valid one."""
-        if len(set(self.helpers)) not in {0, HELPERS}:
-            raise Misuse(
-                f"the draft names {len(set(self.helpers))} helpers: a round with helpers takes {HELPERS}, of {HELPERS} "
-                "organisations that do not collude; name them with --helper, or none"
-            )
         roster = Roster.make(
             admin,
             version_number=self.version,
@@ -106,7 +98,6 @@ class Draft(BaseModel):
             coordinator=bytes.fromhex(self.coordinator),
             members=tuple(Entry(name, bytes.fromhex(key)) for name, key in sorted(self.members.items())),
             decryptors=tuple(sorted(set(self.decryptors))),
-            helpers=tuple(sorted(set(self.helpers))),
             extractors=tuple(sorted({bytes.fromhex(digest) for digest in self.extractors})),
             readers=tuple(sorted(set(self.readers))),
             withhold=int(self.withhold),
@@ -124,7 +115,6 @@ def revised(
     extractors: Sequence[str],
     decryptors: Sequence[str],
     readers: Sequence[str],
-    helpers: Sequence[str] = (),
     withhold: bool | None = None,
 ) -> Draft:
     """A draft with these changes, its version raised if they are any; the first version where there is none.
@@ -151,7 +141,6 @@ def revised(
             name: key for name, key in sorted({**before["members"], **named}.items()) if name not in remove
         },
         "decryptors": listed("decryptors", decryptors),
-        "helpers": listed("helpers", helpers),
         "extractors": listed("extractors", extractors),
         "readers": listed("readers", readers),
         "withhold": before.get("withhold", True) if withhold is None else withhold,

@@ -38,11 +38,10 @@ def listed() -> dict[str, Any]:
                 for key, (form, default) in each.domains.items()
             ],
             "rests_on": [*each.rests_on, *(f"{may} (if you like)" for may in each.may_rest_on)],
-            "lattices": list(each.lattices),
-            "noise": "possible" if each.takes_noise else "not possible",
-            "without_noise": f"only of members who say --statistic {name}"
-            if each.aimed or name not in Policy.statistics
-            else "of all members",
+            "noise": "possible" if each.exact else "needed",
+            "answered": "by all members"
+            if name in Policy.statistics
+            else f"by members who say --statistic {name}",
         }
         for name, each in QUESTIONS.items()
     }

@@ -27,7 +27,7 @@ def load(path: Path) -> AuditPage:
     try:
         return AuditPage.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise Misuse(f"{path} is no audit log: `veilsum audit export` writes one") from error
+        raise Misuse(f"{path} is no audit log: `veilsum operator audit export` writes one") from error
 
 
 def check(page: AuditPage, coordinator: bytes, known: Iterator[End] | tuple[End, ...] = ()) -> End:
@@ -46,8 +46,8 @@ def check(page: AuditPage, coordinator: bytes, known: Iterator[End] | tuple[End,
 
 
 def noted(text: str) -> End:
-    """A head as `veilsum audit verify` prints it, NUMBER:HASH; Misuse for anything else."""
+    """A head as `veilsum operator audit verify` prints it, NUMBER:HASH; Misuse for anything else."""
     match = re.fullmatch(r"([0-9]{1,15}):([0-9a-f]{64})", text)
     if not match:
-        raise Misuse("--head is NUMBER:HASH, as `veilsum audit verify` printed it")
+        raise Misuse("--head is NUMBER:HASH, as `veilsum operator audit verify` printed it")
     return End(int(match[1]), match[2])

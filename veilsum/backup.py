@@ -1,4 +1,4 @@
-"""A coordinator's data folder as one file, and back: the work behind `veilsum backup`."""
+"""A coordinator's data folder as one file, and back: the work behind `veilsum operator backup`."""
 
 import hashlib
 import io

@@ -7,25 +7,16 @@ from typing import Annotated
 import typer
 
 from veilsum.commands import (
-    audit,
-    backup,
+    admin,
     bench,
     calibrate,
-    cohort,
-    db,
     demo,
-    federation,
-    helper,
-    identity,
-    join,
-    ledger,
+    member,
+    operator,
     pilot,
     privacy,
     report,
-    round_,
     serve,
-    speak,
-    token,
     train,
     verify,
 )
@@ -74,27 +65,23 @@ def _common(
     TOKEN.set(token_in(token_file))
 
 
-app.command("demo")(demo.demo)
-app.command("serve")(serve.serve)
-app.command("pilot")(pilot.pilot)
-app.add_typer(backup.app, name="backup")
-app.add_typer(db.app, name="db")
-app.add_typer(federation.app, name="federation")
-app.add_typer(identity.app, name="identity")
-app.add_typer(cohort.app, name="cohort")
-app.add_typer(round_.app, name="round")
-app.add_typer(token.app, name="token")
-app.add_typer(audit.app, name="audit")
-app.add_typer(privacy.app, name="privacy")
-app.add_typer(bench.app, name="bench")
-app.command("join")(join.join)
-app.add_typer(helper.app, name="helper")
-app.command("speak")(speak.speak)
-app.command("verify")(verify.verify)
-app.command("ledger")(ledger.ledger)
-app.command("calibrate")(calibrate.calibrate)
-app.command("train")(train.train)
-app.command("report")(report.report)
+app.command("demo", rich_help_panel="Anyone")(demo.demo)
+app.command("pilot", rich_help_panel="Anyone")(pilot.pilot)
+app.command("calibrate", rich_help_panel="Anyone")(calibrate.calibrate)
+app.command("verify", rich_help_panel="Anyone")(verify.verify)
+app.command("train", rich_help_panel="Anyone")(train.train)
+app.add_typer(privacy.app, name="privacy", rich_help_panel="Anyone")
+app.add_typer(admin.app, name="admin", rich_help_panel="Admin")
+# Typer puts an app's commands before its groups; a group without a name keeps its commands in their place.
+operating = typer.Typer()
+operating.command("serve", rich_help_panel="Operator")(serve.serve)
+operating.add_typer(operator.app, name="operator", rich_help_panel="Operator")
+app.add_typer(operating)
+app.add_typer(member.app, name="member", rich_help_panel="Member")
+research = typer.Typer()
+research.command("report", rich_help_panel="Research")(report.report)
+research.add_typer(bench.app, name="bench", rich_help_panel="Research")
+app.add_typer(research)
 
 
 def main() -> None:

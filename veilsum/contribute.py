@@ -26,11 +26,14 @@ from veilsum.remote import certificate, changes, naming, operator, trust
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contribution:
-    """What a command that brings data was asked to do, in either mode.
+class Errand:
+    """What a member's command was asked to do; Misuse where an id is none.
 
     Attributes:
-        policy: what whoever contributes insists on.
+        policy: what the member insists on.
+        features: None to send what was made before, and to help to decrypt.
+        questions: wait for a round that asks one of these; empty for any.
+        held_share: of the records, kept back by their digests.
     """
 
     folder: Path
@@ -39,21 +42,9 @@ class Contribution:
     labels: Path | None
     lineage: str
     normalise: bool
-    ca: Path | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Errand(Contribution):
-    """What a member's command was asked to do; Misuse where an id is none.
-
-    Attributes:
-        features: None to send what was made before, and to help to decrypt.
-        questions: wait for a round that asks one of these; empty for any.
-        held_share: of the records, kept back by their digests.
-    """
-
     cohort: str
     features: Path | None
+    ca: Path | None = None
     round_id: str | None = None
     questions: frozenset[str] = frozenset()
     held_share: float = 0.0
@@ -128,8 +119,7 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
     record = result.record
     return {
         "round": record.round,
-        "mode": record.mode,
-        "trust": TRUST[record.mode],
+        "trust": TRUST,
         "counted": result.counted,
         "transcript": _transcript(result),
         "survivors": list(result.survivors),
@@ -154,7 +144,7 @@ def summary(result: Result, output: Path) -> dict[str, Any]:
 
 def _transcript(result: Result) -> str:
     if (verdict := result.verdict) is None:
-        return "not fetched: pass --transcript, or get it by `veilsum round transcript`"
+        return "not fetched: pass --transcript, or get it by `veilsum operator round transcript`"
     named = sorted({party for each in verdict.findings if not each.dispute for party in each.parties})
     if named:
         return f"replayed: rules were broken by {', '.join(named)}; see `veilsum verify transcript.json`"

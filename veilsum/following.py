@@ -22,6 +22,6 @@ def formed(client: Operator, cohort: str) -> CohortView:
 def ended(client: Operator, round_id: str) -> RoundView:
     """The round at its end, or once it waits for the admin."""
     views = changes(lambda after: client.round(round_id, after))
-    while not (view := next(views)).ended and view.state != "lost":
+    while not (view := next(views)).ended and view.state != "erasing":
         note(line(view))
     return view

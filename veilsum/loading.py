@@ -185,7 +185,6 @@ def _cohort(operator: Operator, admin: SigningKey, ids: Sequence[str], keys: Seq
         coordinator=bytes.fromhex(operator.coordinator().public_key),
         members=tuple(sorted(map(Entry, ids, keys), key=lambda entry: entry.member)),
         decryptors=(),
-        helpers=(),
         extractors=(EXTRACTOR,),
         readers=(),
         withhold=0,

@@ -7,22 +7,17 @@ from protocol.errors import Misuse
 
 def federation_id(text: str) -> str:
     """64 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 64, "a federation's id: `veilsum federation new` prints it")
+    return _hexadecimal(text, 64, "a federation's id: `veilsum admin new` prints it")
 
 
 def cohort_id(text: str) -> str:
     """64 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 64, "a cohort's id: `veilsum cohort open` prints it")
+    return _hexadecimal(text, 64, "a cohort's id: `veilsum operator cohort open` prints it")
 
 
 def round_id(text: str) -> str:
     """16 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 16, "a round's id: `veilsum round open` prints it")
-
-
-def schedule_id(text: str) -> str:
-    """16 digits, lower case; Misuse for anything else."""
-    return _hexadecimal(text, 16, "a scheduled round's id: `veilsum round schedules list` shows it")
+    return _hexadecimal(text, 16, "a round's id: `veilsum operator round open` prints it")
 
 
 def admin_key(text: str) -> str:

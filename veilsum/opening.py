@@ -35,7 +35,7 @@ def open_in_turn(
     if _counts_first(view, recount=recount):
         counting = _running(client, view, request) or client.open_round(cohort, _counting(request, view))
         rounds = changes(lambda after: client.round(counting.round, after))
-        while not (counting := next(rounds)).ended and counting.state != "lost":
+        while not (counting := next(rounds)).ended and counting.state != "erasing":
             tell(counting)
         if counting.state != "done":
             return counting

@@ -1,4 +1,4 @@
-"""The plan of a noisy round in a file: `veilsum privacy plan` writes it, `veilsum round open --plan` takes it."""
+"""The plan of a noisy round in a file: `veilsum privacy plan` writes it, `veilsum operator round open --plan` takes it."""
 
 from pathlib import Path
 from typing import Any, Literal

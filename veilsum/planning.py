@@ -3,10 +3,6 @@
 from collections.abc import Mapping
 from typing import Any
 
-from calibration.layout import Layout
-from calibration.noisy_choice import leaving_layout
-from calibration.noisy_reliability import noisy_layout as judging_layout
-from calibration.noisy_reliability import noisy_temperatures
 from calibration.privacy import (
     MeanPlan,
     NoiseTerms,
@@ -14,16 +10,13 @@ from calibration.privacy import (
     Plan,
     RefinedPlan,
     gdp_mu,
-    noisy_layout,
     plan,
     plan_mean,
     plan_refined,
     plan_round,
 )
-from calibration.privacy.mechanism import class_layout
 from calibration.privacy.plan import Verdict
-from calibration.questions import Question, Wish, ask, kind, question
-from calibration.questions.base import parse
+from calibration.questions import Question, Wish, ask, question
 
 UNKNOWN = "not known"
 GRADIENT_ROUNDS = 4
@@ -82,23 +75,9 @@ def planned(
 
 def _asked(statistic: str, dim: int, classes: int, parameters: Mapping[str, Any]) -> Question:
     """The question with the layout of its noisy round, as far as it goes before any round that it rests on."""
-    parsed = parse(kind(statistic), parameters)
-    match statistic:
-        case "balanced":
-            layout = noisy_layout(dim, classes, bias=bool(parsed["bias"]))
-        case "rff":
-            layout = noisy_layout(int(parsed["size"]), classes)
-            parsed.setdefault("bandwidth", 1.0)
-        case "ccvr":
-            layout = class_layout(int(parsed.get("axes") or dim), classes)
-        case "loo":
-            layout = leaving_layout()
-        case "reliability":
-            grid = 1 if "temperature" in parsed else len(noisy_temperatures())
-            layout = judging_layout(grid, int(parsed["bins"]), classes)
-        case _:
-            return question(statistic, ask(statistic, Wish(dim, classes, parameters, noisy=True)).layout)
-    return question(statistic, Layout(layout.blocks).having(dim=dim, classes=classes, **parsed))
+    if statistic == "rff":
+        parameters = {"bandwidth": 1.0, **parameters}
+    return question(statistic, ask(statistic, Wish(dim, classes, parameters, noisy=True)).layout)
 
 
 def _other(made: NoisyRound) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from client_sdk.evidence import Evidence, read_header
 from client_sdk.store import Store
 from protocol.causes import Cause
 from protocol.errors import Misuse, PeerFault
-from protocol.messages import Survivor, UploadHeader
+from protocol.messages import Erasure, Lost, Survivor, UploadHeader
 from protocol.replay import replay
 from protocol.rest import MAX_TRANSCRIPT_BYTES, round_name
 from protocol.transcript import Transcript
@@ -189,8 +189,10 @@ def rows(verdict: Verdict) -> dict[str, list[dict[str, Any]]]:
 
 
 def _outcome(verdict: Verdict) -> str:
-    if verdict.lost is not None:
-        return f"lost: closed by the admin over {len(verdict.lost.reports)} reports"
+    if isinstance(verdict.closing, Lost):
+        return "lost: closed by the admin"
+    if isinstance(verdict.closing, Erasure):
+        return f"void: erased, by {len(verdict.closing.reports)} reports"
     if verdict.certificate is None:
         return "none"
     if verdict.certificate.void:

@@ -24,16 +24,15 @@ def show(view: RoundView, *, as_json: bool) -> None:
         return
     values: dict[str, Any] = {
         "round": view.round,
-        "mode": view.mode,
-        "trust": TRUST[view.mode],
+        "trust": TRUST,
         "state": view.state,
         "place": f"round {view.sequence}, attempt {view.attempt}",
         "uploaded": f"{len(view.uploaded)} of {len(view.members)}, {view.survivors_min} needed",
     }
     waiting = f"{', '.join(view.waiting_for)} until {clock(view.deadline_s)}" if view.waiting_for else ""
     known = {
-        "helpers": view.helpers,
         "waiting_for": waiting,
+        "reported": f"{len(view.reported)}, {view.reports_min} needed" if view.reported else "",
         "survivors": view.survivors,
         "evicted": view.evicted,
         **_classes(view),
@@ -47,7 +46,7 @@ def show(view: RoundView, *, as_json: bool) -> None:
         values["why"] = f"{view.fault.cause}: {view.fault.detail}"
         if view.fault.rounds:
             values |= {"would_expose": view.fault.group, "together_with": view.fault.rounds}
-    if (following := _next(view)) is not None:
+    if (following := _NEXT.get(view.state)) is not None:
         values["next"] = following.format(round=view.round)
     say(values, as_json=False, title="Round")
 
@@ -60,18 +59,17 @@ def show_foreseen(views: Sequence[PreflightView], *, as_json: bool) -> None:
     for view in views:
         terms = view.terms
         known = {
-            "mode": view.mode,
-            "trust": TRUST[view.mode],
+            "trust": TRUST,
             "asks": terms.statistic,
             "parameters": terms.parameters,
-            "of": f"{view.members} {'members' if view.mode == 'members' else 'clients'}, {view.survivors_min} needed",
+            "of": f"{view.members} members, {view.survivors_min} needed",
             "numbers": f"{terms.elements:,}, {terms.lattice} lattice, {terms.lattice_bits} of {terms.ring_bits} bits",
             "records_at_most": terms.records_max,
             "withheld": "by the counts" if view.counts_first else terms.withheld,
             "latest_end": clock(terms.latest_end_s),
             "noise": None if terms.noise is None else promised(terms.noise)["noise"],
             "outlook": _outlook(view.outlook),
-            "decryptors": view.decryptors.sentence if view.decryptors is not None else None,
+            "decryptors": view.decryptors.sentence,
             "cost": view.cost,
             "verdict": _AFTER_COUNTS if view.counts_first else "it would be opened",
         }
@@ -99,25 +97,12 @@ def _asked(view: RoundView) -> dict[str, Any]:
     return {"asks": view.terms.statistic, "parameters": view.terms.parameters, **noise}
 
 
-def _next(view: RoundView) -> str | None:
-    """What somebody has to do now, if anything."""
-    if view.mode == "helpers" and view.waiting_for and view.deadline_s is None:
-        return _STUCK
-    return _NEXT.get(view.state)
-
-
-_STUCK = (
-    "it waits for these helpers to come back; if they cannot, the admin asks each helper by `veilsum helper show` and runs "
-    "`veilsum round lost {round} --folder ADMIN`"
-)
-
-
 def _classes(view: RoundView) -> dict[str, Any]:
     """What a round counts of the classes, or leaves out by such counts."""
     values: dict[str, Any] = {}
     if view.terms is not None and view.terms.statistic == "indicator":
         values["counts"] = (
-            "how many members hold each class; `veilsum round open` opens the round that withholds by it"
+            "how many members hold each class; `veilsum operator round open` opens the round that withholds by it"
         )
     if view.holders:
         values["holders"] = {f"class {label}:": count for label, count in enumerate(view.holders)}
@@ -128,9 +113,10 @@ def _classes(view: RoundView) -> dict[str, Any]:
 
 
 _NEXT = {
-    "lost": "no certificate can be had. Each decryptor runs its command again and reports what it signed; then the admin runs "
-    "`veilsum round lost {round} --folder ADMIN`",
+    "erasing": "the latest end has passed: each decryptor runs its command again, erases what it holds and reports. If too few can "
+    "come back, the admin runs `veilsum admin close {round} --folder ADMIN`",
+    "erased": "nothing was opened: open the next round",
     "failed": "the survivors are certified and count as opened, but there is no sum: open the next round over the same set",
     "voided": "nothing was opened: open the next attempt",
-    "abandoned": "the admin closed it: what was reported counts as opened; open the next round",
+    "lost": "the admin closed it: no exact round takes the lineages uploaded to it again; open the next round",
 }

@@ -52,7 +52,7 @@ class Choices:
         precision: what numbers are multiplied in; `auto` is bfloat16 on GPUs that have it.
         compiled: whether steps are compiled first.
         snapshot_every: rounds between two snapshots.
-        features: whether to write every member's features, as `veilsum join` reads them.
+        features: whether to write every member's features, as `veilsum member join` reads them.
         analyse: whether results hold what reports draw of models and heads.
         through: which way the sums of the last step go.
         track: `tensorboard`, `mlflow`.
@@ -229,7 +229,7 @@ def _spread(name: str, shares: Sequence[float]) -> dict[str, float]:
 
 
 def write_members(output: Path, classifier: Classifier, data: Dataset, partition: Partition) -> None:
-    """Each member's features and labels, as `veilsum join` reads them."""
+    """Each member's features and labels, as `veilsum member join` reads them."""
     width = len(str(len(partition.members) - 1))
     for index, rows in enumerate(partition.members):
         write_features(

@@ -18,7 +18,6 @@ def claims_of(results: Sequence[ResultFile]) -> list[Claim]:
     if not exact:
         return []
     closed = [row for row in exact if not row.head.startswith(DRAWN)]
-    whole = [row for row in closed if row.lattice == "features" and len(row.transcripts) == 1]
     drawn = [row for row in exact if row.head.startswith(DRAWN)]
     claims = [
         Claim(
@@ -33,7 +32,6 @@ def claims_of(results: Sequence[ResultFile]) -> list[Claim]:
             _most(closed),
             1e-6,
         ),
-        Claim("secure, exact", "the same on the features lattice", _most(whole), 0),
         Claim(
             "secure, exact",
             "test records that both CCVR heads call the same, at least",
@@ -84,17 +82,13 @@ def _uncertain(values: Sequence[float]) -> str:
 
 
 def gain_of(results: Sequence[ResultFile], data: str) -> float | None:
-    """Points by which random features beat FFC, the mean over seeds; None without results."""
-
-    def accuracy(found: ResultFile, head: str) -> float:
-        return next(
-            row.accuracy
-            for row in found.rows
-            if row.head == head and row.path == "secure" and row.epsilon is None
-        )
-
-    own = [found for found in results if found.data == data]
-    gains = [POINT * (accuracy(found, "random features") - accuracy(found, "FFC")) for found in own]
+    """Points by which random features beat FFC, the mean over seeds; None without results of both."""
+    own = [
+        {row.head: row.accuracy for row in found.rows if row.path == "secure" and row.epsilon is None}
+        for found in results
+        if found.data == data
+    ]
+    gains = [POINT * (each["random features"] - each["FFC"]) for each in own if "random features" in each]
     return mean(gains) if gains else None
 
 

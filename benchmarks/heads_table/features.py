@@ -53,7 +53,7 @@ class Features:
         z: (n, l) float32 of all members, of length 1.
         y: (n,) labels.
         members: of each member, which records it contributes.
-        kept_back: of each member, which it keeps for a second round.
+        kept_back: of each member, which it does not contribute.
         test_z: (m, l).
         test_y: (m,).
         extractor: 32 bytes that name what made them.

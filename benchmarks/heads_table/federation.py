@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx
 import numpy as np
@@ -145,9 +145,7 @@ class Federation:
             withhold=False,  # every class is known to all
         )
         self.operator.publish(draft.sign(admin))
-        policy = Policy(
-            admin.public, statistics=frozenset(QUESTIONS), aimed=frozenset(QUESTIONS), mu_budget=MU_BUDGET
-        )
+        policy = Policy(admin.public, statistics=frozenset(QUESTIONS), mu_budget=MU_BUDGET)
         for name in self.names:
             transport = Counted(verify=False)
             driver = AsyncDriver(url, transport=transport)
@@ -163,9 +161,7 @@ class Federation:
         *,
         parameters: dict[str, Any] | None = None,
         rests_on: Held | None = None,
-        lattice: Literal["sums", "features"] | None = None,
         epsilon: float | None = None,
-        kept_back: bool = False,
     ) -> Held:
         """A round, from its opening to a result that every member has verified."""
         began = self._cpu_s()
@@ -176,17 +172,14 @@ class Federation:
             extractor=self.features.extractor.hex(),
             parameters=parameters or {},
             rests_on=rests_on.result.record.round if rests_on else None,
-            lattice=lattice,
             noise=None if epsilon is None else NoiseRequest(epsilon=epsilon, delta=DELTA),
         )
         round_id = self.operator.open_round(self.cohort, request).round
-        parts = self.features.kept_back if kept_back else self.features.members
-        # Records kept back are another lineage; exact and noisy rounds need federations of their own.
-        lineage = "kept back" if kept_back else "main"
 
         async def part(number: int, member: AsyncMember) -> Result:
-            z, y = self.features.z[parts[number]], self.features.y[parts[number]]
-            return await member.contribute(round_id, Records(z, y, normalise=True), lineage=lineage)
+            own = self.features.members[number]
+            records = Records(self.features.z[own], self.features.y[own], normalise=True)
+            return await member.contribute(round_id, records, lineage="main")
 
         results, sent = self._all(part)
         cpu_s, content = self._cpu_s() - began, self.operator.sums(round_id)

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from benchmarks.heads_table.features import Features
-from benchmarks.heads_table.heads import ON_LATTICE, Row
+from benchmarks.heads_table.heads import Row
 
 RESULTS = Path(__file__).parents[1] / "figures/heads-table"
 FORMAT = "veilsum/heads-table/1"
@@ -29,7 +29,6 @@ class ResultFile:
         tested: test records.
         machine: on which it was run, and with which numpy.
         rows: heads × paths × ε.
-        kept_back: records of all members, for the round that finds a temperature; 0 where a file does not say.
     """
 
     data: str
@@ -41,7 +40,6 @@ class ResultFile:
     tested: int
     machine: str
     rows: tuple[Row, ...]
-    kept_back: int = 0
 
     @classmethod
     def of(cls, features: Features, rows: list[Row]) -> Self:
@@ -55,7 +53,6 @@ class ResultFile:
             len(features.test_y),
             f"{platform.machine()}, Python {platform.python_version()}, numpy {np.__version__}",
             tuple(rows),
-            sum(map(len, features.kept_back)),
         )
 
     @staticmethod
@@ -87,7 +84,7 @@ class ResultFile:
         """Heads that have no row under noise: none of a file that the benchmark as it is makes."""
         noisy = {row.head for row in self.rows if row.epsilon is not None}
         heads = dict.fromkeys(row.head for row in self.rows)
-        return tuple(head for head in heads if head not in noisy and head != ON_LATTICE)
+        return tuple(head for head in heads if head not in noisy)
 
     @property
     def summary(self) -> str:

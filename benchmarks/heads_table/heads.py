@@ -1,7 +1,7 @@
 """Every head of docs/heads.md through rounds, beside what plain sums say, and under noise."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,26 +9,19 @@ import numpy.typing as npt
 
 from benchmarks.heads_table.features import Features
 from benchmarks.heads_table.federation import DELTA, Federation, Held
-from calibration import CentredHead, Head, lattice_from
+from calibration import CentredHead, Head
 from calibration.head_file import Calibrated, arrays_of
-from calibration.lattice import FeaturesLattice, SumsLattice
+from calibration.lattice import SumsLattice
 from calibration.privacy import gdp_epsilon, gdp_mu, solve_adassp
 from calibration.questions import Answer, Earlier, Question, Summed, Wish, ask, question
 from calibration.random_features import KernelHead
 from client_sdk.asked import terms_question
 
-Lattice = SumsLattice | FeaturesLattice
-
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-MEAN_SHARE = (
-    0.1  # of μ², for the round of means that centred features rest on, and of counts that weights follow from
-)
-HALF = 0.5  # of μ², for the round of FFC that leave-one-out and axes rest on
+MEAN_SHARE = 0.1  # of μ², for the round of means that centred and random features rest on
 FINE_BITS = 62  # of int64: a finer step than float64 sums of as many records have
-AXES, SIZE = 32, 512
-ON_LATTICE = "FFC, features lattice"  # the head of FFC once more: only its weights are of interest
+SIZE = 512
 POSTERIOR = "posterior: the half it knows best"
-TEMPERED = "FFC with its temperature"
 DRAWS = 4  # rounds of FFC at each ε, on which promises about noise hang
 NOISY_SIZE = 256  # random features under noise, which more of them spread over more numbers
 
@@ -50,7 +43,6 @@ class Row:
         transcripts: SHA-256 of the signed transcript of each round that led here, the last one last.
         upload_bytes: that a member sent in the last round, the mean over members.
         cpu_s: of the last round, all members and the coordinator.
-        more: figures that this head alone has.
     """
 
     head: str
@@ -65,7 +57,6 @@ class Row:
     transcripts: tuple[str, ...] = ()
     upload_bytes: int | None = None
     cpu_s: float | None = None
-    more: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,24 +104,12 @@ class Compared:
             document = Calibrated.of(ffc.plain.documents[name].arrays, ffc.plain.documents[name].notes)
             yield from self._rows(title, ffc, ffc.held.result.head(name).head, document.head)
         yield from self._posterior(ffc)
-        whole = self._both("ffc", lattice="features")
-        rounded = apart(*(arrays_of(each) for each in (self._heads(whole)[0], self._heads(ffc)[1])))
-        yield from self._pair(ON_LATTICE, whole, rounded=rounded)
         yield from self._pair("FFC with a bias", self._both("ffc-bias"))
-        yield from self._pair("FFC, centred", self._both("ffc", before=self._both("mean")))
-        yield from self._pair("λ by five folds", self._both("folds"))
-        yield from self._pair("λ by leave-one-out", self._both("loo", before=ffc))
-        yield from self._pair("class-balanced", self._both("balanced", before=self._both("counts")))
-        # On the features lattice: of a few thousand inverse bandwidths the sums lattice leaves the weights 1e-6 apart.
-        rff = self._both("rff", {"size": SIZE}, before=ffc, lattice="features")
-        yield from self._pair("random features", rff)
+        yield from self._pair("random features", self._both("rff", {"size": SIZE}, before=ffc))
         yield from self._pair("CCVR", self._both("ccvr", self._drawn))
-        axes = self._both("ccvr", {**self._drawn, "axes": AXES}, before=ffc)
-        yield from self._pair(f"CCVR of {AXES} axes", axes)
-        yield from self._reliability(ffc)
 
     def _noisy(self, epsilon: float) -> Iterator[Row]:
-        asked, half = self.federation.ask, _part_of(epsilon, HALF)
+        asked = self.federation.ask
         first, second = _part_of(epsilon, MEAN_SHARE), _part_of(epsilon, 1 - MEAN_SHARE)
         ffc = asked("ffc", epsilon=epsilon)
         for held in (ffc, *(asked("ffc", epsilon=epsilon) for _ in range(1, DRAWS))):
@@ -140,24 +119,9 @@ class Compared:
         yield self._ridge("FFC with a bias", epsilon, asked("ffc-bias", epsilon=epsilon))
         mean = asked("mean", epsilon=first)
         yield self._ridge("FFC, centred", epsilon, mean, asked("ffc", rests_on=mean, epsilon=second))
-        yield self._noised("λ by five folds", epsilon, asked("folds", epsilon=epsilon))
-        before = asked("ffc", epsilon=half)
-        yield self._noised("λ by leave-one-out", epsilon, before, asked("loo", rests_on=before, epsilon=half))
-        counts = asked("counts", epsilon=first)
-        yield self._noised(
-            "class-balanced", epsilon, counts, asked("balanced", rests_on=counts, epsilon=second)
-        )
         rff = asked("rff", parameters={"size": NOISY_SIZE}, rests_on=mean, epsilon=second)
         yield self._ridge("random features", epsilon, mean, rff)
         yield self._noised("CCVR", epsilon, asked("ccvr", parameters=self._drawn, epsilon=epsilon))
-        axes = asked("ccvr", parameters={**self._drawn, "axes": AXES}, rests_on=before, epsilon=half)
-        yield self._noised(f"CCVR of {AXES} axes", epsilon, before, axes)
-        # Other records than FFC's, so that each of them is in one of the two rounds: the whole ε for both.
-        judged = asked("reliability", rests_on=ffc, epsilon=epsilon, kept_back=True)
-        head, temperature = judged.result.calibrated.head, judged.result.calibrated.temperature
-        assert temperature is not None
-        errors = self._temperature(head, temperature)
-        yield self._noised(TEMPERED, epsilon, ffc, judged, more=errors)
 
     def _beside(self, epsilon: float) -> Iterator[Row]:
         """What a noisy round of FFC publishes beside its head, whose counts take a part of the budget."""
@@ -176,7 +140,6 @@ class Compared:
         head: Head | None = None,
         accuracy: float | None = None,
         adassp: float | None = None,
-        more: Mapping[str, float] | None = None,
     ) -> Row:
         """The last round's head, unless another or its accuracy is given."""
         last = rounds[-1]
@@ -192,7 +155,6 @@ class Compared:
             transcripts=tuple(held.transcript for held in rounds),
             upload_bytes=last.upload_bytes,
             cpu_s=last.cpu_s,
-            more=more or {},
         )
 
     def _ridge(self, title: str, epsilon: float, *rounds: Held, unit_columns: bool = False) -> Row:
@@ -221,27 +183,21 @@ class Compared:
         parameters: dict[str, Any] | None = None,
         *,
         before: Both | None = None,
-        lattice: Any = None,
-        kept_back: bool = False,
     ) -> Both:
         held = self.federation.ask(
             statistic,
             parameters=parameters,
             rests_on=before.held if before else None,
-            lattice=lattice,
-            kept_back=kept_back,
         )
         attempt = held.result.evidence.attempt
         terms = attempt.opening.terms
-        step = lattice_from(terms.lattice, terms.lattice_bits)
-        members = self.features.kept_back if kept_back else self.features.members
+        step = SumsLattice(terms.lattice_bits)
+        members = self.features.members
         # What it rests on comes from plain sums too, and steps are as fine as int64 has them.
         wish = Wish(self.features.dim, self.features.classes, parameters or {})
         plain = ask(statistic, wish, before.earlier if before else None)
         asked = question(statistic, plain.layout, attempt.context, plain.material)
-        fine = step
-        if isinstance(step, SumsLattice):
-            fine = SumsLattice.for_ring(FINE_BITS, sum(map(len, members)), len(members))
+        fine = SumsLattice.for_ring(FINE_BITS, sum(map(len, members)), len(members))
         if before:  # the two questions are a rounding apart, as what they rest on is
             (total,) = self._totals(terms_question(attempt, held.result.material), [step], members)
             (again,) = self._totals(asked, [fine], members)
@@ -255,7 +211,7 @@ class Compared:
         return Both(held, asked.answer(statistics, summed), statistics, same, transcripts)
 
     def _totals(
-        self, asked: Question, lattices: Sequence[Lattice], members: Sequence[npt.NDArray[np.int64]]
+        self, asked: Question, lattices: Sequence[SumsLattice], members: Sequence[npt.NDArray[np.int64]]
     ) -> list[npt.NDArray[np.int64]]:
         """The members' vectors, added as they are, on each lattice."""
         totals = [np.zeros(asked.layout.elements, np.int64) for _ in lattices]
@@ -273,18 +229,16 @@ class Compared:
         assert both.plain.head is not None
         return both.held.result.calibrated.head, both.plain.head
 
-    def _pair(self, title: str, both: Both, **more: float) -> Iterator[Row]:
+    def _pair(self, title: str, both: Both) -> Iterator[Row]:
         head, plain = self._heads(both)
-        yield from self._rows(title, both, head, plain, **more)
+        yield from self._rows(title, both, head, plain)
 
-    def _rows(self, title: str, both: Both, head: Head, plain: Head, **more: float) -> Iterator[Row]:
+    def _rows(self, title: str, both: Both, head: Head, plain: Head) -> Iterator[Row]:
         yield Row(head=title, path="plain", accuracy=self._accuracy(plain))
         off_by = apart(arrays_of(head), arrays_of(plain))
-        yield self._secure(title, both, self._accuracy(head), off_by, self._agreement(head, plain), **more)
+        yield self._secure(title, both, self._accuracy(head), off_by, self._agreement(head, plain))
 
-    def _secure(
-        self, title: str, both: Both, accuracy: float, off_by: float, agreement: float, **more: float
-    ) -> Row:
+    def _secure(self, title: str, both: Both, accuracy: float, off_by: float, agreement: float) -> Row:
         return Row(
             head=title,
             path="secure",
@@ -296,7 +250,6 @@ class Compared:
             transcripts=both.transcripts,
             upload_bytes=both.held.upload_bytes,
             cpu_s=both.held.cpu_s,
-            more=more,
         )
 
     def _posterior(self, ffc: Both) -> Iterator[Row]:
@@ -317,34 +270,6 @@ class Compared:
         leverage = (whitened**2).sum(axis=1)
         known: npt.NDArray[np.bool_] = leverage <= np.median(leverage)
         return known
-
-    def _reliability(self, ffc: Both) -> Iterator[Row]:
-        """FFC again, with the temperature that records kept back have."""
-        both = self._both("reliability", before=ffc, kept_back=True)
-        head, plain = self._heads(both)
-        temperature, plainly = both.held.result.calibrated.temperature, both.plain.temperature
-        assert temperature is not None
-        assert plainly is not None
-        yield Row(head=TEMPERED, path="plain", accuracy=self._accuracy(plain))
-        off_by = max(abs(temperature - plainly) / plainly, apart(arrays_of(head), arrays_of(plain)))
-        errors = self._temperature(head, temperature)
-        agreement = self._agreement(head, plain)
-        yield self._secure(TEMPERED, both, self._accuracy(head), off_by, agreement, **errors)
-
-    def _temperature(self, head: Head, temperature: float) -> dict[str, float]:
-        return {
-            "temperature": temperature,
-            "calibration_error_before": self._calibration_error(head, 1.0),
-            "calibration_error": self._calibration_error(head, temperature),
-        }
-
-    def _calibration_error(self, head: Head, temperature: float, bins: int = 15) -> float:
-        """Σ_b |hits_b − confidences_b|/N over the test records (Guo et al. 2017, eq. 3)."""
-        probabilities = head.probabilities(self.features.test_z, temperature=temperature, normalise=True)
-        confidence = probabilities.max(axis=1)
-        bin_of = np.minimum((confidence * bins).astype(int), bins - 1)
-        gaps = np.bincount(bin_of, weights=self._right(head) - confidence, minlength=bins)
-        return float(np.abs(gaps).sum() / len(confidence))
 
     def _predicted(self, head: Head) -> npt.NDArray[np.int64]:
         return head.predict(self.features.test_z, normalise=head.scales)

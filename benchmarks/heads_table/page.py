@@ -1,13 +1,12 @@
 """The page that result files make: the same for the same files."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import product
-from statistics import geometric_mean, mean, stdev
+from statistics import mean, stdev
 
 from benchmarks.heads_table.claims import claims_of, leads_of
 from benchmarks.heads_table.features import DATA, SEEDS
 from benchmarks.heads_table.files import ResultFile
-from benchmarks.heads_table.heads import EPSILONS, ON_LATTICE, POSTERIOR, TEMPERED
+from benchmarks.heads_table.heads import EPSILONS, POSTERIOR
 
 TITLES = {
     "digits": "digits, raw pixels",
@@ -34,15 +33,14 @@ the noise is fresh.
 | random | 64 random projections of the pixels, rectified |
 | CNN | MOON's CNN with 64 features, trained by SphereFed for ten epochs on 10,000 images that no member holds |
 
-CIFAR-10 is a pack of lossy JPEG. Members keep a tenth of their records back, for the round that finds a temperature.
+CIFAR-10 is a pack of lossy JPEG. Members contribute nine tenths of their records.
 
 Each column of ε says what all rounds of its row promise together. Unit columns follow from the head of FFC. Centred and random features spend a tenth of μ² on the records' mean. Random features are 512 without noise,
 256 under it.
 """
 
-ASKED = """LDA, class means and the posterior follow from a round of FFC that also releases counts, for 6 % more noise. Class-balanced sums spend a tenth of μ² on counts, leave-one-out and CCVR of 32 axes half of it on a round of FFC. The temperature is found over the
-records kept back, so that every record is in one of its two rounds, and both have the whole ε. [Differential privacy](privacy.md#the-other-questions) has the same questions without members,
-with no more noise than needed.
+ASKED = """LDA, class means and the posterior follow from a round of FFC that also releases counts, for 6 % more noise. [Differential privacy](privacy.md#the-other-questions) has CCVR without members, with no more noise than
+needed.
 """
 
 SAME = """## Secure equals plain
@@ -61,12 +59,6 @@ promised of FFC's head as it is, which has four rounds for each seed and ε.
 BESIDE = """## Beside FFC
 
 Points by which each head is ahead of FFC's at the same ε, the mean over all sets of features and seeds.
-"""
-
-TEMPERATURE = """## Temperatures
-
-Of FFC's head, found by a second round over records kept back: the geometric mean over seeds, and the lowest and highest where they differ. Records are all that members kept back; the calibration error is that of the test records. Exact rounds
-try 33 temperatures, noisy ones 17. Where few records were kept back, noise drowns their losses, and the τ that is found means nothing: the last column shows where.
 """
 
 FILES = """## Result files
@@ -111,17 +103,9 @@ def page_of(results: Sequence[ResultFile]) -> str:
             _compared(results),
         ),
         "",
-        _rounded(results),
     ]
     parts += [BESIDE, _table(["head", "exact", *(f"ε = {e:g}" for e in EPSILONS)], _beside_ffc(results)), ""]
     parts += [NOISE, _table(["features", "head", *(f"ε = {e:g}" for e in EPSILONS)], _leads(results)), ""]
-    parts += [
-        TEMPERATURE,
-        _table(
-            ["features", "ε", "records", "τ", "error at τ = 1, %", "error at τ, %"], _temperatures(results)
-        ),
-        "",
-    ]
     parts += [
         FILES,
         _table(
@@ -181,7 +165,7 @@ def _described(own: Sequence[ResultFile]) -> str:
 
 def _accuracies(own: Sequence[ResultFile]) -> Iterator[list[str]]:
     rows = [row for found in own for row in found.rows]
-    for head in dict.fromkeys(row.head for row in rows if row.head != ON_LATTICE):
+    for head in dict.fromkeys(row.head for row in rows):
         cells = [("plain", None), ("secure", None), *(("secure", epsilon) for epsilon in EPSILONS)]
         yield [
             head,
@@ -206,17 +190,6 @@ def _compared(results: Sequence[ResultFile]) -> Iterator[list[str]]:
             _range(sent),
             _range(cpu, ".1f"),
         ]
-
-
-def _rounded(results: Sequence[ResultFile]) -> str:
-    """How far the features lattice itself moves a head: its plain path has the same integers, so it shows nothing of that."""
-    moved = [row.more["rounded"] for found in results for row in found.rows if "rounded" in row.more]
-    if not moved:
-        return ""
-    return (
-        "On the features lattice the plain path adds the same whole numbers, so nothing but masks is compared. Rounding features to it moves FFC's W "
-        f"by {min(moved):.0e} to {max(moved):.0e} of its largest weight.\n"
-    )
 
 
 def _leads(results: Sequence[ResultFile]) -> Iterator[list[str]]:
@@ -253,34 +226,13 @@ def _beside_ffc(results: Sequence[ResultFile]) -> Iterator[list[str]]:
         {(row.head, row.epsilon): row.accuracy for row in each.rows if row.path == "secure"}
         for each in results
     ]
-    # The half that is known best is no head, and a temperature changes no prediction.
-    left_out = ("FFC", ON_LATTICE, POSTERIOR, TEMPERED)
+    left_out = ("FFC", POSTERIOR)  # the half that is known best is no head
     for head in dict.fromkeys(head for head, _ in found[0] if head not in left_out):
         leads = [
             [100 * (each[head, epsilon] - each["FFC", epsilon]) for each in found if (head, epsilon) in each]
             for epsilon in (None, *EPSILONS)
         ]
         yield [head, *(_signed(mean(lead)) if lead else "–" for lead in leads)]
-
-
-def _temperatures(results: Sequence[ResultFile]) -> Iterator[list[str]]:
-    for data, epsilon in product(DATA, (None, *EPSILONS)):
-        own = [found for found in results if found.data == data]
-        rows = [row for found in own for row in found.rows if row.path == "secure" and row.epsilon == epsilon]
-        if found := [row.more for row in rows if row.head == TEMPERED]:
-            taus = [each["temperature"] for each in found]
-            yield [
-                TITLES[data],
-                "exact" if epsilon is None else f"{epsilon:g}",
-                _range([each.kept_back for each in own], ",d")
-                if any(each.kept_back for each in own)
-                else "–",
-                f"{geometric_mean(taus):.3f}" + (f" ({_range(taus, '.3g')})" if len({*taus}) > 1 else ""),
-                *(
-                    _spread([each[key] for each in found])
-                    for key in ("calibration_error_before", "calibration_error")
-                ),
-            ]
 
 
 def _files(results: Sequence[ResultFile]) -> Iterator[list[str]]:

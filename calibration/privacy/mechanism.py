@@ -40,23 +40,9 @@ DEFECT = 4
 TAIL_DEVIATIONS = 12
 """An element's noise exceeds T with a chance below 2·e^−72."""
 
-_DEGREES = {"V": 2, "U": 1, "N": 2, "z": 1, "G": 2, "M": 2, "S": 1} | dict.fromkeys(
-    ("losses", "confidences", "hits", "binned", "confusion", "squares"), 2
-)
+_DEGREES = {"V": 2, "U": 1, "N": 2, "z": 1, "G": 2, "M": 2, "S": 1}
 """Of a block in the features; of what is none, that of V, whose steps are fine enough for noise of a share."""
-_RELEASES = tuple(
-    frozenset(names.split())
-    for names in (
-        "V U",
-        "V U N",
-        "N",
-        "z",
-        "G",
-        "N S M",
-        "losses confidences hits binned confusion",
-        "squares hits",
-    )
-)
+_RELEASES = tuple(frozenset(names.split()) for names in ("V U", "V U N", "z", "G", "N S M"))
 """What a noisy round may release, by the names of its blocks up to a dot."""
 
 
@@ -388,11 +374,6 @@ def noisy_layout(dim: int, classes: int, *, bias: bool = False, counts: bool = F
     rows = dim + bool(bias)
     blocks: tuple[Block, ...] = (SymmetricBlock("V", rows), DenseBlock("U", (rows, classes)))
     return Layout((*blocks, DenseBlock("N", (classes,))) if counts else blocks)
-
-
-def counts_layout(classes: int) -> Layout:
-    """N (C,)."""
-    return Layout((DenseBlock("N", (classes,)),))
 
 
 def class_layout(dim: int, classes: int) -> Layout:

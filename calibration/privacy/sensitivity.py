@@ -102,18 +102,6 @@ def ffc_sensitivity(
     return math.sqrt(_replaced(w2, 1.0, a2, constant=constant, nonnegative=nonnegative))
 
 
-def fold_sensitivity(weight: float, *, neighbours: Neighbours, nonnegative: bool, constant: float) -> float:
-    """Δ of (V, wU) of each of K folds: a record stands in one, and a replaced one may in another: √(2 + 2w²) at least."""
-    moved = math.sqrt(2) if neighbours is Neighbours.REPLACE else 1.0
-    stays = ffc_sensitivity(weight, neighbours=neighbours, nonnegative=nonnegative, constant=constant)
-    return max(stays, moved * ffc_sensitivity(weight))
-
-
-def counts_sensitivity(neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
-    """Δ of the class counts: 1; a record replaced by one of another class moves two of them."""
-    return 1.0 if neighbours is Neighbours.ADD_REMOVE else math.sqrt(2)
-
-
 def ccvr_sensitivity(
     count: float,
     total: float,
@@ -141,21 +129,6 @@ def ccvr_sensitivity(
         return math.sqrt(added)
     same = _same_label(total**2, second**2, 0.0, nonnegative=nonnegative)
     return math.sqrt(max(same, 2 * added))
-
-
-def reliability_sensitivity(temperatures: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:
-    """Δ of losses, confidences, hits and records by bin at each of T temperatures, and of the confusion.
-
-    A record adds a loss of 1 at most to each temperature, a confidence, a hit and itself to one bin of each, and itself to the confusion:
-    √(4T + 1). One that is replaced moves a loss by 1 at most, and two bins: √(7T + 2).
-    """
-    T = temperatures
-    return math.sqrt(4 * T + 1 if neighbours is Neighbours.ADD_REMOVE else 7 * T + 2)
-
-
-def path_sensitivity(ridges: int) -> float:
-    """Δ of squared errors and hits at each of G ridges, none below 0 or above 1: √(2G), added, removed or replaced."""
-    return math.sqrt(2 * ridges)
 
 
 def member_sensitivity(bound: float, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> float:

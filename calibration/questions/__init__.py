@@ -1,8 +1,8 @@
 """Every question that a round can ask: adding one touches this package, and nothing else knows their names.
 
->>> ask("folds", Wish(64, 10, {"folds": 5}))                             # the operator's side, before the round
->>> question("folds", layout).accumulator(lattice, normalise=False)      # a member
->>> question("folds", layout).answer(statistics, summed)                 # the coordinator, from the sum
+>>> ask("rff", Wish(64, 10, {"bandwidth": 0.5}))                       # the operator's side, before the round
+>>> question("rff", layout).accumulator(lattice, normalise=False)      # a member
+>>> question("rff", layout).answer(statistics, summed)                 # the coordinator, from the sum
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from calibration.centred import CentredHead
 from calibration.errors import CalibrationError
 from calibration.layout import RESTS_ON
 from calibration.questions.base import (
@@ -29,13 +28,10 @@ from calibration.questions.base import (
     parse,
 )
 from calibration.questions.centring import MeanOfRecords
-from calibration.questions.choosing import Folds, LeaveOneOut
-from calibration.questions.counting import Counts
 from calibration.questions.ffc import FFC, PUBLISHED, FFCBias
 from calibration.questions.gaussian import CCVR
-from calibration.questions.judging import Reliability
+from calibration.questions.random_features import RandomFeatureRidge
 from calibration.questions.refining import Refinement
-from calibration.questions.variants import Balanced, RandomFeatureRidge
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -50,13 +46,8 @@ QUESTIONS: Mapping[str, type[Question]] = MappingProxyType(
         for each in (
             FFC,
             FFCBias,
-            Folds,
-            LeaveOneOut,
-            Counts,
-            Balanced,
             RandomFeatureRidge,
             CCVR,
-            Reliability,
             MeanOfRecords,
             Refinement,
         )
@@ -98,11 +89,8 @@ def ask(statistic: str, wish: Wish, earlier: Earlier | None = None) -> Asked:
     if earlier is not None and earlier.statistic not in known:
         needed = f"on one of {', '.join(known)}" if known else "on none"
         raise CalibrationError(f"a {statistic} round rests {needed}, not on {earlier.statistic}")
-    if earlier is not None and isinstance(earlier.head, CentredHead) and not asked.rests_on_centred:
-        raise CalibrationError(f"a {statistic} round does not rest on features that were centred")
-    if wish.noisy and not asked.takes_noise:
-        with_noise = ", ".join(name for name, each in QUESTIONS.items() if each.takes_noise)
-        raise CalibrationError(f"a {statistic} round takes no noise; {with_noise} do")
+    if not (wish.noisy or asked.exact):
+        raise CalibrationError(f"a {statistic} round exists under noise alone: ask for noise")
     parameters = parse(asked, wish.parameters)
     return asked.ask(Wish(wish.dim, wish.classes, parameters, wish.noisy), earlier)
 

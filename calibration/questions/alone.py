@@ -1,7 +1,7 @@
 """Questions answered from one's own records in one process: the operator's part, a member's and the coordinator's in turn.
 
 >>> ffc = alone("ffc", Wish(64, 10), [(features, labels)])
->>> alone("loo", Wish(64, 10), [(features, labels)], earlier=ffc.earlier).answer.head
+>>> alone("rff", Wish(64, 10), [(features, labels)], earlier=ffc.earlier).answer.head
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ _CONTEXT = b"veilsum calibration alone".ljust(32, b"\0")
 _SUM_BITS = 62  # of int64: a finer step than float64 sums of as many records have
 _PIECE = 1 << 20
 _FFC = ("ffc", "ffc-bias")
-_ROUNDS_MAX = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,29 +39,20 @@ class Alone:
         return Earlier(self.question.name, self.statistics, self.answer.head)
 
 
-def chain(name: str, *, bias: bool = False, rounds: int | None = None) -> tuple[str, ...]:
+def chain(name: str, *, bias: bool = False) -> tuple[str, ...]:
     """The questions that lead to one, in the order of their rounds, itself last.
 
-    Args:
-        name: of the question.
-        bias: whether its head is to have a constant.
-        rounds: of a question that is asked in several, how many; None for as many as it says itself.
-
     Raises:
-        CalibrationError: no such question; a bias where its head has none.
+        CalibrationError: no such question; one that exists under noise alone; a bias where its head has none.
     """
     asked = kind(name)
+    if not asked.exact:
+        raise CalibrationError(f"a {name} round exists under noise alone")
     if name in _FFC:
         return ("ffc-bias" if bias else name,)
-    repeated = int(asked.domains["rounds"][1] or 1) if "rounds" in asked.domains else 1
-    if rounds is not None and "rounds" in asked.domains:
-        repeated = min(max(1, rounds), _ROUNDS_MAX)  # the question refuses what is none or too many
-    leading = (*(*asked.rests_on, *asked.may_rest_on)[:1], *[name] * repeated)
-    if not bias or "bias" in asked.domains:
-        return leading
-    if name not in {"loo", "refine"}:
-        raise CalibrationError(f"a {name} head takes no bias; ffc, balanced, folds, loo and refine do")
-    return tuple("ffc-bias" if each == "ffc" else each for each in leading)
+    if bias:
+        raise CalibrationError(f"a {name} head takes no bias; that of ffc does")
+    return (*asked.may_rest_on[:1], name)
 
 
 def asked_alone(name: str, wish: Wish, earlier: Earlier | None = None) -> Question:
@@ -86,7 +76,7 @@ def alone(
         name: of the question.
         wish: what is asked.
         batches: features (n, dim) and labels (n,), each as `FFCStatistics.update`.
-        earlier: what it rests on, over the same records or, where a head is judged, over others.
+        earlier: what it rests on, over the same records.
         ridges: λ; empty for the solver's own.
         normalise: accept rows of any length.
 

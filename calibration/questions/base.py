@@ -5,7 +5,7 @@
     gathering, gathered, answer    the coordinator, from the sum: take it up, check it, solve it
 
 A question is named by the terms' `statistic`; its layout says the rest. What is longer, such as the head that a second round
-judges, is material: arrays that the coordinator publishes with the opening, and whose digest the layout holds.
+refines, is material: arrays that the coordinator publishes with the opening, and whose digest the layout holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.head_file import form_of
 from calibration.lattice import FeaturesLattice, SumsLattice
 from calibration.layout import Layout, Scalar
-from calibration.rows import orthonormal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -90,7 +89,7 @@ class Earlier:
     Attributes:
         statistic: its question.
         statistics: what was pooled in it.
-        head: what it ended in; None for counts.
+        head: what it ended in; None for a mean.
     """
 
     statistic: str
@@ -153,13 +152,12 @@ class Answer:
 
     Attributes:
         records: N; of a noisy sum the estimate tr V̂, rounded.
-        head: None where the round is one of counts only.
-        chosen_by: how λ was found: "given", "gcv", "folds", "leave-one-out"; "" where there is none.
+        head: None where the round is one of means.
+        chosen_by: how λ or the head was found: "given", "gcv", "shrinkage", "gradient", "virtual features"; "" where there is none.
         solution: of ridge heads.
         grid: (G,) λ compared.
         errors: (G,) by that criterion.
         ridge: λ of the head; None where it has none.
-        temperature: τ for the head's probabilities; None where it was not asked.
         error_bound: how far rounding may have moved a weight at the most; None where no bound holds.
         documents: beside the head, by name.
     """
@@ -171,7 +169,6 @@ class Answer:
     grid: Floats | None = None
     errors: Floats | None = None
     ridge: float | None = None
-    temperature: float | None = None
     error_bound: float | None = None
     documents: Mapping[str, Document] = field(default_factory=dict)
 
@@ -214,15 +211,11 @@ class Question(ABC):
     Attributes:
         name: the terms' `statistic`.
         title: what it is for, in a few words.
-        lattices: the lattices it can be summed on.
         rests_on: questions one of which an earlier round must have answered; empty where it needs none.
         may_rest_on: questions that can help.
         domains: its parameters, each with the type it takes and its default; None for none.
-        takes_noise: whether members can add noise to it.
-        rests_on_noisy: whether the earlier round may have been a noisy one.
-        rests_on_centred: whether its head may be one of centred features.
-        aimed: whether who asks can choose, by the head, spectrum or weights that it shows or by how often it asks, what an exact sum tells
-            of few records.
+        exact: whether its sum may be exact; what depends on a head that the coordinator shows, or serves one that does, exists under
+            noise alone.
         has_head: whether its round ends in a head.
         combines: whether sums of several rounds add up.
         learns: what the coordinator sees, in words.
@@ -234,14 +227,10 @@ class Question(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     learns: ClassVar[str]
-    lattices: ClassVar[tuple[str, ...]] = ("sums",)
     rests_on: ClassVar[tuple[str, ...]] = ()
     may_rest_on: ClassVar[tuple[str, ...]] = ()
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {}
-    takes_noise: ClassVar[bool] = False
-    rests_on_noisy: ClassVar[bool] = False
-    rests_on_centred: ClassVar[bool] = False
-    aimed: ClassVar[bool] = False
+    exact: ClassVar[bool] = True
     has_head: ClassVar[bool] = True
     combines: ClassVar[bool] = False
 
@@ -283,6 +272,11 @@ class Question(ABC):
         return bool(self.layout.parameter("bias"))
 
     @property
+    @abstractmethod
+    def noisy(self) -> bool:
+        """Whether the layout is one for noise."""
+
+    @property
     def roundings(self) -> float:
         """How often each member rounds, at the most, what an entry of the sums is made of that are solved in the end."""
         return 1.0
@@ -318,18 +312,13 @@ class Question(ABC):
     def answer(self, statistics: Any, summed: Summed) -> Answer:
         """Solve; CalibrationError where nothing follows from the statistics."""
 
+    @abstractmethod
     def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
         """What a noisy round of these terms releases, and how far a record moves it.
 
         Raises:
-            CalibrationError: the round takes no noise; features that are said never to be negative, but mapped to ones that are.
+            CalibrationError: features that are said never to be negative, but mapped to ones that are.
         """
-        del noise, lattice
-        raise CalibrationError(f"a {self.name} round takes no noise")
-
-    def head_of(self, statistics: Any, summed: Summed) -> Head | None:
-        """The answer's head."""
-        return self.answer(statistics, summed).head
 
     @property
     def goes_on(self) -> bool:
@@ -415,16 +404,14 @@ class Question(ABC):
             raise LayoutMismatch(f"the material's {name} is not finite float64")
         return array
 
-    def _axes(self) -> Floats | None:
-        """Material to project features by, None for none; LayoutMismatch where its rows are not orthonormal."""
-        if self.layout.parameter("axes") is None:
-            return None
-        axes = self._array("axes", self._number("axes"), self.dim)
-        if not orthonormal(axes):
+    def _integers(self, lattice: RoundLattice) -> FeaturesLattice | None:
+        """The lattice of a noisy round; None for that of an exact one; LayoutMismatch where the layout is not for it."""
+        own = lattice if isinstance(lattice, FeaturesLattice) else None
+        if self.noisy != (own is not None):
             raise LayoutMismatch(
-                f"the material's axes are not orthonormal rows, which a {self.name} round needs"
+                f"a {self.name} round with this layout is {'noisy' if self.noisy else 'exact'}: it does not go on the {lattice.name} lattice"
             )
-        return axes
+        return own
 
     def _expect(self, layout: Layout) -> None:
         """LayoutMismatch unless the blocks are these."""

@@ -1,16 +1,16 @@
-"""The mean of all records, exact or under noise: what a round of FFC takes from features before it sums them."""
+"""The noisy mean of all records: what a noisy round of FFC takes from features before it sums them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from calibration.errors import CalibrationError, LayoutMismatch, SumCheckFailed
+from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.lattice import FeaturesLattice
-from calibration.layout import in_pieces
+from calibration.moments import IntegerSums
 from calibration.privacy.mechanism import mean_layout
 from calibration.privacy.sensitivity import Release, mean_sensitivity
 from calibration.questions.base import (
@@ -25,15 +25,12 @@ from calibration.questions.base import (
     Wish,
     total_of,
 )
-from calibration.rows import as_features, as_labels, check_rows, unit_rows, with_constant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from calibration.head import Head
     from calibration.layout import Scalar
     from calibration.privacy import NoiseTerms
-    from calibration.rows import Array, Floats, Integers
+    from calibration.rows import Floats, Integers
 
 _SQRT_HALF = float(np.sqrt(0.5))
 
@@ -43,14 +40,14 @@ class Mean:
     """What a round of it pools: Σ(z, 1)/√2, (dim + 1,)."""
 
     sums: Floats
-    constant: float = _SQRT_HALF
-    """What a record adds last; on a features lattice its 1/√2 is rounded."""
-    deviation: float = 0.0
-    """Of the noise on each entry; 0 for an exact sum."""
+    constant: float
+    """What a record adds last: 1/√2, rounded."""
+    deviation: float
+    """Of the noise on each entry."""
 
     @property
     def records(self) -> int:
-        """N; under noise an estimate, at least 1."""
+        """N, an estimate, at least 1."""
         return max(1, round(float(self.sums[-1]) / self.constant))
 
     @property
@@ -74,8 +71,6 @@ class Mean:
                 return min(1.0, spread)
         raise CalibrationError(
             "the noise drowned the records' spread: pass a bandwidth, or take a larger ε or more records"
-            if self.deviation
-            else "all records are alike: their mean tells no bandwidth; pass one"
         )
 
 
@@ -85,8 +80,7 @@ class MeanOfRecords(Question):
     name: ClassVar[str] = "mean"
     title: ClassVar[str] = "mean of all records, to centre the features of a later round by, and no head"
     learns: ClassVar[str] = "Σz and the number of records, over all members together"
-    lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
-    takes_noise: ClassVar[bool] = True
+    exact: ClassVar[bool] = False
     has_head: ClassVar[bool] = False
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {}
 
@@ -96,26 +90,27 @@ class MeanOfRecords(Question):
         del earlier
         return Asked(mean_layout(wish.dim).having(dim=wish.dim, classes=wish.classes))
 
+    @property
+    def noisy(self) -> bool:
+        """Always."""
+        return True
+
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
-        """Sums of rows, in integers on a features lattice."""
-        self._expect(self.ask(Wish(self.dim, self.classes), None).layout)
-        return _Summing(self.dim, self.classes, lattice, normalise=normalise)
+        """Sums of integer rows."""
+        del normalise
+        self._expect(mean_layout(self.dim))
+        own = self._integers(lattice)
+        assert own is not None  # or the layout would not be for it
+        return _RowSums(self.layout, own, self.classes, self.dim)
 
     def gathered(self, gathering: Any, summed: Summed) -> Mean:
-        """The sum; of an exact one no row was longer than 1."""
-        lattice = summed.lattice
+        """The sum."""
+        lattice, mechanism = summed.lattice, summed.mechanism
+        assert isinstance(lattice, FeaturesLattice)
+        assert mechanism is not None
         sums = lattice.decode(total_of(gathering), 1)
-        pooled = Mean(sums)
-        if isinstance(lattice, FeaturesLattice):
-            pooled = Mean(sums, lattice.constant / lattice.unit(1))
-        if summed.mechanism is not None:
-            return replace(pooled, deviation=summed.mechanism.deviation("z", summed.members))
-        slack = len(sums) * (summed.members + pooled.records) / lattice.unit(1)
-        if sums[-1] <= 0 or np.linalg.norm(sums[:-1]) > sums[-1] + slack:
-            raise SumCheckFailed(
-                f"Σz has length {np.linalg.norm(sums[:-1]):g}, of {pooled.records} records", identity="mean"
-            )
-        return pooled
+        constant = lattice.constant / lattice.unit(1)
+        return Mean(sums, constant, mechanism.deviation("z", summed.members))
 
     def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
         """Σ(z, 1)/√2."""
@@ -133,24 +128,7 @@ class MeanOfRecords(Question):
         return Answer(statistics.records, None, documents={"mean": Document({"mean": statistics.mean})})
 
 
-class _Summing:
-    def __init__(self, dim: int, classes: int, lattice: RoundLattice, *, normalise: bool) -> None:
-        self._dim, self._classes, self._normalise = dim, classes, normalise
-        self._whole = lattice if isinstance(lattice, FeaturesLattice) else None
-        self._sums: Any = np.zeros(dim + 1, np.float64 if self._whole is None else np.int64)
-        self.records = 0
-
-    def update(self, features: Array, labels: Array) -> None:
-        matrix = as_features(features, self._dim)
-        as_labels(labels, len(matrix), self._classes)
-        check_rows(matrix, normalise=self._normalise)
-        if self._whole is None:
-            rows: Any = with_constant(unit_rows(matrix)[0], _SQRT_HALF)
-        else:
-            rows = self._whole.encode_rows(matrix, bias=True)
-        self._sums += rows.sum(axis=0)
-        self.records += len(matrix)
-
-    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        whole = self._sums if isinstance(lattice, FeaturesLattice) else lattice.encode(self._sums)
-        return in_pieces(whole, elements)
+class _RowSums(IntegerSums):
+    def _add(self, rows: Floats, labels: Integers) -> None:
+        del labels
+        self.part("z")[:] += self.lattice.encode_rows(rows, bias=True).sum(axis=0)

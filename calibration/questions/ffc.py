@@ -16,10 +16,11 @@ from calibration.errors import CalibrationError, LayoutMismatch
 from calibration.ffc import FFCStatistics
 from calibration.head import Head
 from calibration.head_file import Calibrated
-from calibration.lattice import FeaturesLattice
-from calibration.layout import Layout, Scalar, in_pieces
+from calibration.lattice import SumsLattice
+from calibration.layout import Layout, Scalar
 from calibration.layouts import ffc_dimensions, ffc_layout
 from calibration.lda import nearest_class_mean, solve_lda
+from calibration.moments import IntegerMoments
 from calibration.noisy_lda import NoisyMoments, posterior_of
 from calibration.posterior import ridge_posterior
 from calibration.privacy import (
@@ -45,17 +46,16 @@ from calibration.questions.base import (
     check_sign,
     total_of,
 )
-from calibration.questions.counting import ClassCounts
-from calibration.questions.ridge import ridge_answer, solved
-from calibration.rows import as_features, check_rows
+from calibration.questions.ridge import grid_of, ridge_answer
+from calibration.ridge import solve_ffc
+from calibration.rows import as_features
 
 _SQRT_HALF = float(np.sqrt(0.5))
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from calibration.lattice import FeaturesLattice
     from calibration.privacy import NoiseTerms
-    from calibration.rows import Array, Floats, Integers
+    from calibration.rows import Floats, Integers
     from calibration.solution import Solution
 
 
@@ -100,31 +100,17 @@ def _head(head: Head) -> Document:
     return Document(dict(plain.arrays), plain.notes)
 
 
-class Vectors:
-    """FFC statistics as an accumulator whose vector may be shorter than theirs: a noisy round has no exact counts."""
+@dataclass(frozen=True, eq=False)
+class ClassCounts:
+    """Noisy counts of the classes.
 
-    def __init__(self, statistics: FFCStatistics, elements: int) -> None:
-        self.statistics, self._elements = statistics, elements
+    Attributes:
+        counts: (C,) real numbers, also below 0.
+        deviation: of the noise.
+    """
 
-    @property
-    def records(self) -> int:
-        """N."""
-        return self.statistics.records
-
-    def update(self, features: Array, labels: Array) -> None:
-        """As `FFCStatistics.update`."""
-        self.statistics.update(features, labels)
-
-    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        """The vector without what the round does not ask for."""
-        return in_pieces(self.statistics.vector(lattice)[: self._elements], elements)
-
-
-class _Counted(Vectors):
-    def pieces(self, lattice: RoundLattice, elements: int) -> Iterator[Integers]:
-        vector = self.statistics.vector(lattice)
-        vector[-self.statistics.classes :] *= lattice.unit(2)
-        return in_pieces(vector, elements)
+    counts: Floats
+    deviation: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +158,7 @@ class NoisySums:
             return self.named
         if not self.bias:
             raise CalibrationError(
-                "a noisy round of ffc counts no classes: rest on one of counts, or of ffc-bias"
+                "a noisy round of ffc without a bias counts no classes unless it publishes what rests on counts"
             )
         return ClassCounts(self.U[-1] / _SQRT_HALF, self.column_deviation / _SQRT_HALF)
 
@@ -183,7 +169,7 @@ class NoisySums:
         return NoisyMoments(
             scale * self.V[:own, :own],
             math.sqrt(scale) * self.U[:own],
-            np.asarray(counted.counts, np.float64),
+            counted.counts,
             scale * self.deviation,
             math.sqrt(scale) * self.column_deviation,
             counted.deviation,
@@ -192,8 +178,8 @@ class NoisySums:
     @property
     def posterior(self) -> Document:
         """Beside the head by shrinkage."""
-        counts = np.asarray(self.class_counts.counts, np.float64)
-        whitening, variances = posterior_of(self.solution, self.U, counts, self.column_deviation)
+        counts, deviation = self.class_counts.counts, self.column_deviation
+        whitening, variances = posterior_of(self.solution, self.U, counts, deviation)
         notes = {"constant": _SQRT_HALF} if self.bias else {}
         return Document({"whitening": whitening, "variances": variances}, notes)
 
@@ -228,18 +214,17 @@ class FFC(Question):
     name: ClassVar[str] = "ffc"
     title: ClassVar[str] = "ridge head from second moments; λ by GCV"
     learns: ClassVar[str] = "Σzzᵀ, Σz·one_hot(y)ᵀ and the records of each class, over all members together"
-    lattices: ClassVar[tuple[str, ...]] = ("sums", "features")
     may_rest_on: ClassVar[tuple[str, ...]] = ("mean",)
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {"publish": (str, None)}
-    takes_noise: ClassVar[bool] = True
-    rests_on_noisy: ClassVar[bool] = True
     combines: ClassVar[bool] = True
     with_bias: ClassVar[bool] = False
 
     @classmethod
     def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
-        """`publish` names, with commas between them, what of `PUBLISHED` members may read; a round of means centres features."""
+        """`publish` names, with commas between them, what of `PUBLISHED` members may read; a round of means centres features, under noise."""
         publish = published(str(wish.parameters.get("publish", "")))
+        if earlier is not None and not wish.noisy:
+            raise CalibrationError("features are centred under noise alone: rest on no round of means")
         if earlier is not None and publish:
             raise CalibrationError(
                 f"{', '.join(publish)} can't be published of centred features: rest on no round of means"
@@ -253,7 +238,7 @@ class FFC(Question):
             blocks = noisy_layout(wish.dim, wish.classes, bias=cls.with_bias, counts=counts)
             return _centred(blocks.having(publish=",".join(publish) or None), wish, earlier)
         layout = ffc_layout(wish.dim, wish.classes, bias=cls.with_bias)
-        return _centred(layout.having(publish=",".join(publish) or None), wish, earlier)
+        return Asked(layout.having(publish=",".join(publish) or None))
 
     @property
     def _centre(self) -> Floats | None:
@@ -297,6 +282,10 @@ class FFC(Question):
             dim, counts = rows - self.with_bias, self._counts
             self._expect(noisy_layout(dim, classes, bias=self.with_bias, counts=counts))
             return dim, classes
+        if centre:
+            raise LayoutMismatch(
+                "features are centred under noise alone, and the layout is that of an exact sum"
+            )
         return ffc_dimensions(self.blocks, bias=self.with_bias)
 
     @property
@@ -333,34 +322,22 @@ class FFC(Question):
             super().check_head(Head(head.weights, head.bias, head.empty_classes))
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
-        """FFC statistics, in integers on a features lattice."""
+        """FFC statistics; under noise sums of integer rows."""
         dim, classes = self._dimensions()
-        centre = self._centre
-        own = lattice if isinstance(lattice, FeaturesLattice) else None
-        statistics = FFCStatistics(
-            dim,
-            classes,
-            bias=self.with_bias,
-            normalise=normalise or centre is not None,
-            lattice=own,
-            track_records=False,
-        )
-        vectors = (_Counted if self._counts else Vectors)(statistics, self.layout.elements)
+        centre, own = self._centre, self._integers(lattice)
+        if own is None:
+            return FFCStatistics(dim, classes, bias=self.with_bias, normalise=normalise, track_records=False)
+        sums = IntegerMoments(self.layout, own, bias=self.with_bias)
         if centre is None:
-            return vectors
-
-        def mapped(features: Array) -> Floats:
-            matrix = as_features(features, dim)
-            check_rows(matrix, normalise=normalise)
-            return centred(matrix, centre, total=self.noisy)
-
-        return Mapped(vectors, mapped)
+            return sums
+        return Mapped(sums, lambda features: centred(as_features(features, dim), centre, total=True))
 
     def gathered(self, gathering: Any, summed: Summed) -> Any:
         """FFC statistics; of a noisy sum `NoisySums`, since no identity of exact ones survives noise."""
         total = total_of(gathering)
         if summed.mechanism is not None:
             return NoisySums.of(self.layout, total, summed, bias=self.with_bias)
+        assert isinstance(summed.lattice, SumsLattice)
         check_sums(self.blocks, summed.lattice, total, members=summed.members, bias=self.with_bias)
         return FFCStatistics.from_sums(
             self.blocks, summed.lattice, total, bias=self.with_bias, members=summed.members
@@ -370,7 +347,7 @@ class FFC(Question):
         """The ridge head, and what is to be published beside it."""
         if summed.mechanism is not None:
             return self._noisy_answer(statistics)
-        solution = solved(statistics, summed)
+        solution = solve_ffc(statistics, grid_of(statistics, summed), in_place=True)
         wanted = published(str(self.layout.parameter("publish") or ""))
         documents = {name: _if_any(PUBLISHED[name], statistics, solution) for name in wanted}
         return ridge_answer(solution, summed, self._headed(solution), documents=documents)

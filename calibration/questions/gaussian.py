@@ -1,4 +1,4 @@
-"""CCVR's round: counts, sums and second moments of each class, whole or along principal axes (Luo et al. 2021)."""
+"""CCVR's round: counts, sums and second moments of each class (Luo et al. 2021)."""
 
 from __future__ import annotations
 
@@ -27,11 +27,9 @@ from calibration.questions.base import (
     RoundLattice,
     Summed,
     Wish,
-    check_sign,
     total_of,
 )
-from calibration.questions.variants import axes_of
-from calibration.rows import as_features, bounded_rows, check_rows, finite_rows, unit_rows
+from calibration.rows import as_features, check_rows, unit_rows
 from calibration.virtual import TukeyHead, solve_ccvr
 
 if TYPE_CHECKING:
@@ -47,28 +45,23 @@ class CCVR(Question):
     name: ClassVar[str] = "ccvr"
     title: ClassVar[str] = "logistic head on features drawn from each class's Gaussian"
     learns: ClassVar[str] = "the count, Σz and Σzzᵀ of each class by itself, over all members together"
-    may_rest_on: ClassVar[tuple[str, ...]] = ("ffc", "ffc-bias")
-    takes_noise: ClassVar[bool] = True
-    rests_on_noisy: ClassVar[bool] = True
     domains: ClassVar[Mapping[str, tuple[type, Scalar | None]]] = {
         "unit": (bool, True),
         "norm_bound": (float, 1.0),
         "per_class": (int, 100),
         "tukey": (bool, True),
         "power": (float, 0.5),
-        "axes": (int, None),
     }
 
     @classmethod
     def ask(cls, wish: Wish, earlier: Earlier | None) -> Asked:
         """`unit` scales features to length 1, else none is longer than `norm_bound`; `per_class` are drawn of each class."""
-        given, axes = wish.parameters, wish.parameters.get("axes")
+        del earlier
+        given = wish.parameters
         if given["unit"] and given["norm_bound"] != 1.0:
             raise CalibrationError("a norm bound other than 1 goes with unit=false")
-        material = {} if axes is None else {"axes": axes_of(cls.name, earlier, int(axes))}
-        summed = wish.dim if axes is None else int(axes)
-        layout = (class_layout if wish.noisy else ccvr_layout)(summed, wish.classes)
-        return Asked(layout.having(dim=wish.dim, classes=wish.classes, **given), material)
+        layout = (class_layout if wish.noisy else ccvr_layout)(wish.dim, wish.classes)
+        return Asked(layout.having(dim=wish.dim, classes=wish.classes, **given))
 
     @property
     def _unit(self) -> bool:
@@ -80,14 +73,14 @@ class CCVR(Question):
         return self._unit
 
     @property
-    def _summed(self) -> int:
-        return self.dim if self.layout.parameter("axes") is None else self._number("axes")
+    def noisy(self) -> bool:
+        """Whether the layout is one for noise."""
+        return "N" in self.layout.slices
 
     def released(self, noise: NoiseTerms, lattice: FeaturesLattice) -> Release:
         """(αN, wS, M) of the one class that a record touches."""
         del lattice
-        self._expect(class_layout(self._summed, self.classes))
-        check_sign(noise, mapped=self.layout.parameter("axes") is not None)
+        self._expect(class_layout(self.dim, self.classes))
         sensitivity = ccvr_sensitivity(
             COUNTS_WEIGHT,
             noise.weight,
@@ -104,34 +97,23 @@ class CCVR(Question):
         self._check_size(head)
 
     def _statistics(self) -> CCVRStatistics:
-        self._expect(ccvr_layout(self._summed, self.classes))
-        return CCVRStatistics(self._summed, self.classes, norm_bound=self._real("norm_bound"))
+        self._expect(ccvr_layout(self.dim, self.classes))
+        return CCVRStatistics(self.dim, self.classes, norm_bound=self._real("norm_bound"))
 
     def accumulator(self, lattice: RoundLattice, *, normalise: bool) -> Accumulator:
         """One flat array, of whole numbers under noise."""
-        if isinstance(lattice, FeaturesLattice):
-            self._expect(class_layout(self._summed, self.classes))
-            return ClassMoments(
-                self.layout,
-                lattice,
-                self.dim,
-                norm_bound=self._real("norm_bound"),
-                unit=self._unit,
-                axes=self._axes(),
-            )
-        statistics, axes, unit = self._statistics(), self._axes(), self._unit
-        if axes is None and not (unit and normalise):
+        own = self._integers(lattice)
+        if own is not None:
+            bound = self._real("norm_bound")
+            return ClassMoments(self.layout, own, self.dim, norm_bound=bound, unit=self._unit)
+        statistics = self._statistics()
+        if not (self._unit and normalise):
             return statistics
 
         def mapped(features: Array) -> Floats:
             matrix = as_features(features, self.dim)
-            if unit:
-                check_rows(matrix, normalise=normalise)
-                rows = unit_rows(matrix)[0]
-            else:
-                rows = finite_rows(matrix)
-                bounded_rows(matrix, statistics.norm_bound)  # refused before the projection can shorten a row
-            return rows if axes is None else rows @ axes.T
+            check_rows(matrix, normalise=True)
+            return unit_rows(matrix)[0]
 
         return Mapped(statistics, mapped)
 
@@ -170,7 +152,6 @@ class CCVR(Question):
             np.random.default_rng(int.from_bytes(seed, "little")),
             per_class=self._number("per_class"),
             power=self._real("power") if self.layout.parameter("tukey") else None,
-            axes=self._axes(),
             unit=self._unit,
         )
         return Answer(statistics.records, head, chosen_by="virtual features")

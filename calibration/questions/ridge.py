@@ -1,4 +1,4 @@
-"""Rounds that end in one ridge head: FFC with and without a bias, of exact or noisy sums, weighted, folded, or of random features."""
+"""Exact rounds that end in one ridge head: FFC with and without a bias, or of random features."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from calibration.accuracy import smallest_ridge, weights_error_bound
 from calibration.lattice import SumsLattice
 from calibration.questions.base import Answer, Summed
-from calibration.ridge import default_grid, solve_ffc
+from calibration.ridge import default_grid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,23 +27,18 @@ def grid_of(statistics: FFCStatistics, summed: Summed, *, roundings: float = 1.0
     """
     if summed.ridges:
         return summed.ridges
-    if not isinstance(summed.lattice, SumsLattice) or not summed.promised:
+    if not summed.promised:
         return None
+    assert isinstance(summed.lattice, SumsLattice)
     dim = len(statistics.V)
     smallest = smallest_ridge(dim, roundings * summed.members, summed.lattice.bits)
-    grid = default_grid(statistics.mass, dim).tolist()
+    grid = default_grid(statistics.records, dim).tolist()
     return [ridge for ridge in grid if ridge >= smallest] or [smallest]
 
 
-def solved(statistics: FFCStatistics, summed: Summed, ridge: float | None = None) -> Solution:
-    """Ridge at one λ, or at the one of `grid_of` that GCV chooses."""
-    return solve_ffc(statistics, grid_of(statistics, summed) if ridge is None else ridge, in_place=True)
-
-
 def error_bound(solution: Solution, summed: Summed, *, roundings: float = 1.0) -> float | None:
-    """How far rounding may have moved a weight at the most; None where nothing was rounded or no bound holds. `roundings` as for `grid_of`."""
-    if not isinstance(summed.lattice, SumsLattice):
-        return None
+    """How far rounding may have moved a weight at the most; None where no bound holds. `roundings` as for `grid_of`."""
+    assert isinstance(summed.lattice, SumsLattice)
     bound = weights_error_bound(
         solution.raw_weights,
         solution.ridge,

@@ -1,4 +1,4 @@
-# A member's or a mask helper's side, built from this checkout:  docker build -f deploy/docker/member.Dockerfile -t veilsum-member .
+# A member's side, built from this checkout:  docker build -f deploy/docker/member.Dockerfile -t veilsum-member .
 # Its identity and state live in /identity: a volume of its own, never two containers on one.
 #   docker run --rm -it -v hospital-a:/identity -v "$PWD":/features:ro veilsum-member join /identity/hospital-a …
 FROM python:3.13-slim-bookworm AS build

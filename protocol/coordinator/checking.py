@@ -30,7 +30,7 @@ class Checking(Delivering):
     @classmethod
     def begin(cls, setting: Setting, now_s: float, uploads: dict[str, Announced]) -> "Checking":
         """Offer the boxes."""
-        latest_s = now_s + setting.windows.check_s
+        latest_s = setting.until(now_s, setting.windows.check_s)
         return cls(setting, latest_s, uploads, {}, latest_s)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
@@ -57,12 +57,12 @@ class Checking(Delivering):
         phase = replace(phase, deadline_s=deadline_s, latest_s=latest_s)
         return phase if phase.waiting_for() else phase.expire(now_s)
 
-    def expire(self, now_s: float) -> CoordinatorPhase:
+    def go_on(self, now_s: float) -> CoordinatorPhase:
         """Go on with the receipts that came, without a cover of the disputes, if that leaves a set to propose."""
         quorum = self.attempt.quorum
         if len(self.receipts) < quorum.threshold:
             few = f"{len(self.receipts)} receipts, the threshold is {quorum.threshold}"
-            return Voiding.begin(self.setting, now_s, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
+            return Voiding.begin(self.setting, PeerFault(Cause.QUORUM_LOST, few, self.waiting_for()))
         attempt, history = self.attempt, self.setting.history
         # The grace is over, not the time: who is late may show which complaints are false.
         awaited = bool(self.waiting_for()) and now_s < self.latest_s
@@ -75,7 +75,7 @@ class Checking(Delivering):
         except PeerFault as fault:
             if awaited:
                 return replace(self, deadline_s=self.latest_s)
-            return Voiding.begin(self.setting, now_s, fault)
+            return Voiding.begin(self.setting, fault)
         return Freezing.begin(self, now_s, tuple(survivors), heard)
 
     def _check(self, survivors: dict[str, Announced], disputes: tuple[Dispute, ...]) -> None:

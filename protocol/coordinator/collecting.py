@@ -44,7 +44,7 @@ class Collecting(CoordinatorPhase):
     ) -> "Collecting":
         """Open the attempt; `Setting` says what the arguments are."""
         setting = Setting(attempt, windows, history, MemoryShelf() if shelf is None else shelf)
-        return cls(setting, now_s + windows.upload_s)
+        return cls(setting, setting.until(now_s, windows.upload_s))
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Announcements; chunks are told by `chunk_stored`."""
@@ -151,13 +151,13 @@ class Collecting(CoordinatorPhase):
         announced = {**self.announced, header.member: kept}
         return replace(self, announced=announced, stored={**self.stored, header.member: 0})
 
-    def expire(self, now_s: float) -> CoordinatorPhase:
+    def go_on(self, now_s: float) -> CoordinatorPhase:
         """Go on with the uploads that are whole; too few of them end the attempt."""
         attempt, all_chunks = self.attempt, self._all_chunks
         uploads = {m: self.announced[m] for m in attempt.members if self.stored.get(m) == all_chunks}
         if len(uploads) < attempt.quorum.survivors_min:
             missing = f"{len(uploads)} uploads are whole, n_min is {attempt.quorum.survivors_min}"
             return Voiding.begin(
-                self.setting, now_s, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
+                self.setting, PeerFault(Cause.SURVIVORS_TOO_FEW, missing, self.waiting_for())
             )
         return Checking.begin(self.setting, now_s, uploads)

@@ -1,15 +1,16 @@
 """How an attempt ends: with the seeds that uncover the sum, without a sum, VOID, or LOST (protocol §4.7, §4.9)."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
-from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, added
+from protocol.attempt import Closing
+from protocol.coordinator.base import CoordinatorPhase
 from protocol.disputes import Dispute
 from protocol.errors import PeerFault
 from protocol.messages import (
     Certificate,
+    Erased,
+    Erasure,
     Evictions,
     Link,
     Message,
@@ -17,8 +18,6 @@ from protocol.messages import (
     Proof,
     Receipt,
     Refusal,
-    Report,
-    ReportRequest,
     Reveal,
     Vote,
 )
@@ -29,40 +28,46 @@ from protocol.unmasking import Unmasking
 
 @dataclass(frozen=True, repr=False)
 class Ended(CoordinatorPhase):
-    """Nobody's answer moves it on to a sum."""
+    """Nobody's answer moves it on.
+
+    Attributes:
+        closing: what closes the attempt for everybody.
+    """
+
+    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote, Reveal, Erased)
+    closing: Closing
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """There is nothing left to cancel."""
         del now_s, reason
         return self
 
-    @property
-    def past(self) -> Past | None:
-        """How the chain names this end; None where it cannot yet."""
-        return None
+    def request_for(self, member: str) -> Message | None:
+        """What closes the attempt for a member, and moves its keys on."""
+        del member
+        return self.closing
 
     @property
-    def link(self) -> Link | None:
-        """The chain's link for this attempt; None where it is not closed."""
-        return self.attempt.link(self.past) if self.past else None
+    def past(self) -> Past:
+        """How the chain names this end."""
+        return self.closing.past
+
+    @property
+    def link(self) -> Link:
+        """The chain's link for this attempt."""
+        return self.attempt.link(self.past)
 
 
 @dataclass(frozen=True, repr=False)
 class Certified(Ended):
-    """An end that has a certificate, which members may still ask for."""
+    """A certified set: it counts as opened."""
 
-    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote, Reveal, Report)
-    certificate: Certificate
-
-    def request_for(self, member: str) -> Message | None:
-        """The certificate: it closes the attempt for a member and moves its keys on."""
-        del member
-        return self.certificate
+    closing: Certificate
 
     @property
-    def past(self) -> Past:
-        """What was certified."""
-        return self.certificate.past
+    def certificate(self) -> Certificate:
+        """Its certificate, which closes the attempt."""
+        return self.closing
 
 
 @dataclass(frozen=True, repr=False)
@@ -106,7 +111,7 @@ class Recovered(Certified):
 
 @dataclass(frozen=True, repr=False)
 class Failed(Certified):
-    """Certified, and without a sum: too few reveals came, or too many dealers are false. The set counts as opened."""
+    """Certified, and closed without a sum: the operator gave it up, or too many dealers are false."""
 
     name: ClassVar[str] = "failed"
     fault: PeerFault
@@ -114,65 +119,28 @@ class Failed(Certified):
 
 
 @dataclass(frozen=True, repr=False)
-class Voided(Certified):
-    """Ended without a sum, by certificate: nothing was opened and the round may be tried again."""
+class Voided(Ended):
+    """Ended without a sum, by votes: nothing was opened, and the round may be tried again."""
 
     name: ClassVar[str] = "voided"
+    closing: Certificate
+    fault: PeerFault
+
+
+@dataclass(frozen=True, repr=False)
+class VoidedByErasure(Ended):
+    """Ended without a sum, by reports: nothing was opened, nor can it be, and the keys of a retry are gone."""
+
+    name: ClassVar[str] = "erased"
+    closing: Erasure
     fault: PeerFault
 
 
 @dataclass(frozen=True, repr=False)
 class Lost(Ended):
-    """Ended with no certificate: waits for the decryptors' reports and the admin's signature over them.
-
-    Attributes:
-        fault: why.
-        reports: by decryptor.
-    """
+    """Closed by the admin: whatever was uploaded to it is not summed again."""
 
     name: ClassVar[str] = "lost"
-    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote)
+    late: ClassVar[tuple[type[Message], ...]] = (*Ended.late, LostMessage)
+    closing: LostMessage
     fault: PeerFault
-    reports: dict[str, Report] = field(default_factory=dict)
-
-    def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
-        """Reports, and the admin's Lost."""
-        return {Report: self._report, LostMessage: self._lost}
-
-    def waiting_for(self) -> tuple[str, ...]:
-        """Decryptors that have not reported."""
-        return tuple(member for member in self.attempt.decryptors if member not in self.reports)
-
-    def request_for(self, member: str) -> Message | None:
-        """The request, until this decryptor has reported."""
-        return ReportRequest(self.attempt.context) if member in self.waiting_for() else None
-
-    def _report(self, report: Report, _now_s: float) -> CoordinatorPhase:
-        self.attempt.check_report(report)
-        reports = added(self.reports, report.member, report, Cause.CONFLICT)
-        return self if reports is None else replace(self, reports=reports)
-
-    def _lost(self, lost: LostMessage, _now_s: float) -> CoordinatorPhase:
-        """Close the attempt with the admin's signature over reports of its decryptors (protocol §4.9)."""
-        self.attempt.check_lost(lost)
-        return Abandoned(self.setting, None, lost, self.fault)
-
-
-@dataclass(frozen=True, repr=False)
-class Abandoned(Ended):
-    """Closed by the admin: every set that was reported counts as opened."""
-
-    name: ClassVar[str] = "abandoned"
-    late: ClassVar[tuple[type[Message], ...]] = (Receipt, Refusal, Vote, Report, LostMessage)
-    lost: LostMessage
-    fault: PeerFault
-
-    def request_for(self, member: str) -> Message | None:
-        """The admin's Lost: it closes the attempt for a member and moves its keys on."""
-        del member
-        return self.lost
-
-    @property
-    def past(self) -> Past:
-        """The sets reported."""
-        return self.attempt.past(self.lost)

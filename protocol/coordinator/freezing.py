@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from protocol.attempt import group_floor
 from protocol.causes import Cause
-from protocol.coordinator.base import CoordinatorPhase, added
+from protocol.coordinator.base import CoordinatorPhase, added, cancelled
 from protocol.coordinator.delivering import Delivering
 from protocol.coordinator.revealing import Revealing
 from protocol.coordinator.voiding import Voiding
@@ -24,7 +24,6 @@ from protocol.messages import (
     Vote,
     survivors_hash,
 )
-from protocol.phases import cancelled
 
 
 @dataclass(frozen=True, repr=False)
@@ -54,7 +53,7 @@ class Freezing(Delivering):
         setting, uploads = checked.setting, checked.uploads
         survivors = tuple(Survivor.of(uploads[member].header) for member in members)
         outcome = survivors_hash(setting.attempt.context, survivors)
-        deadline_s = now_s + setting.windows.freeze_s
+        deadline_s = setting.until(now_s, setting.windows.freeze_s)
         return cls(setting, deadline_s, uploads, checked.receipts, survivors, outcome, disputes)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
@@ -87,7 +86,7 @@ class Freezing(Delivering):
         headers = tuple(self.uploads[survivor.member].header for survivor in self.survivors)
         return Freeze(self.attempt.context, headers, self.setting.history)
 
-    def _vote(self, vote: Vote, now_s: float) -> CoordinatorPhase:
+    def _vote(self, vote: Vote, _now_s: float) -> CoordinatorPhase:
         self.check_sender(vote.member, vote.context)
         vote.verify(self.attempt.roster.key_of(vote.member), vote.member)
         votes = added(self.votes, vote.member, vote, Cause.ALREADY_VOTED)
@@ -103,7 +102,7 @@ class Freezing(Delivering):
         certificate = Certificate(
             self.attempt.context, self.survivors, NO_REASON, tuple(votes[m] for m in sorted(votes))
         )
-        return Revealing.begin(self, now_s, certificate, self.disputes)
+        return Revealing.begin(self, certificate, self.disputes)
 
     def _refusal(self, refusal: Refusal, now_s: float) -> CoordinatorPhase:
         self.check_sender(refusal.member, refusal.context)
@@ -129,13 +128,14 @@ class Freezing(Delivering):
                 [refusal.member],
             )
 
-    def expire(self, now_s: float) -> CoordinatorPhase:
+    def go_on(self, now_s: float) -> CoordinatorPhase:
         """No certificate: void the attempt, for the reason that was given, or for want of answers."""
+        del now_s
         for refusal in self.refusals.values():
-            return Voiding.begin(self.setting, now_s, self._refused(refusal), spent=self._spent)
+            return Voiding.begin(self.setting, self._refused(refusal), spent=self._spent)
         missing = f"{len(self.votes)} votes, the threshold is {self.attempt.quorum.threshold}"
         fault = PeerFault(Cause.QUORUM_LOST, missing, self.waiting_for())
-        return Voiding.begin(self.setting, now_s, fault, spent=self._spent)
+        return Voiding.begin(self.setting, fault, spent=self._spent)
 
     def _refused(self, refusal: Refusal) -> PeerFault:
         """The fault that a refusal tells of; for the ledger, with the group and the rounds that would expose it."""
@@ -152,7 +152,8 @@ class Freezing(Delivering):
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """Void the attempt with the decryptors who have not signed the survivors."""
-        return Voiding.begin(self.setting, now_s, cancelled(reason), spent=self._spent)
+        del now_s
+        return Voiding.begin(self.setting, cancelled(reason), spent=self._spent)
 
     @property
     def _spent(self) -> frozenset[str]:

@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.coordinator.base import CoordinatorPhase, added
+from protocol.coordinator.base import CoordinatorPhase, added, cancelled
 from protocol.coordinator.delivering import Delivering
 from protocol.coordinator.ended import Failed, Recovered
+from protocol.coordinator.erasing import Erasing
 from protocol.disputes import Dispute
 from protocol.due import Due, Dues, commitments_due
 from protocol.errors import PeerFault
@@ -30,7 +31,6 @@ from protocol.messages import (
     Vote,
     share_commitments,
 )
-from protocol.phases import cancelled
 from protocol.shamir import ShareError, recover_secrets
 from protocol.shelf import MemoryShelf
 
@@ -75,11 +75,11 @@ class Revealing(Delivering):
 
     @classmethod
     def begin(
-        cls, frozen: Delivering, now_s: float, certificate: Certificate, disputes: tuple[Dispute, ...]
+        cls, frozen: Delivering, certificate: Certificate, disputes: tuple[Dispute, ...]
     ) -> "Revealing":
         """Show the certificate."""
         setting = frozen.setting
-        deadline_s = now_s + setting.windows.reveal_s
+        deadline_s = setting.attempt.terms.latest_end_s
         dues = Dues(setting.attempt, tuple(survivor.member for survivor in certificate.survivors))
         return cls(setting, deadline_s, frozen.uploads, frozen.receipts, certificate, disputes, dues)
 
@@ -136,7 +136,7 @@ class Revealing(Delivering):
         held = {member, *self.receipts[member].dealers}
         return tuple(dealer for dealer in staying if dealer in held)
 
-    def _reveal(self, reveal: Reveal, now_s: float) -> CoordinatorPhase:
+    def _reveal(self, reveal: Reveal, _now_s: float) -> CoordinatorPhase:
         """Take a reveal, in this order (protocol §4.7).
 
         1. its sender is a decryptor with a receipt that signs it, in this context;
@@ -165,7 +165,7 @@ class Revealing(Delivering):
         if reveals is None:
             return self
         phase = replace(self, reveals=reveals, heard=self.heard | {member})
-        return phase.recover(now_s) if phase.complete else phase
+        return phase.recover() if phase.complete else phase
 
     def _evidence(self, reveal: Reveal, dealers: tuple[str, ...], dealer: str) -> BadRun:
         place = dealers.index(dealer)
@@ -199,7 +199,7 @@ class Revealing(Delivering):
         threshold = self.attempt.quorum.threshold
         return len(self.reveals) >= threshold and all(len(runs) >= threshold for runs in self._runs.values())
 
-    def recover(self, now_s: float) -> CoordinatorPhase:
+    def recover(self) -> CoordinatorPhase:
         """Rebuild every secret due and hold it against its commitment; evict the dealers that prove false."""
         secrets: dict[str, list[bytes]] = {}
         false: dict[str, int] = {}  # dealer, index of a secret that proves it
@@ -216,10 +216,9 @@ class Revealing(Delivering):
             parties = [proof.member for proof in proofs]
             fault = PeerFault(Cause.DEALER_INCONSISTENT, "more dealers are false than may collude", parties)
             return Failed(self.setting, None, self.certificate, fault, tuple(proofs))
-        deadline_s = now_s + self.setting.windows.reveal_s
         evicted = {proof.member for proof in proofs}
         dues = Dues(self.attempt, tuple(member for member in self.staying if member not in evicted))
-        return replace(self, deadline_s=deadline_s, dues=dues, proofs=tuple(proofs), reveals={})
+        return replace(self, dues=dues, proofs=tuple(proofs), reveals={})
 
     def _ended(self, secrets: dict[str, list[bytes]]) -> Recovered:
         pairs = [
@@ -316,11 +315,10 @@ class Revealing(Delivering):
         committed = upload.committed
         return Proof(upload.header, committed.commitments, committed.path, index, tuple(holders))
 
-    def expire(self, now_s: float) -> CoordinatorPhase:
-        """Too few reveals came: what is certified stays opened in everybody's ledger."""
-        del now_s
+    def overdue(self) -> CoordinatorPhase:
+        """Too few reveals came: decryptors erase, or the operator closes what is certified."""
         fault = PeerFault(Cause.QUORUM_LOST, self._few(), self.waiting_for())
-        return Failed(self.setting, None, self.certificate, fault, self.proofs)
+        return Erasing(self.setting, None, fault, self.certificate, self.proofs)
 
     def _few(self) -> str:
         threshold = self.attempt.quorum.threshold

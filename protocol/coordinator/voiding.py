@@ -6,14 +6,15 @@ from typing import Any, ClassVar
 
 from protocol.causes import Cause
 from protocol.coordinator.base import CoordinatorPhase, Setting, added
-from protocol.coordinator.ended import Lost, Voided
+from protocol.coordinator.ended import Voided
+from protocol.coordinator.erasing import Erasing
 from protocol.errors import PeerFault
 from protocol.messages import Certificate, Message, Receipt, Refusal, VoidRequest, Vote, void_hash
 
 
 @dataclass(frozen=True, repr=False)
 class Voiding(CoordinatorPhase):
-    """Waits for a threshold of votes on VOID.
+    """Waits for a threshold of votes on VOID, until the terms' latest end.
 
     Attributes:
         fault: why, and who is named.
@@ -28,11 +29,9 @@ class Voiding(CoordinatorPhase):
     votes: dict[str, Vote] = field(default_factory=dict)
 
     @classmethod
-    def begin(
-        cls, setting: Setting, now_s: float, fault: PeerFault, spent: frozenset[str] = frozenset()
-    ) -> CoordinatorPhase:
-        """Ask for VOID; the attempt is lost at once where too few are left to sign it."""
-        return cls(setting, now_s + setting.windows.freeze_s, fault, spent).still_possible()
+    def begin(cls, setting: Setting, fault: PeerFault, spent: frozenset[str] = frozenset()) -> "Voiding":
+        """Ask for VOID."""
+        return cls(setting, setting.attempt.terms.latest_end_s, fault, spent)
 
     def handlers(self) -> dict[type[Message], Callable[[Any, float], CoordinatorPhase]]:
         """Votes."""
@@ -62,7 +61,7 @@ class Voiding(CoordinatorPhase):
             return self
         if vote.outcome != void_hash(self.attempt.context, reason):
             # A vote on the survivors that comes late: no fault, but this decryptor signs nothing else.
-            return replace(self, spent=self.spent | {vote.member}).still_possible()
+            return replace(self, spent=self.spent | {vote.member})
         if vote.member in self.spent:
             raise PeerFault(Cause.ALREADY_VOTED, f"{vote.member} signed another outcome", [vote.member])
         if len(votes) < self.attempt.quorum.threshold:
@@ -72,15 +71,9 @@ class Voiding(CoordinatorPhase):
         )
         return Voided(self.setting, None, certificate, self.fault)
 
-    def still_possible(self) -> CoordinatorPhase:
-        """This phase, or the end where fewer than a threshold can still sign VOID."""
-        able = len(self.votes) + len(self.waiting_for())
-        return self if able >= self.attempt.quorum.threshold else Lost(self.setting, None, self.fault)
-
-    def expire(self, now_s: float) -> CoordinatorPhase:
-        """Neither certificate can be had."""
-        del now_s
-        return Lost(self.setting, None, self.fault)
+    def overdue(self) -> CoordinatorPhase:
+        """Decryptors erase, for want of votes."""
+        return Erasing(self.setting, None, self.fault)
 
     def cancel(self, now_s: float, reason: str = "") -> CoordinatorPhase:
         """It is being given up already."""

@@ -8,11 +8,10 @@ from protocol.member.enrolled import Enrolled
 from protocol.member.history import History
 from protocol.member.opened import Opened, Uploaded
 from protocol.member.ready import Ready
-from protocol.member.reported import Reported
 from protocol.member.voted import Voted
 
 PHASES: dict[int, type[MemberPhase]] = {
-    phase.kind: phase for phase in (Enrolled, Ready, Opened, Uploaded, Checked, Voted, Reported, Closed)
+    phase.kind: phase for phase in (Enrolled, Ready, Opened, Uploaded, Checked, Voted, Closed)
 }
 
 
@@ -32,7 +31,6 @@ __all__ = [
     "MemberPhase",
     "Opened",
     "Ready",
-    "Reported",
     "Step",
     "Uploaded",
     "Voted",

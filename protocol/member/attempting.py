@@ -11,18 +11,18 @@ from protocol.codec import Bytes, Many, Nested, Struct
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member.base import MemberPhase, Step
-from protocol.member.history import History, Unsettled
+from protocol.member.history import Entered, History
 from protocol.member.ready import Ready
 from protocol.messages import (
+    NOTHING_REVEALED,
     SHARE_BYTES,
     Certificate,
+    Erasure,
+    ErasureRequest,
     Lost,
     Message,
     Opening,
-    Report,
-    ReportRequest,
     Survivor,
-    SurvivorSet,
     Upload,
     VoidRequest,
     Vote,
@@ -85,23 +85,19 @@ class Attempting(MemberPhase):
         """The shares that this decryptor has vouched for, in order of dealer; none before its receipt."""
         return ()
 
-    def signed(self) -> tuple[SurvivorSet, ...]:
-        """The survivors that this decryptor signed, if it did."""
-        return ()
-
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
-        """Answer as every phase does; after the terms' latest end it only hears how it ended, and reports."""
-        if self._over(now_s) and not isinstance(message, Certificate | Lost | ReportRequest):
+        """Answer as every phase does; after the terms' latest end it only hears how it ended, and erases."""
+        if self._over(now_s) and not isinstance(message, Certificate | Erasure | Lost | ErasureRequest):
             raise PeerFault(
                 Cause.TERMS_EXPIRED, "the terms' latest end has passed: nothing more is signed or opened"
             )
         return super().receive(message, key, now_s)
 
-    def lapse(self, now_s: float) -> MemberPhase:
-        """Erase the round's keys and shares once the terms' latest end has passed, certificate or not."""
+    def lapse(self, now_s: float) -> Self | Ready:
+        """Erase the round's keys and shares once the terms' latest end has passed: nothing was revealed in it, nor ever is."""
         if not self._over(now_s):
             return self
-        return self.ready.advanced(self.opening.sequence + 1, 0, self.history)
+        return self.ready.erased(Entered(self.attempt, self._lineages), self.history)
 
     def knowing(self, history: History) -> Self:
         """The same with what it learned in other cohorts of the federation since."""
@@ -110,18 +106,19 @@ class Attempting(MemberPhase):
     def _over(self, now_s: float) -> bool:
         return now_s >= self.opening.terms.latest_end_s
 
-    def _entry(self, signed: tuple[SurvivorSet, ...]) -> Unsettled:
-        lineages = tuple(upload.header.lineage for upload in self.uploads)
-        return Unsettled(self.attempt, lineages, signed)
+    @property
+    def _lineages(self) -> tuple[bytes, ...]:
+        return tuple(upload.header.lineage for upload in self.uploads)
 
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """In every phase of an attempt: its opening again, a void request, a request for a report, and how it ended."""
+        """In every phase of an attempt: its opening again, a void request, an erasure request, and how it ended."""
         return {
             Opening: self._opened_again,
             VoidRequest: self._void,
-            ReportRequest: self._report,
+            ErasureRequest: self._erase,
             Certificate: self._certificate,
-            Lost: self._lost,
+            Erasure: self._without_sum,
+            Lost: self._without_sum,
         }
 
     def _opened_again(self, opening: Opening, _key: SigningKey, _now_s: float) -> Step:
@@ -135,15 +132,15 @@ class Attempting(MemberPhase):
             )
         return self, self.outbox()
 
-    def vote(self, outcome: bytes, key: SigningKey, signed: tuple[SurvivorSet, ...] = ()) -> Step:
+    def vote(self, outcome: bytes, key: SigningKey) -> Step:
         """Store and sign one outcome; no other is ever signed in this context."""
         from protocol.member.voted import Voted  # noqa: PLC0415 - the phases form a cycle
 
         self.attempt.check_decryptor(self.member)
         vote = Vote.make(key, context=self.attempt.context, member=self.member, outcome=outcome)
-        ready = self.ready.knowing(self.history.entered(self._entry(signed)))
+        ready = self.ready.knowing(self.history.entered(Entered(self.attempt, self._lineages)))
         attempting = (ready, self.opening, self.uploads, self.own_shares)
-        return Voted(*attempting, self.held(), self._refused(), vote, signed), (vote,)
+        return Voted(*attempting, self.held(), self._refused(), vote), (vote,)
 
     def _refused(self) -> tuple[Survivor, ...]:
         return ()
@@ -152,26 +149,23 @@ class Attempting(MemberPhase):
         self.attempt.check_context(request.context, "coordinator")
         return self.vote(void_hash(request.context, request.reason), key)
 
-    def _report(self, request: ReportRequest, key: SigningKey, _now_s: float) -> Step:
-        from protocol.member.reported import Reported  # noqa: PLC0415 - the phases form a cycle
-
-        context = self.attempt.context
+    def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
         self.attempt.check_context(request.context, "coordinator")
         self.attempt.check_decryptor(self.member)
-        report = Report.make(key, context=context, member=self.member, sets=self.signed())
-        # Its shares may still be asked for, its keys never again: no retry follows a report.
-        ready = self.ready.advanced(self.opening.sequence + 1, 0, self.history)
-        attempting = (ready, self.opening, self.uploads, self.own_shares)
-        return Reported(*attempting, self.held(), self._refused(), report), (report,)
+        if not self._over(now_s):
+            raise PeerFault(
+                Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
+            )
+        return self.lapse(now_s).receive(request, key, now_s)
 
-    def _lost(self, lost: Lost, _key: SigningKey, _now_s: float) -> Step:
-        history = self.history.closed(self._entry(self.signed()), lost)
+    def _without_sum(self, document: Erasure | Lost, _key: SigningKey, now_s: float) -> Step:
+        history = self.history.closed(Entered(self.attempt, self._lineages), document, now_s)
         return self.ready.advanced(self.opening.sequence + 1, 0, history), ()
 
     def _certificate(self, certificate: Certificate, key: SigningKey, now_s: float) -> Step:
         from protocol.member.closed import Closed  # noqa: PLC0415 - the phases form a cycle
 
-        history = self.history.closed(self._entry(self.signed()), certificate)
+        history = self.history.closed(Entered(self.attempt, self._lineages), certificate, now_s)
         named = tuple(s for s in certificate.survivors if s.member == self.member)
         if named and named != self.own:
             raise PeerFault(
@@ -191,6 +185,7 @@ class Attempting(MemberPhase):
             self._shares(certificate) if open_ else (),
             (),
             (),
+            NOTHING_REVEALED,
         )
         closed = closed.revealing(key)
         return closed, closed.reveals

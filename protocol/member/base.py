@@ -8,16 +8,20 @@
                           └───────next opening────── Closed ◀──────────certificate─────────────┘
                                                     (reveal)
 
-From Opened on, a void request is answered by a VOID vote, a request for a report leads to Reported, and a certificate, the
-admin's Lost or the terms' latest end ends the attempt, whatever the phase.
+From Opened on, a void request is answered by a VOID vote, and a certificate, an Erasure, the admin's Lost or the terms' latest
+end ends the attempt, whatever the phase. Past the latest end its secrets are erased, and an erasure request is answered.
 """
 
-from abc import abstractmethod
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from enum import IntEnum
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from protocol.causes import Cause
+from protocol.codec import Headed
+from protocol.errors import PeerFault
+from protocol.identity import SigningKey
 from protocol.messages.base import Message
-from protocol.phases import PartyPhase
 
 if TYPE_CHECKING:
     from protocol.member.history import History
@@ -36,14 +40,45 @@ class PhaseKind(IntEnum):
     CHECKED = 5
     VOTED = 6
     CLOSED = 7
-    REPORTED = 8
 
 
-class MemberPhase(PartyPhase["MemberPhase"]):
-    """One phase of a member."""
+class MemberPhase(Headed, ABC):
+    """One phase of a member: a value that is stored, and answers messages by a next phase and replies."""
 
-    version: ClassVar[int] = 2
-    party: ClassVar[str] = "member"
+    version: ClassVar[int] = 3
+
+    def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
+        """Answer a message from the coordinator, or the admin's.
+
+        Args:
+            message: what came.
+            key: the member's identity, which signs the replies.
+            now_s: Unix time in seconds.
+
+        Returns:
+            The next phase, to be stored durably first, and the messages to send after that.
+
+        Raises:
+            PeerFault: the message breaks a rule; the phase stays as it was.
+        """
+        handler = self.handlers().get(type(message))
+        if handler is None:
+            said = f"a member that is {type(self).__name__} takes no {type(message).__name__}"
+            raise PeerFault(Cause.WRONG_PHASE, said)
+        return handler(message, key, now_s)
+
+    def lapse(self, now_s: float) -> "MemberPhase":
+        """The phase once its time has passed, without the secrets of the attempt; itself where none are due."""
+        del now_s
+        return self
+
+    def outbox(self) -> tuple[Message, ...]:
+        """What is sent again after a restart: the very bytes that this phase sent when it was entered."""
+        return ()
+
+    @abstractmethod
+    def handlers(self) -> dict[type[Message], Callable[..., Step]]:
+        """What this phase takes, and the method that answers it."""
 
     @abstractmethod
     def knowing(self, history: "History") -> "MemberPhase":

@@ -18,7 +18,6 @@ from protocol.messages import (
     Receipt,
     Refusal,
     Survivor,
-    SurvivorSet,
     survivors_hash,
 )
 from protocol.messages.base import MAX_MEMBERS
@@ -91,7 +90,7 @@ class Checked(Holding):
                 rounds=exposed.rounds if exposed else (),
             )
             return self, (refusal,)
-        return self.vote(survivors_hash(context, survivors), key, (SurvivorSet(survivors),))
+        return self.vote(survivors_hash(context, survivors), key)
 
     def check_proposal(self, survivors: tuple[Survivor, ...], freeze: Freeze) -> None:
         """Check the survivors proposed, in this order (protocol §4.6).
@@ -104,7 +103,7 @@ class Checked(Holding):
         """
         # What this member has learned since the opening, of other cohorts, must stand in its chain as well.
         self.history.check(self.opening, self.attempt.context)
-        check_survivors(self.attempt, survivors, freeze.history, self.history.signed)
+        check_survivors(self.attempt, survivors, freeze.history)
         delivered = {*(dealt.survivor for dealt in self.opened), *self.refused, *self.own}
         unknown = [survivor.member for survivor in survivors if survivor not in delivered]
         if self.member in unknown:

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, Closing
 from protocol.causes import Cause
-from protocol.codec import Many, Nested, SecretBytes
+from protocol.codec import Digest, Many, Nested, SecretBytes
 from protocol.due import due_secrets, shares_due
 from protocol.errors import PeerFault
 from protocol.evicting import check_proof
@@ -18,6 +18,9 @@ from protocol.member.ready import Ready
 from protocol.messages import (
     Certificate,
     Disclosure,
+    Erased,
+    Erasure,
+    ErasureRequest,
     Evictions,
     Family,
     Lost,
@@ -41,6 +44,7 @@ class Closed(MemberPhase):
         held: its shares of the survivors' secrets, for as long as a dealer may still be evicted.
         evicted: dealers proved false to it.
         reveals: its last reveal, to be sent again as it is; none for VOID or where it opened no boxes.
+        revealed: the outcome that it ever made a reveal for, also once shares and reveal are erased; zero for none.
     """
 
     kind: ClassVar[int] = PhaseKind.CLOSED
@@ -52,6 +56,7 @@ class Closed(MemberPhase):
     held: Annotated[tuple[Dealt, ...], Many(Nested(Dealt), MAX_MEMBERS, ascending=True)]
     evicted: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
     reveals: Annotated[tuple[Reveal, ...], Many(Nested(Reveal), 1)]
+    revealed: Digest
 
     @property
     def attempt(self) -> Attempt:
@@ -104,13 +109,13 @@ class Closed(MemberPhase):
                 if dealt.member in staying
             ),
         )
-        return replace(self, reveals=(reveal,))
+        return replace(self, reveals=(reveal,), revealed=reveal.outcome)
 
     def receive(self, message: Message, key: SigningKey, now_s: float) -> Step:
         """Answer as every phase does; after the terms' latest end nothing is revealed, nor revealed again."""
-        return super(Closed, self.settled() if self._over(now_s) else self).receive(message, key, now_s)
+        return super(Closed, self.lapse(now_s)).receive(message, key, now_s)
 
-    def lapse(self, now_s: float) -> MemberPhase:
+    def lapse(self, now_s: float) -> "Closed":
         """After the terms' latest end no key waits for a retry, and nothing is revealed again."""
         following = self.opening.sequence + 1
         if not self._over(now_s):
@@ -135,7 +140,9 @@ class Closed(MemberPhase):
         return {
             **self.ready.handlers(),
             Certificate: self._certificate,
+            Erasure: self._settle,
             Lost: self._settle,
+            ErasureRequest: self._erase,
             Evictions: self._evictions,
             Disclosure: self._disclosure,
         }
@@ -145,8 +152,22 @@ class Closed(MemberPhase):
             return self, self.reveals
         return self._settle(certificate, key, now_s)
 
-    def _settle(self, document: Certificate | Lost, _key: SigningKey, _now_s: float) -> Step:
-        return self.knowing(self.history.settle(document)), ()
+    def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
+        history = self.history.settle(document, now_s)
+        # What takes the place of this attempt's certificate leaves nothing of it.
+        own = document.context == self.attempt.context
+        return (self.ready if own else self).knowing(history), ()
+
+    def _erase(self, request: ErasureRequest, key: SigningKey, now_s: float) -> Step:
+        """Tell what was revealed; `receive` has erased the rest."""
+        self.attempt.check_context(request.context, "coordinator")
+        self.attempt.check_decryptor(self.member)
+        if not self._over(now_s):
+            raise PeerFault(
+                Cause.WRONG_PHASE, "nothing is erased before the terms' latest end", ["coordinator"]
+            )
+        report = Erased.make(key, context=request.context, member=self.member, revealed=self.revealed)
+        return self, (report,)
 
     def _evictions(self, message: Evictions, key: SigningKey, _now_s: float) -> Step:
         """Take proofs that dealers are false, in this order, and reveal again as if they were lost.

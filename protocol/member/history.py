@@ -3,25 +3,22 @@
 from dataclasses import replace
 from typing import Annotated
 
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, Closing
 from protocol.causes import Cause
 from protocol.codec import U64, Digest, Fixed, Many, Nested, Struct, UInt
 from protocol.errors import PeerFault
-from protocol.ledger import Opened
 from protocol.messages import (
     EMPTY_CHAIN,
-    Certificate,
+    NO_REASON,
     Link,
     Lost,
     Opening,
     Survivor,
-    SurvivorSet,
     extend_chain,
 )
 from protocol.messages.base import MAX_MEMBERS
 from protocol.messages.opening import MAX_CLASSES, MAX_LINKS
 from protocol.opening_rules import check_places
-from protocol.proposal import opened_by
 
 
 class Counted(Struct):
@@ -38,18 +35,21 @@ class Counted(Struct):
     survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
 
 
-class Unsettled(Struct):
-    """An attempt that this member has uploaded to, or voted in, and whose end it has not seen.
+class Entered(Struct):
+    """An attempt that this member has taken part in, or whose keys it has erased.
 
     Attributes:
-        attempt: what its certificate is checked against; there is no secret in it.
+        attempt: what its closing is checked against; there is no secret in it.
         lineages: lin_u of the upload, if there was one.
-        signed: the set that this member signed, if it did.
     """
 
     attempt: Annotated[Attempt, Nested(Attempt)]
     lineages: Annotated[tuple[bytes, ...], Many(Fixed(8), 1)]
-    signed: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), 1)]
+
+    @property
+    def context(self) -> bytes:
+        """The attempt's."""
+        return self.attempt.context
 
 
 class History(Struct):
@@ -58,61 +58,72 @@ class History(Struct):
     Attributes:
         head: fold of the links seen; `length` counts them.
         settled: links of attempts whose end it has seen since: the chain must hold them as they are.
-        unsettled: attempts that it uploaded to or voted in: it opens no other before it has seen how they ended.
-        signed: sets it signed in attempts that were lost without its report: they count as opened.
-        spent: lineages that stood in a lost attempt whose opened sets are not all known.
+        unsettled: attempts whose end it has not seen: it opens no other before it has.
+        certified: attempts whose certificate it has seen, and no link yet: an Erasure or Lost may still take its place.
+        spent: lineages that were uploaded to a lost attempt.
         counted: the last indicator round.
     """
 
     head: Digest = EMPTY_CHAIN
     length: U64 = 0
     settled: Annotated[tuple[Link, ...], Many(Nested(Link), MAX_LINKS)] = ()
-    unsettled: Annotated[tuple[Unsettled, ...], Many(Nested(Unsettled), MAX_LINKS)] = ()
-    signed: Annotated[tuple[Opened, ...], Many(Nested(Opened), MAX_LINKS)] = ()
+    unsettled: Annotated[tuple[Entered, ...], Many(Nested(Entered), MAX_LINKS)] = ()
+    certified: Annotated[tuple[Entered, ...], Many(Nested(Entered), MAX_LINKS)] = ()
     spent: Annotated[tuple[bytes, ...], Many(Fixed(8), MAX_LINKS)] = ()
     counted: Annotated[tuple[Counted, ...], Many(Nested(Counted), 1)] = ()
 
-    def entered(self, entry: Unsettled) -> "History":
+    def entered(self, entry: Entered) -> "History":
         """The same with an attempt that this member now takes part in: no other is opened before it has ended."""
-        others = tuple(other for other in self.unsettled if other.attempt.context != entry.attempt.context)
-        return replace(self, unsettled=(*others, entry))
+        return replace(self, unsettled=(*_without(self.unsettled, entry), entry))
 
-    def closed(self, entry: Unsettled, document: Certificate | Lost) -> "History":
+    def closed(self, entry: Entered, document: Closing, now_s: float) -> "History":
         """The same with the end of an attempt.
 
         Raises:
-            PeerFault: the certificate, or the admin's Lost, is not valid for that attempt.
+            PeerFault: the document does not close that attempt; wrong-phase for a Lost before the attempt's latest end;
+                wrong-context for a certificate where an Erasure or Lost has taken its place.
         """
-        attempt, signed, spent = entry.attempt, self.signed, self.spent
-        if isinstance(document, Lost):
-            complete = attempt.check_lost(document)
-            counted = attempt.past(document).sets
-            signed += tuple(opened_by(attempt, own.survivors) for own in entry.signed if own not in counted)
-            spent += () if complete else entry.lineages
-        else:
-            attempt.check_certificate(document)
-        settled = (*self.settled, attempt.link(attempt.past(document)))
-        # Once each: what a crash cut off between history and phase is done again.
+        attempt = entry.attempt
+        attempt.check_closing(document)
+        if isinstance(document, Lost) and now_s < attempt.terms.latest_end_s:
+            raise PeerFault(
+                Cause.WRONG_PHASE, "an attempt is lost after its latest end, not before", ["admin"]
+            )
+        link, certified = attempt.link(document.past), _without(self.certified, entry)
+        known = tuple(each for each in self.settled if each.context == entry.context)
+        if known not in {(), (link,)} and len(certified) == len(self.certified):
+            raise PeerFault(
+                Cause.WRONG_CONTEXT, "this member knows another end of the attempt", ["coordinator"]
+            )
+        others = tuple(each for each in self.settled if each not in known)
         return replace(
             self,
-            settled=tuple(dict.fromkeys(settled)),
-            unsettled=tuple(o for o in self.unsettled if o.attempt.context != attempt.context),
-            signed=tuple(dict.fromkeys(signed)),
-            spent=tuple(dict.fromkeys(spent)),
+            settled=(*others, link),
+            unsettled=_without(self.unsettled, entry),
+            certified=(*certified, entry) if document.past.reason == NO_REASON else certified,
+            spent=tuple(
+                dict.fromkeys((*self.spent, *(entry.lineages if isinstance(document, Lost) else ())))
+            ),
         )
 
-    def settle(self, document: Certificate | Lost) -> "History":
-        """Close the unsettled attempt that this certificate or Lost is for.
+    def settle(self, document: Closing, now_s: float) -> "History":
+        """Close the attempt that this document is for; PeerFault as `closed`, wrong-context where there is none.
 
-        Raises:
-            PeerFault: wrong-context where there is none, or as `closed`.
+        The end that is known already changes nothing.
         """
-        return self.closed(self.left_open(document.context), document)
+        if any(
+            (link.context, link.closing) == (document.context, document.past.closing) for link in self.settled
+        ):
+            return self
+        return self.closed(self._open(document.context, (*self.unsettled, *self.certified)), document, now_s)
 
-    def left_open(self, context: bytes) -> Unsettled:
+    def left_open(self, context: bytes) -> Entered:
         """The attempt of this context, whose end is not known; PeerFault(wrong-context) where there is none."""
-        for entry in self.unsettled:
-            if entry.attempt.context == context:
+        return self._open(context, self.unsettled)
+
+    def _open(self, context: bytes, entries: tuple[Entered, ...]) -> Entered:
+        for entry in entries:
+            if entry.context == context:
                 return entry
         raise PeerFault(
             Cause.WRONG_CONTEXT, "this member waits for the end of no such attempt", ["coordinator"]
@@ -128,7 +139,7 @@ class History(Struct):
         Raises:
             PeerFault: outcome-missing, or chain-broken.
         """
-        if any(entry.attempt.context != context for entry in self.unsettled):
+        if any(entry.context != context for entry in self.unsettled):
             raise PeerFault(
                 Cause.OUTCOME_MISSING,
                 f"show how {len(self.unsettled)} attempts ended that this member took part in",
@@ -146,4 +157,8 @@ class History(Struct):
             )
         check_places(opening)
         head = extend_chain(self.head, links[self.length :])
-        return replace(self, head=head, length=len(links), settled=())
+        return replace(self, head=head, length=len(links), settled=(), certified=())
+
+
+def _without(entries: tuple[Entered, ...], entry: Entered) -> tuple[Entered, ...]:
+    return tuple(each for each in entries if each.context != entry.context)

@@ -8,7 +8,7 @@ from protocol.causes import Cause
 from protocol.codec import SecretBytes
 from protocol.errors import Misuse, PeerFault
 from protocol.member.base import PhaseKind, Step
-from protocol.member.history import Unsettled
+from protocol.member.history import Entered
 from protocol.member.receiving import Receiving
 from protocol.messages import Family, Upload
 from protocol.sealing import Sealing
@@ -29,8 +29,7 @@ class Opened(Receiving):
         Raises:
             Misuse: it was sealed for another attempt or member.
             PeerFault: outcome-missing or chain-broken where it has since taken part in an attempt that the opening's
-                links do not hold; lineage-spent where an exact sum may have been opened over this lineage that
-                nobody can name.
+                links do not hold; lineage-spent where this lineage was uploaded to a lost attempt.
         """
         if (upload.header.context, upload.header.member) != (self.attempt.context, self.member):
             raise Misuse("the upload was sealed for another attempt or member")
@@ -43,7 +42,7 @@ class Opened(Receiving):
                 "use a new lineage for records that were in no lost attempt",
                 [self.member],
             )
-        entry = Unsettled(self.attempt, (upload.header.lineage,), ())
+        entry = Entered(self.attempt, (upload.header.lineage,))
         ready = self.ready.knowing(history.entered(entry))
         return Uploaded(ready, self.opening, (upload,), own_shares), (upload,)
 

@@ -4,22 +4,25 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Annotated, ClassVar
 
+from protocol.attempt import Attempt, Closing
 from protocol.causes import Cause
 from protocol.codec import U8, U64, Id, Many, Nested, SecretBytes
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.keys import PairKey
 from protocol.member.base import MemberPhase, PhaseKind, Step
-from protocol.member.history import History
+from protocol.member.history import Entered, History
 from protocol.messages import (
     NO_INDICATOR,
+    NOTHING_REVEALED,
     Certificate,
+    Erased,
+    Erasure,
+    ErasureRequest,
     Lost,
     Manifest,
     Message,
     Opening,
-    Report,
-    ReportRequest,
     Roster,
 )
 from protocol.messages.base import MAX_MEMBERS
@@ -65,30 +68,37 @@ class Ready(MemberPhase):
         """The same member with what it learned in other cohorts of the federation since."""
         return replace(self, history=history)
 
+    def erased(self, entry: Entered, history: History) -> "Ready":
+        """The same member without the keys of this attempt's sequence; it waits for the attempt's end."""
+        sequence, attempt = max((self.sequence, self.attempt), (entry.attempt.opening.sequence + 1, 0))
+        return self.advanced(sequence, attempt, history.entered(entry))
+
     def handlers(self) -> dict[type[Message], Callable[..., Step]]:
-        """An opening; and how an attempt ended that this member left open."""
+        """An opening; how an attempt ended that this member left open; and a request to erase what it held of one."""
         return {
             Opening: self._opening,
             Certificate: self._settle,
+            Erasure: self._settle,
             Lost: self._settle,
-            ReportRequest: self._report,
+            ErasureRequest: self._erase,
         }
 
-    def _report(self, request: ReportRequest, key: SigningKey, _now_s: float) -> Step:
-        """Tell late what was signed: the attempt's keys are gone, so nothing more can be."""
+    def _erase(self, request: ErasureRequest, key: SigningKey, _now_s: float) -> Step:
+        """Say that nothing was revealed: a member that reveals has seen the certificate, which ends the attempt for it."""
         entry = self.history.left_open(request.context)
         if entry.attempt.manifest.cohort != self.manifest.cohort:
             raise PeerFault(
                 Cause.WRONG_CONTEXT,
-                "the attempt is another cohort's, where this member may still sign: it reports there",
+                "the attempt is another cohort's, where this member may still hold shares: it reports there",
                 ["coordinator"],
             )
         entry.attempt.check_decryptor(self.member)
-        report = Report.make(key, context=request.context, member=self.member, sets=entry.signed)
-        return self, (report,)
+        report = Erased.make(key, context=request.context, member=self.member, revealed=NOTHING_REVEALED)
+        # A crash may have come between the history that holds the entry and the phase without its keys.
+        return self.erased(entry, self.history), (report,)
 
-    def _settle(self, document: Certificate | Lost, _key: SigningKey, _now_s: float) -> Step:
-        return self.knowing(self.history.settle(document)), ()
+    def _settle(self, document: Closing, _key: SigningKey, now_s: float) -> Step:
+        return self.knowing(self.history.settle(document, now_s)), ()
 
     def _opening(self, opening: Opening, _key: SigningKey, now_s: float) -> Step:
         """Check an opening in this order, and only then move any key (protocol §4.3).
@@ -99,12 +109,17 @@ class Ready(MemberPhase):
         4. and 5. the history: `History.check` (outcome-missing, chain-broken);
         6. extractor, caps and rare classes: `check_terms` (terms-refused, indicator-mismatch);
         7. exceptions are the admin's, for this federation, cohort and sequence (exception-refused).
+
+        A decryptor that is shown one too late checks 1, 4 and 5, and erases the keys of its sequence (protocol §4.9).
         """
         from protocol.member.opened import Opened  # noqa: PLC0415 - the phases form a cycle
 
         if opening.cohort != self.manifest.cohort:
             raise PeerFault(Cause.WRONG_COHORT, "the opening is for another cohort")
         opening.verify(self.roster.coordinator, "coordinator")
+        if now_s >= opening.terms.latest_end_s and self.member in self.manifest.decryptors:
+            entry = Entered(Attempt(self.roster, self.manifest, opening), ())
+            return self.erased(entry, self.history.check(opening)), ()
         if now_s >= self.expires_s:
             raise PeerFault(
                 Cause.CARD_EXPIRED, "a key card of this cohort has expired: enrol in a new cohort"

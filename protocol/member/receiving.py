@@ -10,6 +10,7 @@ from protocol.identity import SigningKey
 from protocol.keys import PairKey
 from protocol.member.attempting import Attempting, Dealt
 from protocol.member.base import Step
+from protocol.member.history import Entered
 from protocol.merkle import verify
 from protocol.messages import (
     SHARE_BYTES,
@@ -66,8 +67,8 @@ class Receiving(Attempting):
             dealers=tuple(entry.member for entry in dealt),
             complaints=tuple(dealer.member for dealer in refused),
         )
-        # Who holds shares is asked how the attempt ended for it, also when it has run out (protocol §4.9).
-        ready = self.ready.knowing(self.history.entered(self._entry(())))
+        # A member that holds shares opens no other attempt before this one has ended.
+        ready = self.ready.knowing(self.history.entered(Entered(self.attempt, self._lineages)))
         holding = (ready, self.opening, self.uploads, self.own_shares, tuple(dealt), tuple(refused))
         checked = Checked(*holding, receipt)
         return checked, (receipt,)

@@ -4,9 +4,9 @@ from protocol.causes import Cause
 from protocol.messages.base import SHARE_BYTES, Kind, Message, Signed
 from protocol.messages.cohort import Cards, KeyCard, Manifest, Path, Shown, cards_beacon, cards_tree
 from protocol.messages.disclosure import Disclosed, Disclosure, Seed
+from protocol.messages.erasure import NOTHING_REVEALED, Erased, Erasure, ErasureRequest, Lost
 from protocol.messages.evictions import BadRun, Evictions, Holder, Proof
 from protocol.messages.history import Ledger
-from protocol.messages.lost import Lost, Report, ReportRequest
 from protocol.messages.opening import (
     EMPTY_CHAIN,
     NO_INDICATOR,
@@ -18,6 +18,7 @@ from protocol.messages.opening import (
     extend_chain,
 )
 from protocol.messages.outcome import (
+    ERASED_REASON,
     LOST_REASON,
     NO_REASON,
     Certificate,
@@ -36,6 +37,7 @@ from protocol.messages.outcome import (
 )
 from protocol.messages.parse import parse
 from protocol.messages.roster import Entry, Roster, cohort_id
+from protocol.messages.study import Study
 from protocol.messages.upload import (
     COMMITMENT_BYTES,
     Deliveries,
@@ -54,7 +56,9 @@ from protocol.messages.upload import (
 __all__ = [
     "COMMITMENT_BYTES",
     "EMPTY_CHAIN",
+    "ERASED_REASON",
     "LOST_REASON",
+    "NOTHING_REVEALED",
     "NO_INDICATOR",
     "NO_REASON",
     "SHARE_BYTES",
@@ -67,6 +71,9 @@ __all__ = [
     "Disclosed",
     "Disclosure",
     "Entry",
+    "Erased",
+    "Erasure",
+    "ErasureRequest",
     "Evictions",
     "Family",
     "Freeze",
@@ -85,14 +92,13 @@ __all__ = [
     "Proof",
     "Receipt",
     "Refusal",
-    "Report",
-    "ReportRequest",
     "Reveal",
     "RevealSummary",
     "Roster",
     "Seed",
     "Shown",
     "Signed",
+    "Study",
     "Survivor",
     "SurvivorSet",
     "Terms",

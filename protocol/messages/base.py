@@ -35,15 +35,17 @@ class Kind(IntEnum):
     REVEAL = 13
     CARDS = 14
     EVICTIONS = 15
-    REPORT_REQUEST = 16
-    REPORT = 17
-    LOST = 18
+    ERASURE_REQUEST = 16
+    ERASED = 17
+    ERASURE = 18
     EXCEPTION = 19
     DISCLOSURE = 20
     UPLOAD_SUMMARY = 21
     REVEAL_SUMMARY = 22
     LEDGER = 23
     BAD_RUN = 24
+    STUDY = 25
+    LOST = 26
 
 
 class Message(Headed):

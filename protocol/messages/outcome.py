@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from functools import cached_property
-from itertools import pairwise
 from typing import Annotated, ClassVar
 
 from protocol.causes import Cause
@@ -16,6 +15,9 @@ from protocol.tags import Tag, hash_fields
 
 NO_REASON = "none"
 LOST_REASON = "lost"
+ERASED_REASON = "erased"
+NOT_VOTED_FOR = frozenset({NO_REASON, LOST_REASON, ERASED_REASON})
+"""Reasons that no vote on VOID has."""
 
 
 class Survivor(Struct):
@@ -48,13 +50,13 @@ def closing_hash(context: bytes, reason: str, outcomes: Iterable[bytes]) -> Dige
     Args:
         context: the attempt's.
         reason: "none" for a sum, "lost", or why it is VOID.
-        outcomes: `survivors_hash` of the certified set, of each set reported, or of none.
+        outcomes: `survivors_hash` of the certified set, if there is one.
     """
     return hash_fields(Tag.CLOSING, context, reason.encode(), *outcomes)
 
 
 class SurvivorSet(Struct):
-    """Members whose sum was certified, or may have been."""
+    """Members whose sum was certified."""
 
     survivors: Annotated[tuple[Survivor, ...], Many(Nested(Survivor), MAX_MEMBERS, ascending=True)]
 
@@ -69,15 +71,11 @@ class Past(Shared):
 
     context: Digest
     reason: Id
-    sets: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), MAX_DECRYPTORS)]
+    sets: Annotated[tuple[SurvivorSet, ...], Many(Nested(SurvivorSet), 1)]
 
     def validate(self) -> None:
-        """Refuse sets that its reason does not leave: one for a sum, none for VOID, different ones in order for LOST."""
-        if self.reason == LOST_REASON:
-            fits = all(before < after for before, after in pairwise(self.outcomes))
-        else:
-            fits = len(self.sets) == (self.reason == NO_REASON)
-        if not fits:
+        """Refuse sets that its reason does not leave: one for a sum, none otherwise."""
+        if len(self.sets) != (self.reason == NO_REASON):
             raise PeerFault(Cause.MALFORMED, f"{len(self.sets)} sets do not go with the reason {self.reason}")
 
     @cached_property
@@ -114,8 +112,8 @@ class VoidRequest(Message):
     reason: Id
 
     def validate(self) -> None:
-        """Refuse "none" and "lost": no certificate could carry them, so whoever signed one could end nothing."""
-        if self.reason in {NO_REASON, LOST_REASON}:
+        """Refuse "none", "erased" and "lost": no certificate could carry them, so whoever signed one could end nothing."""
+        if self.reason in NOT_VOTED_FOR:
             raise PeerFault(Cause.MALFORMED, "a request to void an attempt gives a reason")
 
 
@@ -168,7 +166,7 @@ class Certificate(Message):
 
     def validate(self) -> None:
         """Refuse survivors beside a reason for VOID, and neither."""
-        if self.void == (self.reason == NO_REASON) or self.reason == LOST_REASON:
+        if self.reason in NOT_VOTED_FOR if self.void else self.reason != NO_REASON:
             raise PeerFault(Cause.MALFORMED, "a certificate has survivors, or a reason for VOID")
 
     @property

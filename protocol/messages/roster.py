@@ -29,7 +29,6 @@ class Roster(Signed):
         coordinator: the coordinator's Ed25519 public key, which signs openings and results.
         members: sorted by id; ids and keys are unique.
         decryptors: nominated ids; with none, everyone is a decryptor in a small cohort, and in a large one some are drawn.
-        helpers: mask helpers, for the mode that needs them.
         extractors: digests of the approved feature extractors.
         readers: ids that may read the sums themselves beside the solution.
         withhold: 1 where classes that few members hold are withheld (protocol §9), 0 where the admin waives it.
@@ -43,22 +42,21 @@ class Roster(Signed):
     coordinator: Key
     members: Annotated[tuple[Entry, ...], Many(Nested(Entry), 100_000, ascending=True)]
     decryptors: Annotated[tuple[str, ...], Many(Name(), MAX_DECRYPTORS, ascending=True)]
-    helpers: Annotated[tuple[str, ...], Many(Name(), 4, ascending=True)]
     extractors: Annotated[tuple[bytes, ...], Many(Fixed(32), 256, ascending=True)]
     readers: Annotated[tuple[str, ...], Many(Name(), 100_000, ascending=True)]
     withhold: U8
     signature: Signature
 
     def validate(self) -> None:
-        """Refuse a key that stands twice, and decryptors, helpers or readers that are no members."""
+        """Refuse a key that stands twice, and decryptors or readers that are no members."""
         if len({entry.key for entry in self.members}) != len(self.members):
             raise PeerFault(Cause.DUPLICATE, "two members of the roster share a key", ["admin"])
         if taken := PARTIES.intersection(entry.member for entry in self.members):
             raise PeerFault(Cause.MALFORMED, f"no member can be called {', '.join(sorted(taken))}", ["admin"])
-        named = {*self.decryptors, *self.helpers, *self.readers}
+        named = {*self.decryptors, *self.readers}
         if strangers := named - {entry.member for entry in self.members}:
             raise PeerFault(
-                Cause.UNKNOWN_MEMBER, "decryptors, helpers or readers that are no members", sorted(strangers)
+                Cause.UNKNOWN_MEMBER, "decryptors or readers that are no members", sorted(strangers)
             )
         if self.withhold > 1:
             raise PeerFault(Cause.MALFORMED, f"withhold is {self.withhold}: 0 or 1", ["admin"])

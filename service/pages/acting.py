@@ -144,7 +144,7 @@ async def sums(request: Request, found: TheRound) -> Response:
     session.check_scope(request, Scope.READ)
     name = f"sums-{found.id}.safetensors"
     headers = {**HEADERS, "content-disposition": f"attachment; filename={name}"}
-    return in_pieces(*await asyncio.to_thread(found.read_document, SUMS), SAFETENSORS, headers)
+    return in_pieces(*await asyncio.to_thread(found.documents.read_document, SUMS), SAFETENSORS, headers)
 
 
 def inside(address: str) -> str:

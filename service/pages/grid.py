@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from protocol.errors import PeerFault
-from protocol.messages import Receipt, Refusal, Report, RevealSummary, Vote, parse
+from protocol.messages import Erased, Receipt, Refusal, RevealSummary, Vote, parse
 from protocol.rest import RoundView
 from protocol.transcript import Transcript
 from service.pages.wording import PHASES
@@ -21,7 +21,7 @@ _ANSWERS = {
     Receipt.kind: "checking",
     Vote.kind: "freezing",
     RevealSummary.kind: "revealing",
-    Report.kind: "lost",
+    Erased.kind: "erasing",
 }
 _READ_MEMBERS = 200
 """A transcript of more members is too long to be read for a page; those who are waited for are still shown."""
@@ -46,11 +46,11 @@ class Row:
 
 def answers_of(round_: Round) -> Answers | None:
     """Who answered; None where no transcript says it."""
-    if round_.mode.name != "members" or len(round_.attempt.members) > _READ_MEMBERS:
+    if len(round_.attempt.members) > _READ_MEMBERS:
         return None
     if round_.final is not None:
         try:
-            return _read(Transcript.from_json(round_.transcript().decode()).entries)
+            return _read(Transcript.from_json(round_.documents.transcript().decode()).entries)
         except PeerFault:
             return None
     return _read(round_.noted.entries) if round_.noted is not None else None
@@ -70,15 +70,15 @@ def _read(entries: Iterable[bytes]) -> Answers:
 
 def columns(view: RoundView) -> tuple[str, ...]:
     """The phases in which somebody answers."""
-    asked = tuple(phase for phase in PHASES[view.mode] if phase not in {"recovered", "done"})
-    return (*asked, "lost") if view.state in {"lost", "abandoned"} else asked
+    asked = tuple(phase for phase in PHASES if phase not in {"recovered", "done"})
+    return (*asked, "erasing") if view.state in {"erasing", "erased", "lost"} else asked
 
 
 def rows(
     round_: Round, view: RoundView, answers: Answers | None, members: Iterable[str], *, chunks: bool
 ) -> list[Row]:
     """A line for each of these members; `chunks` shows operators how far an upload is that is not whole."""
-    askers = frozenset(getattr(round_.attempt, "decryptors", view.helpers))
+    askers = frozenset(round_.attempt.decryptors)
     found = answers or {}
     return [_row(round_, view, found, askers, member, partly=chunks) for member in members]
 
@@ -87,7 +87,7 @@ def _row(
     round_: Round, view: RoundView, answers: Answers, askers: frozenset[str], member: str, *, partly: bool
 ) -> Row:
     whole = member in view.uploaded
-    chunks = round_.mode.chunks_of(member)
+    chunks = round_.attempt.chunks
     marks = {"collecting": "done" if whole else "waiting" if view.state == "collecting" else "absent"}
     for phase in columns(view)[1:]:
         marks[phase] = _mark(view, answers, phase, member) if member in askers else "none"
@@ -105,10 +105,9 @@ def _mark(view: RoundView, answers: Answers, phase: str, member: str) -> str:
         return "waiting" if member in view.waiting_for else "later" if answers else "done"
     if phase == "checking" and view.state in {"freezing", "revealing"} and member in view.waiting_for:
         return "waiting"  # for its boxes: it comes late, and is still heard
-    if phase not in view.phase_seconds and not view.ended and view.state not in {"voiding", "lost"}:
-        order = PHASES[view.mode]
-        if view.state in order and phase in order and order.index(phase) > order.index(view.state):
-            return "later"
+    live = not view.ended and view.state in PHASES
+    if phase not in view.phase_seconds and live and phase in PHASES[PHASES.index(view.state) :]:
+        return "later"
     return "absent" if phase in view.phase_seconds and answers else "none"
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from sqlalchemy import ColumnElement, func, select
 
 from protocol.rest import RoundView
-from protocol.scheduling import ScheduleView
 from service.cohorts import Cohort
 from service.coordinator import Coordinator
 from service.listed import Listed as Roster
@@ -173,15 +172,9 @@ async def uploaded(here: Coordinator, name: str) -> Mapping[str, tuple[str, floa
     return {**past.uploaded, **live}
 
 
-async def scheduled(here: Coordinator, found: Federation) -> list[ScheduleView]:
-    """What a federation's cohorts wait for, the newest first."""
-    return [entry for cohort in reversed(found.cohorts) for entry in await here.schedules.of(cohort)]
-
-
 def _roles(roster: Roster, member: str) -> Iterable[str]:
     for role, named in (
         ("decryptor", roster.decryptors),
-        ("helper", roster.helpers),
         ("reader", roster.readers),
     ):
         if member in named:

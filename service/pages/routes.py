@@ -96,7 +96,7 @@ async def one_round(
         {
             "view": view,
             "words": STATES[view.state],
-            "phases": PHASES[view.mode],
+            "phases": PHASES,
             "columns": grid.columns(view),
             "rows": grid.rows(
                 found,
@@ -119,8 +119,6 @@ async def one_round(
 
 CRITERIA = {
     "gcv": "GCV",
-    "folds": "cross-validation",
-    "leave-one-out": "leave-one-out",
     "given": "as asked for",
     "": "no new head",
 }
@@ -130,7 +128,7 @@ CRITERIA = {
 @router.get(paths.RESULT)
 async def result(request: Request, found: TheRound) -> HTMLResponse:
     """What the coordinator signed about a finished round, and how to check it."""
-    record = found.result()
+    record = found.documents.result()
     return page(
         request,
         "result.html",
@@ -138,7 +136,7 @@ async def result(request: Request, found: TheRound) -> HTMLResponse:
             "view": found.view(),
             "record": record,
             **_choice(record.solution),
-            "trust": TRUST[record.mode],
+            "trust": TRUST,
             "evictions": bool(record.evicted),
             "indicator": indicator_round(found.view()),
         },
@@ -185,7 +183,6 @@ async def federation(
             "people": found.people(found.names(first, PAGE_MEMBERS), cohorts, uploaded),
             "cohorts": [cohort.view() for cohort in cohorts],
             "combinations": await here.combinations(federation),
-            "scheduled": await reading.scheduled(here, found),
             "number": number,
             "pages": -(-found.named // PAGE_MEMBERS),
         },
@@ -250,7 +247,7 @@ def spare(found: Round, view: RoundView) -> tuple[int, str] | None:
     if view.state == "checking":
         return len(view.uploaded) - view.survivors_min, "uploads"
     if view.state in {"freezing", "revealing"}:
-        return len(getattr(found.attempt, "decryptors", view.helpers)) - view.threshold, "decryptors"
+        return len(found.attempt.decryptors) - view.threshold, "decryptors"
     return None
 
 

@@ -45,9 +45,6 @@ STATES: dict[str, Words] = {
         "live",
         "The set is certified. Decryptors reveal shares of its masks' seeds, which open the sum and nothing else.",
     ),
-    "summing": Words(
-        "summing masks", "live", "Mask helpers return the sums of the masks over the certified set."
-    ),
     "recovered": Words(
         "solving",
         "live",
@@ -71,22 +68,27 @@ STATES: dict[str, Words] = {
         "The attempt ended without a sum. Nothing was opened, nor can it be: a threshold of decryptors has signed so.",
         "Open the next attempt.",
     ),
-    "lost": Words(
-        "lost",
+    "erasing": Words(
+        "erasing",
         "bad",
-        "Neither a certificate nor VOID can be had, because too few decryptors answer. What each of them signed is collected.",
-        "Decryptors run their command again and report; then the admin signs over the reports: veilsum round lost.",
+        "The latest end has passed without a sum. Decryptors erase what they hold and report what they revealed. Enough reports "
+        "of nothing end the attempt VOID, however late they come.",
+        "Decryptors run their command again. Only if too few can come back, the admin closes the round: veilsum admin close.",
     ),
-    "abandoned": Words(
+    "erased": Words(
+        "VOID",
+        "quiet",
+        "The attempt ended without a sum. Enough decryptors have erased what they held and revealed nothing: nothing was opened, "
+        "nor can it be.",
+        "Open the next round.",
+    ),
+    "lost": Words(
         "closed by the admin",
         "quiet",
-        "The attempt was lost, and the admin closed it. What was reported counts as opened.",
+        "Too few decryptors could report, and the admin closed the attempt. No exact round takes the lineages uploaded to it again.",
         "Open the next round.",
     ),
 }
 
-PHASES: dict[str, tuple[str, ...]] = {
-    "members": ("collecting", "checking", "freezing", "revealing", "recovered", "done"),
-    "helpers": ("collecting", "checking", "freezing", "summing", "recovered", "done"),
-}
-"""The way to a result, by mode."""
+PHASES = ("collecting", "checking", "freezing", "revealing", "recovered", "done")
+"""The way to a result."""

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, cast
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
@@ -11,8 +10,9 @@ from fastapi.sse import KEEPALIVE_COMMENT
 from protocol import published, rest
 from protocol.causes import Cause
 from protocol.errors import PeerFault
+from protocol.messages import Lost, Upload
 from protocol.preflight import PreflightView
-from service import counting, solving
+from service import counting, sent, solving
 from service.access.guards import GuardedRoute
 from service.asked import SUMS, WEIGHTS, material_of
 from service.coordinator import Coordinator
@@ -63,7 +63,6 @@ _REFUSED = (
     Cause.CARD_EXPIRED,
     Cause.TERMS_REFUSED,
     Cause.EXCEPTION_REFUSED,
-    Cause.LEDGER_REFUSED,
     *DECODING,
     Cause.BAD_SIGNATURE,
 )
@@ -156,7 +155,7 @@ async def request_for(
     found: TheRound, member: MemberPath, here: Here, after: After = -1, wait_s: Wait = 0.0
 ) -> Response:
     """What the coordinator asks of a member: an opening, boxes, survivors to sign, a certificate; with `after` and `wait_s`, as soon as it asks anything new."""
-    found.mode.check_asker(member)
+    found.check_asker(member)
     version = await here.changed(found.watch, after, wait_s, len(found.attempt.roster.members))
     message = await asyncio.to_thread(found.request_for, member)
     headers = {rest.VERSION_HEADER: str(version)}
@@ -186,9 +185,7 @@ async def material(found: TheRound, here: Here) -> Response:
     rest.UPLOAD,
     dependencies=MEMBER.dependencies,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in(
-        "an Upload message; with helpers a client's HelperUpload, or a helper's HelperSums"
-    ),
+    openapi_extra=octets_in("an Upload message"),
     responses=declared(
         *MEMBER.causes,
         Cause.WRONG_PHASE,
@@ -205,8 +202,8 @@ async def material(found: TheRound, here: Here) -> Response:
 )
 async def announce(found: TheRound, member: MemberPath, body: Octets, here: Here) -> rest.UploadView:
     """Announce an upload: what its chunks will be, signed as a whole. The same again changes nothing."""
-    owner, upload = await asyncio.to_thread(found.mode.announcement, body)
-    if owner != member:
+    upload = await asyncio.to_thread(Upload.from_bytes, body)
+    if upload.header.member != member:
         raise PeerFault(Cause.MALFORMED_REQUEST, "the path names another member than the upload")
     await found.receive(upload, here.now())
     return found.upload_view(member)
@@ -256,9 +253,7 @@ async def put_chunk(
     rest.ANSWERS,
     dependencies=MEMBER.dependencies,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in(
-        "a Receipt, Vote, Refusal, Reveal or Report message; with helpers a HelperReceipt, HelperVote or HelperRefusal"
-    ),
+    openapi_extra=octets_in("a Receipt, Vote, Refusal, Reveal or Erased message"),
     responses=declared(
         *MEMBER.causes,
         Cause.WRONG_PHASE,
@@ -275,16 +270,15 @@ async def put_chunk(
 )
 async def answer(found: TheRound, body: Octets, here: Here, caller: TheCaller) -> rest.RoundView:
     """A member's signed answer to what it was asked. The same again changes nothing."""
-    message = await asyncio.to_thread(found.mode.parse, body)
-    if not isinstance(message, found.mode.answers):
+    message = await asyncio.to_thread(sent.read, body)
+    if not isinstance(message, sent.ANSWERS):
         raise PeerFault(
             Cause.UNKNOWN_MESSAGE, f"a {type(message).__name__} is no answer to a round's requests"
         )
-    sender: str = cast("Any", message).member  # every answer names its own
-    if sender != caller.name:
+    if message.member != caller.name:
         raise PeerFault(
             Cause.FORBIDDEN,
-            f"this is {sender}'s answer, and {caller.name} has sent it",
+            f"this is {message.member}'s answer, and {caller.name} has sent it",
             [caller.name],
         )
     await found.receive(message, here.now())
@@ -315,25 +309,11 @@ async def extend(found: TheRound, request: rest.ExtendRequest, here: Here) -> re
     return found.view()
 
 
-@router.get(
-    rest.REPORTS,
-    dependencies=ANYBODY.dependencies,
-    response_class=Response,
-    responses={
-        **octets_out("a Lost message with the reports so far; its signature, still to be made, is zero"),
-        **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
-    },
-)
-async def reports(found: TheRound) -> Response:
-    """What the admin is to sign over a lost round."""
-    return Response(found.reports().to_bytes(), media_type=rest.OCTETS)
-
-
 @router.post(
     rest.LOST,
     dependencies=CLOSING.dependencies,
     max_body_size=rest.MAX_MESSAGE_BYTES,
-    openapi_extra=octets_in("a Lost message; with helpers a HelperLost"),
+    openapi_extra=octets_in("a Lost message"),
     responses=declared(
         *CLOSING.causes,
         Cause.NOT_FOUND,
@@ -346,8 +326,8 @@ async def reports(found: TheRound) -> Response:
     ),
 )
 async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
-    """Close a lost round (admin, by signature): every set reported counts as opened."""
-    await found.receive(await asyncio.to_thread(found.mode.lost, body), here.now())
+    """Close an erasing round that too few decryptors report on (admin, by signature)."""
+    await found.receive(await asyncio.to_thread(Lost.from_bytes, body), here.now())
     return found.view()
 
 
@@ -356,7 +336,7 @@ async def lost(found: TheRound, body: Octets, here: Here) -> rest.RoundView:
     dependencies=ANYBODY.dependencies,
     response_class=Response,
     responses={
-        **octets_out("the Certificate, or the admin's Lost"),
+        **octets_out("the Certificate, the Erasure, or the admin's Lost"),
         **declared(Cause.NOT_FOUND, Cause.WRONG_PHASE),
     },
 )
@@ -376,7 +356,7 @@ async def closing(context: Hex32Path, here: Here) -> Response:
 )
 async def transcript(found: TheRound) -> Response:
     """What was said in a round that has ended, however it ended, for whoever replays it. It never changes."""
-    size, pieces = await asyncio.to_thread(found.read_transcript)
+    size, pieces = await asyncio.to_thread(found.documents.read_transcript)
     headers = {"cache-control": "public, max-age=31536000, immutable"}
     return in_pieces(size, pieces, rest.TRANSCRIPT_JSON, headers)
 
@@ -385,12 +365,10 @@ async def transcript(found: TheRound) -> Response:
     rest.RESULT, dependencies=ANYBODY.dependencies, responses=declared(Cause.NOT_FOUND, Cause.WRONG_PHASE)
 )
 async def result(found: TheRound, response: Response) -> published.ResultRecord:
-    """The signed record of a finished round; where it names a transcript, its `link` header leads there."""
-    record = found.result()
-    if record.transcript is not None:
-        where = rest.TRANSCRIPT.format(round_id=found.id)
-        response.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
-    return record
+    """The signed record of a finished round; its `link` header leads to the transcript."""
+    where = rest.TRANSCRIPT.format(round_id=found.id)
+    response.headers["link"] = f'<{where}>; rel="describedby"; type="{rest.TRANSCRIPT_JSON}"'
+    return found.documents.result()
 
 
 @router.get(
@@ -435,8 +413,10 @@ async def disclosure(
     member: MemberPath,
 ) -> StreamingResponse:
     """What an indicator round was made of, for its members to count; until a result rests on it."""
-    found.mode.check_asker(member)
-    return in_pieces(*await asyncio.to_thread(found.read_document, counting.DISCLOSURE), rest.OCTETS)
+    found.check_asker(member)
+    return in_pieces(
+        *await asyncio.to_thread(found.documents.read_document, counting.DISCLOSURE), rest.OCTETS
+    )
 
 
 @router.get(
@@ -468,4 +448,4 @@ async def document(found: TheRound, name: NamePath) -> Response:
 
 
 async def _document(found: Round, name: str, kind: str = rest.SAFETENSORS) -> Response:
-    return in_pieces(*await asyncio.to_thread(found.read_document, name), kind)
+    return in_pieces(*await asyncio.to_thread(found.documents.read_document, name), kind)

@@ -78,16 +78,6 @@ cards = Table(
     PrimaryKeyConstraint("cohort", "member"),
 )
 
-# Apart from members' cards: a cohort's id is made alike in both modes.
-helper_cards = Table(
-    "helper_cards",
-    metadata,
-    Column("cohort", String(64), nullable=False),
-    Column("member", String(64), nullable=False),
-    Column("body", LargeBinary, nullable=False),
-    PrimaryKeyConstraint("cohort", "member"),
-)
-
 rounds = Table(
     "rounds",
     metadata,
@@ -149,19 +139,6 @@ links = Table(
     Column("body", LargeBinary, nullable=False),
     Column("past", LargeBinary, nullable=False),
     PrimaryKeyConstraint("federation", "position"),
-)
-
-# Rounds to be opened at a time. `begun_s` is set, once, in the transaction that stores the round or the fault.
-schedules = Table(
-    "schedules",
-    metadata,
-    Column("id", String(16), primary_key=True),
-    Column("cohort", String(64), nullable=False, index=True),
-    Column("at_s", Float, nullable=False),
-    Column("request", Text, nullable=False),
-    Column("begun_s", Float),
-    Column("round", String(16)),
-    Column("fault", Text),
 )
 
 # Work that one process does at a time. Who holds one finds its own fence in it; a later holder has raised it.

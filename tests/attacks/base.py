@@ -13,7 +13,7 @@ from protocol.messages import Freeze, Message, Refusal, parse
 from protocol.messages.base import Signed
 from tests.protocol.forging import again
 from tests.vectors.rounds import played
-from tests.vectors.stage import ENROLMENT, coordinator_at, log_of, member_at, message_of, position
+from tests.vectors.stage import ENROLMENT, clock, coordinator_at, log_of, member_at, message_of, position
 
 SURVIVED = (
     "other cards or roster for one victim",
@@ -49,11 +49,11 @@ SURVIVED = (
     "grinding",
     "a secret in a log, repr, error or metric",
     "LOST abuse",
+    "erasure abuse",
     "exceptions abuse",
     "indicator abuse",
     "transcripts doctored",
     "records doctored",
-    "helpers that disagree",
 )
 """What every implementation must survive; each has an attack at least."""
 
@@ -66,7 +66,7 @@ class Attack(ABC):
 
     Attributes:
         name: says what is done.
-        clause: of docs/protocol.md, or of docs/helpers.md with an H, which stops it.
+        clause: of docs/protocol.md, which stops it.
         survives: which of `SURVIVED` it is one of.
         cause: what it is refused for, exactly.
         parties: whom the refusal names, exactly.
@@ -158,10 +158,15 @@ class Shown(Attack):
         made = self.make(self.honest[1], Forger(self.round, self.attempt))
         return made if isinstance(made, bytes) else made.to_bytes()  # type: ignore[attr-defined]  # a message
 
+    @property
+    def clock_s(self) -> float:
+        """The receiver's clock."""
+        return clock(played(self.round).document, self.honest[1]) if self.now_s is None else self.now_s
+
     def run(self) -> PeerFault:
         """Show it."""
         data = self.message
-        now_s = played(self.round).document["now_s"] if self.now_s is None else self.now_s
+        now_s = self.clock_s
         try:
             if self.to == "coordinator":
                 answered = coordinator_at(self.round, self.attempt, self.place).receive(parse(data), now_s)

@@ -9,10 +9,10 @@ from protocol.messages import parse
 from protocol.simulator import Federation
 from tests.attacks import plays, plays_with_values, to_coordinator, to_decoders, to_members, to_readers
 from tests.attacks.base import Attack, Decoded, Shown
-from tests.attacks.to_readers import Disagreeing, Recorded
+from tests.attacks.to_readers import Recorded
 from tests.protocol.doctoring import BEGINNINGS, DOCTORED
 from tests.protocol.transcripts import Entries, doctored
-from tests.vectors.results import HELPERS
+from tests.vectors.rounds import played
 
 Json = dict[str, Any]
 
@@ -91,12 +91,10 @@ def _exported(attack: Attack) -> Json:
         return {**said, "message": attack.message.hex()}
     if isinstance(attack, Recorded):
         return {**said, **attack.doctoring.changes}
-    if isinstance(attack, Disagreeing):
-        where = {"round": HELPERS, "attempt": attack.attempt, "to": "coordinator", "after": attack.place}
-        return {**said, **where, "messages": [answer.to_bytes().hex() for answer in attack.answers]}
     if not isinstance(attack, Shown):
         return said
-    clock = {} if attack.now_s is None else {"now_s": attack.now_s}
+    begun_s = played(attack.round).document["now_s"]
+    clock = {} if attack.clock_s == begun_s else {"now_s": attack.clock_s}
     where = {"round": attack.round, "attempt": attack.attempt, "to": attack.to, "after": attack.place}
     return {**said, **where, **clock, **_spliced(attack)}
 

@@ -9,14 +9,15 @@ import numpy as np
 from protocol.attempt import check_manifest
 from protocol.causes import Cause
 from protocol.coordinator import (
-    Abandoned,
     Checking,
     Collecting,
     Enrolling,
     Freezing,
+    Lost,
     Recovered,
     Revealing,
     Voided,
+    VoidedByErasure,
     Voiding,
     Windows,
 )
@@ -269,10 +270,10 @@ def colluders_shares() -> object:
 
 
 def overruled_threshold() -> object:
-    """The coordinator holds one vote too few and waits for nobody: the attempt cannot be certified and is closed as lost."""
+    """The coordinator holds one vote too few and waits for nobody: the attempt cannot be certified and ends by erasure."""
     federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
     outcome = federation.run_round(terms=federation.terms(8))
-    assert isinstance(outcome.phase, Abandoned)
+    assert isinstance(outcome.phase, VoidedByErasure)
     assert outcome.total is None
     return raised(outcome)
 
@@ -340,9 +341,9 @@ def unasked_end() -> object:
 
 
 def spent_lineage() -> object:
-    """After LOST with too few reports nobody knows all that was opened: the lineage is not used again."""
+    """After LOST nobody knows what was opened: the lineage is not used again."""
     federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}, lineage=b"\x11" * 8)
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Abandoned)
+    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Lost)
     federation.drop = {}
     federation.begin(terms=federation.terms(8))
     federation.run_until(Checking)

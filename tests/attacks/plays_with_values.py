@@ -361,7 +361,7 @@ def attacks() -> list[Attack]:
     add("more records than the cap", "§4.2", "overflow", Cause.TOO_MANY_RECORDS, too_many_records, VICTIM)
     add("a victim whose neighbours are all named as dropped", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated)
     add("sixteen neighbours of the victim named as dropped, of 201", "§4.6.2", "isolating a victim on a sparse graph", Cause.WINDOW_EXCEEDED, isolated_in_a_crowd,
-        "m-004", "m-084", "m-086", "m-131", "m-138", "m-182", "m-192", "m-194")
+        "m-011", "m-034", "m-044", "m-074", "m-088", "m-101", "m-132", "m-186")
     add("a card left out until the draw suits", "§5", "grinding", Cause.WEAK_PARAMETERS, ground)
     add("a refused share, looked for in what is said of it", "§4.7", "a secret in a log, repr, error or metric", Cause.SHARE_INVALID, canaries, "member-1")
     return found

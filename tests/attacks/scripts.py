@@ -19,7 +19,6 @@ from protocol.identity import SigningKey
 from protocol.member import PHASES, Enrolled, History, Opened
 from protocol.member.base import MemberPhase
 from protocol.messages import Ledger, Refusal, Roster, cohort_id
-from protocol.phases import AskingPhase, PartyPhase
 from protocol.sealing import Sealing
 from protocol.shamir import PRIME
 from tests.attacks.base import Attack, Played
@@ -72,7 +71,7 @@ class Recorder:
             members = {
                 form for phase in PHASES.values() for form in phase.__mro__ if issubclass(form, MemberPhase)
             }
-            phases = {*members, *_below(CoordinatorPhase), PartyPhase, AskingPhase}
+            phases = {*members, *_below(CoordinatorPhase)}
             told: dict[str, Callable[..., Json]] = {
                 "receive": lambda _, message, *rest: {
                     "take": message.to_bytes().hex(),

@@ -6,20 +6,20 @@ from typing import Any
 from protocol.causes import Cause
 from protocol.messages import (
     Deliveries,
+    Erased,
     Freeze,
     KeyCard,
     Lost,
     Opening,
     Receipt,
     Refusal,
-    Report,
     Reveal,
     Upload,
     VoidRequest,
     Vote,
 )
 from protocol.shamir import PRIME
-from tests.attacks.base import ENROLMENT, Attack, Chapter, Forger, patched
+from tests.attacks.base import ENROLMENT, Attack, Chapter, patched
 from tests.protocol.forging import resign
 from tests.vectors.cases import LOW_ORDER
 
@@ -149,8 +149,8 @@ def votes() -> list[Attack]:
     add("a refusal of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT,
         lambda m, f: Refusal.make(f.key("member-1"), context=OTHER, member="member-1", cause="window-exceeded", group=(), rounds=()), "member-1")
     add("shares before a certificate", "§4.7", "both secrets of one member", Cause.WRONG_PHASE, lambda _, f: f.said(Reveal, "member-1"))
-    add("a report where nothing is lost", "§4.9", "LOST abuse", Cause.WRONG_PHASE,
-        lambda m, f: Report.make(f.key("member-1"), context=m.context, member="member-1", sets=()))
+    add("a report before the latest end", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
+        lambda m, f: Erased.make(f.key("member-1"), context=m.context, member="member-1", revealed=bytes(32)))
     for form in (Opening, Deliveries, Freeze, VoidRequest):
         add(f"the coordinator's own {form.__name__}", "§4", REPLAY, Cause.WRONG_PHASE, its_own(form))
     return c.attacks
@@ -211,26 +211,20 @@ def bumped(run: bytes, at: int) -> bytes:
 
 def reports() -> list[Attack]:
     """By member-2."""
-    add = (c := Chapter("member-2", "coordinator", Report, "lost")).add
+    add = (c := Chapter("member-2", "coordinator", Erased, "erased")).add
 
     def report(who: str = "member-2", **changes: Any) -> Any:
         return lambda m, f: f.again(m, who, **changes)
 
-    lost = "LOST abuse"
+    abuse = "erasure abuse"
     add("a report bound to another context", "§4.9", REPLAY, Cause.WRONG_CONTEXT, report(context=OTHER), "member-2")
-    add("a report by somebody else", "§4.9", lost, Cause.BAD_SIGNATURE, report("member-3"), "member-2")
-    add("a report of a member that nobody knows", "§4.9", lost, Cause.NOT_A_DECRYPTOR, report(member="sybil"), "sybil")
-    add("a second report", "§4.9", lost, Cause.CONFLICT, report(sets=()), "member-2", after=True)
-    add("an upload where all is lost", "§4.9", lost, Cause.WRONG_PHASE, lambda _, f: f.said(Upload, "member-2"))
-    add("LOST by the coordinator's own hand", "§4.9", lost, Cause.BAD_SIGNATURE, lambda m, f: closed(m, f, "coordinator"), "admin")
-    add("LOST over a report that is none", "§4.9", lost, Cause.BAD_SIGNATURE,
-        lambda m, f: closed(replace(m, sets=()), f, "admin"), "member-2")
+    add("a report by somebody else", "§4.9", abuse, Cause.BAD_SIGNATURE, report("member-3"), "member-2")
+    add("a report of a member that nobody knows", "§4.9", abuse, Cause.NOT_A_DECRYPTOR, report(member="sybil"), "sybil")
+    add("a second report", "§4.9", abuse, Cause.CONFLICT, report(revealed=OTHER), "member-2", after=True)
+    add("an upload after the latest end", "§4.9", abuse, Cause.WRONG_PHASE, lambda _, f: f.said(Upload, "member-2"))
+    add("LOST by the coordinator's own hand", "§4.9", "LOST abuse", Cause.BAD_SIGNATURE,
+        lambda m, f: Lost.make(f.key("coordinator"), context=m.context), "admin")
     return c.attacks
-
-
-def closed(report: Report, forger: Forger, who: str) -> Any:
-    """Lost over this report alone."""
-    return Lost.make(forger.key(who), context=report.context, reports=(report,))
 
 
 def attacks() -> list[Attack]:

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 from protocol.causes import Cause
 from protocol.messages import (
+    ErasureRequest,
     Link,
     Message,
     Opening,
     Past,
     Receipt,
-    ReportRequest,
     Roster,
     Survivor,
     SurvivorSet,
@@ -60,12 +60,12 @@ def attacks() -> list[Attack]:
         found.append(Decoded(name, "§3", survives, cause, parties, data))
 
     add("nothing at all", "truncated or extra chunk", Cause.TRUNCATED, lambda: b"")
-    add("a version alone", "truncated or extra chunk", Cause.TRUNCATED, lambda: b"\x02")
-    add("the version before this one", "replay across attempts, rounds, cohorts, federations", Cause.UNKNOWN_VERSION, lambda: b"\x01" + said(Vote).to_bytes()[1:])
-    add("a version to come", "replay across attempts, rounds, cohorts, federations", Cause.UNKNOWN_VERSION, lambda: b"\x03" + said(Vote).to_bytes()[1:])
-    add("a kind that is none", LEFT, Cause.UNKNOWN_MESSAGE, lambda: b"\x02\x00" + said(Vote).to_bytes()[2:])
-    add("a kind beyond the last", LEFT, Cause.UNKNOWN_MESSAGE, lambda: b"\x02\xff" + said(Vote).to_bytes()[2:])
-    add("one kind's bytes under another's number", LEFT, Cause.LEFT_OVER_BYTES, lambda: bytes((2, ReportRequest.kind)) + said(Vote).to_bytes()[2:])
+    add("a version alone", "truncated or extra chunk", Cause.TRUNCATED, lambda: b"\x03")
+    add("the version before this one", "replay across attempts, rounds, cohorts, federations", Cause.UNKNOWN_VERSION, lambda: b"\x02" + said(Vote).to_bytes()[1:])
+    add("a version to come", "replay across attempts, rounds, cohorts, federations", Cause.UNKNOWN_VERSION, lambda: b"\x04" + said(Vote).to_bytes()[1:])
+    add("a kind that is none", LEFT, Cause.UNKNOWN_MESSAGE, lambda: b"\x03\x00" + said(Vote).to_bytes()[2:])
+    add("a kind beyond the last", LEFT, Cause.UNKNOWN_MESSAGE, lambda: b"\x03\xff" + said(Vote).to_bytes()[2:])
+    add("one kind's bytes under another's number", LEFT, Cause.LEFT_OVER_BYTES, lambda: bytes((3, ErasureRequest.kind)) + said(Vote).to_bytes()[2:])
     for form in (Vote, Receipt, Upload):
         add(f"a byte after a {form.__name__}", LEFT, Cause.LEFT_OVER_BYTES, lambda form=form: said(form).to_bytes() + b"\0")  # type: ignore[misc]  # bound now
         add(f"a {form.__name__} without its last byte", "truncated or extra chunk", Cause.TRUNCATED, lambda form=form: said(form).to_bytes()[:-1])  # type: ignore[misc]  # bound now
@@ -85,14 +85,12 @@ def attacks() -> list[Attack]:
     add("as many dealers as may be, in a few bytes", OVER, Cause.MALFORMED, counted(receipt, 75, 10_000))
     add("more chunks than may be", OVER, Cause.OVERSIZED, counted(upload, 2 + 32 + 9 + 8 + 8 + 32 * 4 + 64, 2**20 + 1))
     add("a reveal of more runs than members", OVER, Cause.OVERSIZED,
-        lambda: bytes((2, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + (10_001).to_bytes(4, "little"))
+        lambda: bytes((3, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + (10_001).to_bytes(4, "little"))
     add("a run longer than may be", OVER, Cause.OVERSIZED,
-        lambda: bytes((2, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + b"\1\0\0\0" + (360_001).to_bytes(4, "little"))
+        lambda: bytes((3, 13)) + OTHER + b"\x01a" + OTHER + bytes(4) + b"\1\0\0\0" + (360_001).to_bytes(4, "little"))
     add("a chunk longer than may be", OVER, Cause.OVERSIZED,
-        lambda: bytes((2, 20)) + OTHER + b"\1\0\0\0" + said(Upload).header.encode_fields()  # type: ignore[attr-defined]  # an upload
+        lambda: bytes((3, 20)) + OTHER + b"\1\0\0\0" + said(Upload).header.encode_fields()  # type: ignore[attr-defined]  # an upload
         + bytes(8) + bytes(4) + b"\1\0\0\0" + (2**25 + 1).to_bytes(4, "little"))
-    add("two sets in a report", OVER, Cause.OVERSIZED, lambda: bytes((2, 17)) + OTHER + b"\x01a" + b"\2\0\0\0")
-    add("five mask helpers", OVER, Cause.OVERSIZED, lambda: bytes((2, 1)) + bytes(72) + bytes(8) + b"\5\0\0\0")
     add("seventeen exceptions", OVER, Cause.OVERSIZED, lambda: opening_with(17))
 
     add("a member of the roster twice", "duplicate indices", Cause.MALFORMED, lambda: patched(roster(), b"\x08member-1", b"\x08member-0"))
@@ -100,18 +98,19 @@ def attacks() -> list[Attack]:
         lambda: patched(roster(), roster().members[1].key, roster().members[0].key), "admin")
     add("a nominee whom the roster does not list", "Sybil", Cause.UNKNOWN_MEMBER,
         lambda: replace(roster(), decryptors=("sybil",)).to_bytes(), "sybil")
-    add("a helper whom the roster does not list", "Sybil", Cause.UNKNOWN_MEMBER, lambda: replace(roster(), helpers=("sybil",)).to_bytes(), "sybil")
     add("a reader whom the roster does not list", "Sybil", Cause.UNKNOWN_MEMBER, lambda: replace(roster(), readers=("sybil",)).to_bytes(), "sybil")
     add("rare classes withheld by half", "indicator abuse", Cause.MALFORMED, lambda: replace(roster(), withhold=2).to_bytes(), "admin")
     add("a set without a survivor", "padded S", Cause.MALFORMED, lambda: ledger(OTHER + b"\x04none" + b"\1\0\0\0" + bytes(4)))
-    add("a sum of two sets", "two attempts, two sets", Cause.MALFORMED, lambda: ledger(past("none", 2)))
+    add("a sum without a set", "two attempts, two sets", Cause.MALFORMED, lambda: ledger(past("none", 0)))
     add("VOID with a set", "two attempts, two sets", Cause.MALFORMED, lambda: ledger(past("cancelled", 1)))
-    add("LOST with one set twice", "LOST abuse", Cause.MALFORMED, lambda: ledger(past("lost", 2)))
+    add("LOST with a set", "LOST abuse", Cause.MALFORMED, lambda: ledger(past("lost", 1)))
+    add("VOID by erasure with a set", "erasure abuse", Cause.MALFORMED, lambda: ledger(past("erased", 1)))
     add("a link of a family that the ledger would count nowhere", "overlapping rounds, three rounds", Cause.MALFORMED, lambda: linked(family="none"), "coordinator")
     add("a link to a ninth attempt", "two attempts, two sets", Cause.WRONG_SEQUENCE, lambda: linked(attempt=8))
     add("a certificate of nothing, for no reason", "both secrets of one member", Cause.MALFORMED,
-        lambda: bytes((2, 12)) + OTHER + bytes(4) + b"\x04none" + bytes(4))
-    add("a certificate of LOST", "LOST abuse", Cause.MALFORMED, lambda: bytes((2, 12)) + OTHER + bytes(4) + b"\x04lost" + bytes(4))
+        lambda: bytes((3, 12)) + OTHER + bytes(4) + b"\x04none" + bytes(4))
+    add("a certificate of an erasure", "erasure abuse", Cause.MALFORMED, lambda: bytes((3, 12)) + OTHER + bytes(4) + b"\x06erased" + bytes(4))
+    add("a certificate of LOST", "LOST abuse", Cause.MALFORMED, lambda: bytes((3, 12)) + OTHER + bytes(4) + b"\x04lost" + bytes(4))
     add("a request to void in an unknown script", PATHS, Cause.MALFORMED, lambda: patched(VoidRequest(OTHER, "cancelled"), b"cancelled", b"\xd0\xb0ncelled"))
     return found
 
@@ -128,12 +127,12 @@ def past(reason: str, sets: int) -> bytes:
 
 def ledger(entry: bytes) -> bytes:
     """A Ledger with this one Past."""
-    return bytes((2, 23)) + OTHER + bytes(4) + b"\1\0\0\0" + entry
+    return bytes((3, 23)) + OTHER + bytes(4) + b"\1\0\0\0" + entry
 
 
 def linked(*, family: str = "exact", attempt: int = 0) -> bytes:
     """A Ledger with this one Link."""
-    return bytes((2, 23)) + OTHER + b"\1\0\0\0" + Link(OTHER, 0, attempt, family, 3, OTHER, OTHER).encode_fields() + bytes(4)
+    return bytes((3, 23)) + OTHER + b"\1\0\0\0" + Link(OTHER, 0, attempt, family, 3, OTHER, OTHER).encode_fields() + bytes(4)
 
 
 def opening_with(exceptions: int) -> bytes:

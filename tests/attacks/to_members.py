@@ -10,13 +10,14 @@ from protocol.messages import (
     Certificate,
     Deliveries,
     Disclosure,
+    Erasure,
+    ErasureRequest,
     Evictions,
     Freeze,
     KeyCard,
     Lost,
     Opening,
     Past,
-    ReportRequest,
     Shown,
     SurvivorSet,
     UploadHeader,
@@ -42,6 +43,15 @@ MODEL = "different model per member"
 EXCEPTIONS = "exceptions abuse"
 SHARES = "wrong, short, non-canonical shares"
 FRAMING = "a dealer framing a decryptor and the reverse"
+
+
+def in_context(made: Any) -> Any:
+    """That message, for the attempt it is shown in."""
+    return lambda m, _: replace(made, context=m.context)
+
+
+LATE_S = 1_086_400.0
+"""The latest end of a recorded attempt."""
 
 
 def bound(cards: Cards, shown: list[KeyCard]) -> Cards:
@@ -160,9 +170,7 @@ def openings() -> list[Attack]:
     add("an attempt behind the member", "§4.3.3", "mask or box key reuse after a rollback", Cause.WRONG_SEQUENCE, signed(sequence=0, attempt=1))
     add("a ninth attempt", "§4.3", "two attempts, two sets", Cause.WRONG_SEQUENCE,
         lambda m, _: patched(m, b"\1\0\0\0\0\0\0\0\0", b"\1\0\0\0\0\0\0\0\x08"))
-    add("terms that have ended", "§4.3.2", "clock skew", Cause.TERMS_EXPIRED, terms(latest_end_s=1_000_000))
-    add("a member's clock behind the end of its card", "§4.3.2", "clock skew", Cause.CARD_EXPIRED, lambda m, _: m, now_s=11_000_000.0)
-    add("a member's clock behind the latest end", "§4.3.2", "clock skew", Cause.TERMS_EXPIRED, lambda m, _: m, now_s=2_000_000.0)
+    add("a member's clock behind the end of its card", "§4.3.2", "clock skew", Cause.CARD_EXPIRED, terms(latest_end_s=12_000_000), now_s=11_000_000.0)
     add("a history without the round that the member knows", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, signed(links=()))
     add("a history that ends a round otherwise", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(closing=OTHER))
     add("a history that names another context", "§4.3.5", "overlapping rounds, three rounds", Cause.CHAIN_BROKEN, link(context=OTHER))
@@ -297,8 +305,10 @@ def proposals() -> list[Attack]:
     add("another set, after the vote", "§4.6", split, Cause.ALREADY_VOTED, headers(lambda h, _: h[1:]), after=True)
     add("VOID after a vote on survivors", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
         lambda m, _: VoidRequest(m.context, "cancelled"), after=True)
-    add("a report that is asked for in another context", "§4.9", "LOST abuse", Cause.WRONG_CONTEXT,
-        lambda _m, _f: ReportRequest(OTHER), "coordinator")
+    add("a report that is asked for in another context", "§4.9", "erasure abuse", Cause.WRONG_CONTEXT,
+        lambda _m, _f: ErasureRequest(OTHER), "coordinator", now_s=LATE_S)
+    add("an erasure before the latest end", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
+        lambda m, _: ErasureRequest(m.context), "coordinator")
     add("VOID of another context", "§4.6", REPLAY, Cause.WRONG_CONTEXT, lambda _m, _f: VoidRequest(OTHER, "cancelled"), "coordinator")
     add("VOID for no reason", "§3", "two attempts, two sets", Cause.MALFORMED,
         lambda m, _: patched(VoidRequest(m.context, "nobody"), b"\x06nobody", b"\x04none"))
@@ -310,11 +320,10 @@ def proposals() -> list[Attack]:
         lambda m, f: Freeze(m.context, (), ()), round="voided", form=VoidRequest, after=True)
     add("another reason for VOID after it was signed", "§4.6", "two attempts, two sets", Cause.ALREADY_VOTED,
         lambda m, _: VoidRequest(m.context, "cancelled"), round="voided", form=VoidRequest, after=True)
-    add("VOID after the report", "§4.9", "LOST abuse", Cause.ALREADY_VOTED,
-        lambda m, _: VoidRequest(m.context, "cancelled"), round="lost", to="member-2", form=ReportRequest, after=True)
-    add("survivors after the report", "§4.9", "LOST abuse", Cause.ALREADY_VOTED,
-        lambda m, _: Freeze(m.context, (), ()), round="lost", to="member-2", form=ReportRequest, after=True)
-    add("survivors after the latest end", "§4.6", "clock skew", Cause.TERMS_EXPIRED, lambda m, _: m, now_s=1_086_400.0)
+    for name, made in (("VOID", VoidRequest(OTHER, "cancelled")), ("survivors", Freeze(OTHER, (), ())), ("boxes", Deliveries(OTHER, ()))):
+        add(f"{name} after the report", "§4.9", "erasure abuse", Cause.WRONG_PHASE,
+            in_context(made), round="erased", to="member-2", form=ErasureRequest, after=True)
+    add("survivors after the latest end", "§4.6", "clock skew", Cause.TERMS_EXPIRED, lambda m, _: m, now_s=LATE_S)
     return c.attacks
 
 
@@ -385,24 +394,29 @@ def evictions() -> list[Attack]:
 
 
 def losses() -> list[Attack]:
-    add = (c := Chapter("coordinator", "member-2", Lost, "lost")).add
+    add = (c := Chapter("coordinator", "member-2", Erasure, "erased")).add
 
     def reports(change: Any) -> Any:
-        return lambda m, f: f.again(m, "admin", reports=(change(m.reports[0], f), *m.reports[1:]))
+        return lambda m, f: replace(m, reports=(change(m.reports[0], f), *m.reports[1:]))
 
-    lost = "LOST abuse"
-    add("LOST of another context", "§4.9", lost, Cause.WRONG_CONTEXT, lambda m, f: f.again(m, "admin", context=OTHER), "admin")
-    add("LOST that the coordinator signed", "§4.9", lost, Cause.BAD_SIGNATURE, lambda m, f: f.again(m, "coordinator"), "admin")
-    add("LOST with a report left out since", "§4.9", lost, Cause.BAD_SIGNATURE, lambda m, _: replace(m, reports=m.reports[1:]), "admin")
-    add("a report that its decryptor did not sign", "§4.9", lost, Cause.BAD_SIGNATURE,
-        reports(lambda r, _: replace(r, sets=())), "member-2")
-    add("a report of another context", "§4.9", lost, Cause.WRONG_CONTEXT,
-        reports(lambda r, f: f.again(r, "member-2", context=OTHER)), "member-2")
-    add("a report of a stranger", "§4.9", lost, Cause.NOT_A_DECRYPTOR,
-        reports(lambda r, f: f.again(r, "member-2", member="a-sybil")), "a-sybil")
-    add("a report twice", "§3", "duplicate indices", Cause.MALFORMED,
+    abuse = "erasure abuse"
+    add("an Erasure of another context", "§4.9", REPLAY, Cause.WRONG_CONTEXT, lambda m, _: replace(m, context=OTHER), "coordinator")
+    add("an Erasure with a report too few", "§4.9", abuse, Cause.ERASURE_INVALID, lambda m, _: replace(m, reports=m.reports[1:]))
+    add("an Erasure with a report of a reveal", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, f: f.again(r, "member-2", revealed=OTHER)))
+    add("an Erasure with a report that its decryptor did not sign", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, _: replace(r, signature=bytes(64))))
+    add("an Erasure with a report of another context", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, f: f.again(r, "member-2", context=OTHER)))
+    add("an Erasure with a report of a stranger", "§4.9", abuse, Cause.ERASURE_INVALID,
+        reports(lambda r, f: f.again(r, "member-2", member="a-sybil")))
+    add("an Erasure with a report twice", "§3", "duplicate indices", Cause.MALFORMED,
         lambda m, _: patched(m, m.reports[1].encode_fields(), m.reports[0].encode_fields()))
-    return c.attacks
+    add = (d := Chapter("coordinator", "member-4", Lost, "lost")).add
+    lost = "LOST abuse"
+    add("LOST of another context", "§4.9", lost, Cause.WRONG_CONTEXT, lambda m, f: f.again(m, "admin", context=OTHER), "coordinator")
+    add("LOST that the coordinator signed", "§4.9", lost, Cause.BAD_SIGNATURE, lambda m, f: f.again(m, "coordinator"), "admin")
+    return [*c.attacks, *d.attacks]
 
 
 def disclosures() -> list[Attack]:

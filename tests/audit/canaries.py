@@ -10,7 +10,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from calibration import FeaturesLattice, FFCStatistics
+from calibration import FeaturesLattice
+from calibration.moments import IntegerMoments
 from calibration.privacy import Mechanism, ffc_sensitivity, noisy_layout
 from calibration.privacy.audit import Estimate, estimate_mu
 from calibration.privacy.mechanism import diagonal_of
@@ -69,12 +70,12 @@ class Canaries:
         for _ in range(MEMBERS):
             own = self._statistics
             own.update(rng.standard_normal((RECORDS, self.dim)), rng.integers(0, self.classes, RECORDS))
-            found.append(own.vector()[: self.mechanism.layout.elements])
+            found.append(own.flat)
         return tuple(found)
 
     @property
-    def _statistics(self) -> FFCStatistics:
-        return FFCStatistics(self.dim, self.classes, normalise=True, lattice=self.mechanism.lattice)
+    def _statistics(self) -> IntegerMoments:
+        return IntegerMoments(self.mechanism.layout, self.mechanism.lattice)
 
     @cached_property
     def _variances(self) -> Floats:
@@ -95,8 +96,7 @@ class Canaries:
         out, inside = chosen[: self.count // 2], chosen[self.count // 2 :]
         own = self._statistics
         own.update(self.rows[inside], self.labels[inside])
-        planted = own.vector()[: self.mechanism.layout.elements]
-        vectors = [self.others[0] + planted, *self.others[1:]]
+        vectors = [self.others[0] + own.flat, *self.others[1:]]
         total = masked_sums(self.mechanism, self.bug, vectors, 1, seed, release)[0]
         # What the attacker knows is taken off: all but which canaries there are.
         known = self.mechanism.layout.unflatten((total - sum(self.others)) / self._variances)

@@ -14,7 +14,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from calibration import DenseBlock, FeaturesLattice, FFCStatistics, Layout, SymmetricBlock
+from calibration import DenseBlock, FeaturesLattice, Layout, SymmetricBlock
+from calibration.moments import IntegerMoments
 from calibration.privacy import Mechanism, MemberNoise, Share, ffc_sensitivity, noisy_layout
 from calibration.privacy.mechanism import diagonal_of
 from protocol.keystream import Keystream, Masks
@@ -100,11 +101,11 @@ class Pipeline:
     def member(self, index: int, *, canary: bool) -> Integers:
         """A member's exact vector; the first honest one may hold the canary, of class 1."""
         rng = np.random.default_rng(index)
-        statistics = FFCStatistics(DIM, CLASSES, normalise=True, lattice=self.mechanism.lattice)
+        statistics = IntegerMoments(self.mechanism.layout, self.mechanism.lattice)
         statistics.update(rng.standard_normal((RECORDS, DIM)), rng.integers(0, CLASSES, RECORDS))
         if canary and index == 0:
             statistics.update(self.canary, np.array([1]))
-        return statistics.vector()[: self.mechanism.layout.elements]
+        return statistics.flat
 
     def sums(self, releases: int, *, canary: bool, seed: int, batch: int = 0) -> Integers:
         """(releases, elements): the lifted totals."""

@@ -20,8 +20,6 @@ DIM, CLASSES, RELEASES = 6, 2, 2_000
 LATTICE = FeaturesLattice(10)
 ASKED: dict[str, dict[str, Any]] = {
     "ccvr": {},
-    "counts": {},
-    "folds": {"folds": 2},
     "ffc": {"publish": "lda"},
 }
 

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 
 from calibration import FeaturesLattice, FFCStatistics, LayoutMismatch, SumsLattice
 from calibration.collected import Collected
 from calibration.errors import CalibrationError, LabelOutOfRange
-from calibration.layouts import ccvr_layout
-from calibration.privacy import noisy_layout
-from calibration.questions import QUESTIONS, Question, Wish, ask, kind, question
+from calibration.questions import QUESTIONS, Earlier, Question, Wish, ask, kind, question
 
 RNG = np.random.default_rng(0)
 FEATURES, LABELS = np.abs(RNG.normal(size=(30, 4))) + 0.1, RNG.integers(0, 3, 30)
@@ -22,7 +18,7 @@ def asked(name: str, **parameters: str | float | bool) -> Question:
     return question(name, ask(name, Wish(4, 3, parameters)).layout, b"c" * 32)
 
 
-@pytest.mark.parametrize("name", ["ffc", "folds", "counts", "ccvr"])
+@pytest.mark.parametrize("name", ["ffc", "ffc-bias", "ccvr"])
 def test_records_have_one_name_whatever_is_asked(name: str) -> None:
     plain = FFCStatistics(4, 3, normalise=True)
     plain.update(FEATURES, LABELS)
@@ -68,11 +64,11 @@ def test_questions_are_known_by_name_alone() -> None:
 @pytest.mark.parametrize(
     ("name", "parameters", "words"),
     [
-        ("folds", {"folds": 2.5}, "folds of a folds round is int"),
+        ("rff", {"size": 2.5, "bandwidth": 1.0}, "size of a rff round is int"),
+        ("ccvr", {"axes": 2}, "no parameter axes"),
         ("rff", {"size": 3, "bandwidth": 1.0}, "even size"),
         ("rff", {"bandwidth": 1e-308}, "a bandwidth from 1e-3 to 1e3"),
         ("rff", {"bandwidth": 1e4}, "a bandwidth from 1e-3 to 1e3"),
-        ("rff", {"axes": 2, "bandwidth": 1.0}, "name one that it rests on"),
         ("ccvr", {"norm_bound": 2.0}, "goes with unit=false"),
         ("ffc", {"publish": "all"}, "can't be published"),
     ],
@@ -82,9 +78,9 @@ def test_a_wish_that_cannot_be_is_refused(name: str, parameters: dict[str, float
         ask(name, Wish(4, 3, parameters))
 
 
-@pytest.mark.parametrize("name", ["ffc", "folds", "counts", "ccvr", "rff"])
+@pytest.mark.parametrize("name", ["ffc", "ccvr", "rff"])
 def test_terms_of_another_question_are_refused(name: str) -> None:
-    other = ask("counts" if name != "counts" else "ffc", Wish(4, 3)).layout
+    other = ask("ccvr" if name != "ccvr" else "ffc", Wish(4, 3)).layout
     with pytest.raises(CalibrationError):
         question(name, other).accumulator(SumsLattice(), normalise=True)
 
@@ -96,24 +92,32 @@ def test_a_bandwidth_that_could_overflow_is_refused_before_any_record(bandwidth:
         Collected(question("rff", layout, b"c" * 32), SumsLattice(), normalise=True)
 
 
-@pytest.mark.parametrize("name", ["rff", "ccvr"])
-def test_axes_are_orthonormal_or_refused_before_any_record(name: str) -> None:
-    blocks = ccvr_layout(2, 3) if name == "ccvr" else noisy_layout(8, 3)
-    wished = {"unit": True, "norm_bound": 1.0} if name == "ccvr" else {"size": 8, "bandwidth": 1.0}
-    layout = blocks.having(dim=4, classes=3, axes=2, **wished)
+@pytest.mark.parametrize("name", ["ffc", "ffc-bias", "rff", "ccvr", "mean"])
+def test_a_layout_for_noise_goes_on_the_features_lattice_alone_and_no_other_does(name: str) -> None:
+    for noisy in (False, True):
+        if name == "mean" and not noisy:
+            continue
+        wish = Wish(4, 3, {"bandwidth": 1.0, "size": 8} if name == "rff" else {}, noisy=noisy)
+        posed = question(name, ask(name, wish).layout, b"c" * 32)
+        right, wrong = SumsLattice(), FeaturesLattice(12)
+        if noisy:
+            right, wrong = wrong, right  # type: ignore[assignment]
+        assert posed.accumulator(right, normalise=True).records == 0
+        with pytest.raises(LayoutMismatch, match=f"it does not go on the {wrong.name} lattice"):
+            posed.accumulator(wrong, normalise=True)
 
-    def collecting(axes: Any) -> Collected:
-        lattice = SumsLattice() if name == "ccvr" else FeaturesLattice(12)
-        return Collected(question(name, layout, b"c" * 32, {"axes": axes}), lattice, normalise=True)
 
-    right, _ = np.linalg.qr(RNG.normal(size=(4, 2)))
-    for axes in (right.T, right.T + 1e-8):
-        own = collecting(axes)
-        own.update(FEATURES, LABELS)
-        assert own.records == 30
-    skew = np.array([[1.0, 0, 0, 0], [1e-5, 1, 0, 0]])
-    wrapping = np.array([[1, 16, 0, 0], [0, 0, 1, 16]], np.uint8)  # of norm² 257, which uint8 takes for 1
-    unknown = np.full((2, 4), np.nan, np.float32)
-    for axes in (2 * right.T, np.zeros((2, 4)), np.ones((2, 4)), skew, wrapping, unknown):
-        with pytest.raises(LayoutMismatch, match=r"axes (are not orthonormal rows|is not finite float64)"):
-            collecting(axes)
+@pytest.mark.parametrize("name", ["mean", "refine"])
+def test_what_exists_under_noise_alone_is_not_asked_without(name: str) -> None:
+    earlier = Earlier("ffc", None, None) if name == "refine" else None
+    with pytest.raises(CalibrationError, match=f"a {name} round exists under noise alone"):
+        ask(name, Wish(4, 3), earlier)
+
+
+def test_features_are_not_centred_without_noise() -> None:
+    mean = Earlier("mean", None, None)
+    with pytest.raises(CalibrationError, match="centred under noise alone"):
+        ask("ffc", Wish(4, 3), mean)
+    layout = asked("ffc").layout.having(centre=True)
+    with pytest.raises(LayoutMismatch, match="centred under noise alone"):
+        question("ffc", layout, b"", {"centre": np.zeros(4)}).accumulator(SumsLattice(), normalise=True)

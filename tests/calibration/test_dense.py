@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration import FeaturesLattice, FFCStatistics, SumCheckFailed, dense, solve_ffc
+from calibration import FFCStatistics, SumCheckFailed, dense, solve_ffc
 from calibration.checks import check_semidefinite
 from calibration.dense import eigh, is_definite
 
@@ -129,14 +129,3 @@ def test_a_large_head_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(found.residual, expected.residual) < 1e-12
     np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-6, atol=1e-8)
     np.testing.assert_allclose(found.dofs, expected.dofs, rtol=1e-9)
-
-
-@pytest.mark.usefixtures("large")
-def test_a_large_head_of_whole_numbers_is_solved_in_place_too() -> None:
-    rng = np.random.default_rng(5)
-    statistics = FFCStatistics(20, 3, normalise=True, lattice=FeaturesLattice(12))
-    statistics.update(rng.standard_normal((100, 20)), rng.integers(0, 3, 100))
-    before = statistics.V
-    found, expected = solve_ffc(statistics, 1e-3, in_place=True), solve_ffc(statistics, 1e-3)
-    np.testing.assert_array_equal(found.weights, expected.weights)
-    np.testing.assert_array_equal(statistics.V, before)

@@ -7,19 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from calibration import FeaturesLattice, FFCStatistics, RecordsNotTracked
-
-LATTICES = st.sampled_from([None, FeaturesLattice(12)])
+from calibration import FFCStatistics, RecordsNotTracked
 
 
-@given(st.integers(0, 2**32), st.lists(st.integers(0, 12), max_size=3), LATTICES)
+@given(st.integers(0, 2**32), st.lists(st.integers(0, 12), max_size=3))
 @settings(deadline=None, max_examples=40)
-def test_neither_order_nor_batches_change_it(
-    seed: int, cuts: list[int], lattice: FeaturesLattice | None
-) -> None:
+def test_neither_order_nor_batches_change_it(seed: int, cuts: list[int]) -> None:
     rng = np.random.default_rng(seed)
     rows, labels = rng.standard_normal((12, 7)), rng.integers(0, 3, 12)
-    whole, parts = (FFCStatistics(7, 3, normalise=True, lattice=lattice) for _ in range(2))
+    whole, parts = (FFCStatistics(7, 3, normalise=True) for _ in range(2))
     whole.update(rows, labels)
     order = rng.permutation(12)
     for batch in np.split(order, sorted(cuts)):
@@ -42,15 +38,14 @@ def test_the_digest_is_the_sum_of_the_records_hashes() -> None:
     assert statistics.record_digests == b"".join(hashlib.sha256(record).digest()[:16] for record in records)
 
 
-def test_a_record_has_one_name_on_every_lattice_and_with_a_bias() -> None:
+def test_a_record_has_one_name_with_a_bias_and_without() -> None:
     rng = np.random.default_rng(1)
     rows, labels = rng.standard_normal((5, 3)), rng.integers(0, 2, 5)
     names = set()
-    for lattice in (None, FeaturesLattice(12)):
-        for bias in (False, True):
-            statistics = FFCStatistics(3, 2, normalise=True, lattice=lattice, bias=bias)
-            statistics.update(rows, labels)
-            names.add((statistics.records_digest, statistics.record_digests))
+    for bias in (False, True):
+        statistics = FFCStatistics(3, 2, normalise=True, bias=bias)
+        statistics.update(rows, labels)
+        names.add((statistics.records_digest, statistics.record_digests))
     assert len(names) == 1
     assert len(names.pop()[1]) == 5 * 16
 

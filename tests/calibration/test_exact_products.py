@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration import CalibrationError, FeaturesLattice, LayoutMismatch, ShapeMismatch
+from calibration import CalibrationError, FeaturesLattice, LayoutMismatch
 from calibration.collected import Collected
-from calibration.exact_products import SHORTEST, exact_products, with_direction
-from calibration.head_file import head_from
-from calibration.noisy_choice import leaving_layout
-from calibration.noisy_reliability import noisy_layout as judging_layout
+from calibration.exact_products import exact_products
 from calibration.privacy import NoiseTerms, noisy_layout
-from calibration.questions import Question, question
-from calibration.random_features import projected
+from calibration.privacy.mechanism import gradient_layout
+from calibration.questions import question
 
-DIM, CLASSES, SIZE, AXES = 64, 4, 32, 16
+DIM, CLASSES, SIZE = 64, 4, 32
 LATTICE, NOISE = FeaturesLattice(12), NoiseTerms(0.1, 1.0)
-BASIS = np.ascontiguousarray(np.linalg.qr(np.random.default_rng(0).standard_normal((DIM, DIM)))[0].T)
 
 
 @pytest.mark.parametrize("width", [1, 2, 64, 1280])
@@ -68,50 +64,15 @@ def test_functions_of_one_number_do_not_know_its_place(each: Any) -> None:
     assert [(row[None] ** 2).sum(axis=1)[0] for row in values] == squares.tolist()
 
 
-def test_a_projection_too_short_to_have_a_direction_is_the_first_unit_vector() -> None:
-    axes = np.eye(3)[:2]
-    rows = np.array([[0.0, 0, 1], [0, SHORTEST / 4, 1], [0, SHORTEST * 4, 1]])
-    np.testing.assert_array_equal(projected(rows, axes, total=True), [[1, 0], [1, 0], [0, SHORTEST * 4]])
-    np.testing.assert_array_equal(with_direction(np.zeros((1, 2))), [[1, 0]])
-
-
-def mapped() -> Question:
-    layout = noisy_layout(SIZE, CLASSES).having(
-        dim=DIM, classes=CLASSES, size=SIZE, bandwidth=0.05, axes=AXES
-    )
-    return question("rff", layout, b"\1" * 32, {"axes": BASIS[:AXES]})
-
-
-def judged(axes: Any = BASIS[:AXES], weights: Any = None) -> Question:
-    form = {"kind": "random-features", "mapped": AXES, "size": SIZE, "bandwidth": 0.05, "context": "00" * 32}
-    layout = judging_layout(1, 15, CLASSES).having(
-        dim=DIM, classes=CLASSES, bins=15, temperature=1.0, head=json.dumps(form)
-    )
-    drawn = 100 * np.random.default_rng(1).standard_normal((SIZE, CLASSES)) if weights is None else weights
-    material = {"weights": drawn, "axes": axes, "empty_classes": np.zeros(0, np.int64)}
-    return question("reliability", layout, b"\1" * 32, material)
-
-
-def left_out(vectors: Any = BASIS.T, scale: float = 1e5) -> Question:
-    layout = leaving_layout().having(dim=DIM, classes=CLASSES, records=100, edge=1.0)
-    projections = np.zeros((DIM, CLASSES))
-    projections[:CLASSES] = scale * np.eye(CLASSES)
-    return question(
-        "loo", layout, b"\1" * 32, {"vectors": vectors, "values": np.ones(DIM), "projections": projections}
-    )
-
-
-@pytest.mark.parametrize("asked", [mapped, judged, left_out])
-@pytest.mark.parametrize("count", [2, 39, 75, 156])
-def test_records_that_the_axes_do_not_see_stay_as_they_are_when_one_comes(asked: Any, count: int) -> None:
-    posed = asked()
+def test_features_map_records_alike_whatever_stands_beside_them() -> None:
+    layout = noisy_layout(SIZE, CLASSES).having(dim=DIM, classes=CLASSES, size=SIZE, bandwidth=0.05)
+    posed = question("rff", layout, b"\1" * 32)
     mechanism = NOISE.mechanism(posed, LATTICE, members=12, survivors_min=8, colluders=3)
-    for seed in range(3):
+    for seed, count in enumerate((2, 39, 75, 156)):
         rng = np.random.default_rng(seed)
-        rows = rng.standard_normal((count, DIM - AXES)) @ BASIS[AXES:]
-        more, labels = rng.standard_normal((1, DIM)), rng.integers(0, CLASSES, count + 1)
+        rows, labels = rng.standard_normal((count + 1, DIM)), rng.integers(0, CLASSES, count + 1)
         sums = []
-        for features in (rows, np.vstack([rows, more])):
+        for features in (rows[:count], rows):
             own = Collected(posed, LATTICE, noise=NOISE)
             own.update(features, labels[: len(features)])
             sums.append(own.vector(LATTICE))
@@ -119,20 +80,13 @@ def test_records_that_the_axes_do_not_see_stay_as_they_are_when_one_comes(asked:
         assert moved <= mechanism.sensitivity * (1 + 1e-12)
 
 
-def test_material_that_records_could_make_overflow_is_refused_before_any_record() -> None:
-    huge = BASIS[:AXES] * np.finfo(float).max / 2
-    for axes in (huge, 2 * BASIS[:AXES], BASIS[:AXES] + 1e-5, BASIS[: AXES - 1]):
-        with pytest.raises(ShapeMismatch):
-            Collected(judged(axes), LATTICE, noise=NOISE)
+def test_a_head_that_records_could_make_overflow_is_refused_before_any_record() -> None:
+    layout = gradient_layout(DIM, CLASSES).having(
+        dim=DIM, classes=CLASSES, head=json.dumps({"kind": "linear"}), number=1, rounds=1, clip=1.0, step=2.0
+    )
+    material = {"weights": np.full((DIM, CLASSES), 2e6), "empty_classes": np.zeros(0, np.int64)}
     with pytest.raises(CalibrationError, match="weights are 1e\\+06 at most"):
-        Collected(judged(weights=np.full((SIZE, CLASSES), 2e6)), LATTICE, noise=NOISE)
-    with pytest.raises(CalibrationError, match="vectors are not orthonormal"):
-        Collected(left_out(2 * BASIS.T), LATTICE, noise=NOISE)
-    with pytest.raises(CalibrationError, match=r"a weight beyond 1e\+06"):
-        Collected(left_out(scale=1e30), LATTICE, noise=NOISE)
-    form = {"kind": "random-features", "mapped": 2, "size": 2, "bandwidth": 1.0, "context": ""}
-    with pytest.raises(ShapeMismatch, match="axes are not orthonormal"):
-        head_from({"weights": np.eye(2), "axes": np.ones((2, 3))}, form, ())
+        Collected(question("refine", layout, b"\1" * 32, material), LATTICE, noise=NOISE)
 
 
 def test_material_of_reals_is_finite_float64() -> None:

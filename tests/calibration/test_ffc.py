@@ -14,11 +14,8 @@ from hypothesis import strategies as st
 from calibration import (
     CalibrationError,
     ConfigMismatch,
-    FeaturesLattice,
     FFCStatistics,
-    HeadroomExceeded,
     LabelOutOfRange,
-    LatticeMismatch,
     LayoutMismatch,
     NonFinite,
     NotUnitNorm,
@@ -29,8 +26,6 @@ from calibration import (
     ZeroRow,
     ffc_layout,
 )
-
-LATTICES = [None, FeaturesLattice(12)]
 
 
 def explicit(rows: Any, labels: Any, classes: int) -> tuple[Any, Any]:
@@ -63,55 +58,27 @@ def test_a_bias_is_a_last_column_of_one_over_root_two(clouds: Callable[..., Any]
     assert statistics.layout == ffc_layout(6, 3, bias=True)
 
 
-@pytest.mark.parametrize("bias", [False, True])
-def test_on_the_features_lattice_everything_is_an_exact_integer(
-    *, clouds: Callable[..., Any], bias: bool
-) -> None:
-    rows, labels = clouds(300, 10, 4)
-    lattice = FeaturesLattice(12)
-    statistics = FFCStatistics(10, 4, bias=bias, lattice=lattice)
-    statistics.update(rows, labels)
-    q = lattice.encode_rows(rows, bias=bias)
-    arrays = {
-        "V": q.T @ q,
-        "U": q.T @ np.eye(4, dtype=np.int64)[labels],
-        "n": np.bincount(labels, minlength=4),
-    }
-    assert (statistics.vector() == statistics.layout.flatten(arrays)).all()
-    assert (statistics.vector(lattice) == statistics.vector()).all()
-    assert (arrays["V"] == statistics.V * 4**12).all()
-    assert (arrays["U"] == statistics.U * 2**12).all()
-
-
 @given(
     seed=st.integers(0, 2**32),
     cuts=st.lists(st.integers(0, 40), max_size=4),
-    lattice=st.sampled_from(LATTICES),
     bias=st.booleans(),
 )
 @settings(deadline=None, max_examples=40)
-def test_batches_and_merges_are_concatenation(
-    *, seed: int, cuts: list[int], lattice: FeaturesLattice | None, bias: bool
-) -> None:
+def test_batches_and_merges_are_concatenation(*, seed: int, cuts: list[int], bias: bool) -> None:
     rng = np.random.default_rng(seed)
     rows, labels = rng.standard_normal((40, 5)), rng.integers(0, 3, 40)
-    whole, streamed, merged = (
-        FFCStatistics(5, 3, normalise=True, lattice=lattice, bias=bias) for _ in range(3)
-    )
+    whole, streamed, merged = (FFCStatistics(5, 3, normalise=True, bias=bias) for _ in range(3))
     whole.update(rows, labels)
     for part_rows, part_labels in zip(
         np.split(rows, sorted(cuts)), np.split(labels, sorted(cuts)), strict=True
     ):
         streamed.update(part_rows, part_labels)
-        member = FFCStatistics(5, 3, normalise=True, lattice=lattice, bias=bias)
+        member = FFCStatistics(5, 3, normalise=True, bias=bias)
         member.update(part_rows, part_labels)
         merged.merge(member)
     for total in (streamed, merged):
-        if lattice is None:
-            np.testing.assert_allclose(total.V, whole.V, atol=1e-12)
-            np.testing.assert_allclose(total.U, whole.U, atol=1e-12)
-        else:
-            assert (total.vector() == whole.vector()).all()
+        np.testing.assert_allclose(total.V, whole.V, atol=1e-12)
+        np.testing.assert_allclose(total.U, whole.U, atol=1e-12)
         assert (total.counts == whole.counts).all()
 
 
@@ -127,24 +94,15 @@ def test_addition_leaves_its_operands_alone() -> None:
     assert one.records == 2
 
 
-@pytest.mark.parametrize("lattice", LATTICES)
-def test_memory_blocks_do_not_show(lattice: FeaturesLattice | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     rows, labels = rng.standard_normal((50, 8)), rng.integers(0, 4, 50)
-    whole, blocked = (FFCStatistics(8, 4, normalise=True, lattice=lattice) for _ in range(2))
+    whole, blocked = (FFCStatistics(8, 4, normalise=True) for _ in range(2))
     whole.update(rows, labels)
     monkeypatch.setattr("calibration.rows.BLOCK_ELEMENTS", 24)
     blocked.update(rows, labels)
     assert blocked.records_digest == whole.records_digest
     np.testing.assert_allclose(blocked.V, whole.V, atol=1e-13)
-
-
-def test_blocks_on_the_lattice_stay_exact_at_the_finest_scale() -> None:
-    # 8,193 records on one axis at 20 bits are 2^53 + 2^40: one float64 product would be at its limit.
-    lattice, n = FeaturesLattice(20), 8193
-    statistics = FFCStatistics(1, 1, lattice=lattice, track_records=False)
-    statistics.update(np.ones((n, 1)), np.zeros(n, np.int64))
-    assert statistics.vector().tolist() == [n * 4**20, n * 2**20, n]
 
 
 @pytest.mark.parametrize("make", [np.asarray, torch.from_numpy, np.asfortranarray])
@@ -206,17 +164,15 @@ BAD_BATCHES: list[tuple[Callable[[Any, Any], tuple[Any, Any]], type[CalibrationE
 ]
 
 
-@pytest.mark.parametrize("lattice", LATTICES)
 @pytest.mark.parametrize(("damage", "error", "hint"), BAD_BATCHES)
 def test_a_refused_batch_leaves_no_trace(
     damage: Callable[[Any, Any], tuple[Any, Any]],
     error: type[CalibrationError],
     hint: str,
-    lattice: FeaturesLattice | None,
     clouds: Callable[..., Any],
 ) -> None:
     rows, labels = clouds(5, 4, 4)
-    statistics = FFCStatistics(4, 4, lattice=lattice)
+    statistics = FFCStatistics(4, 4)
     statistics.update(rows, labels)
     before = copy.deepcopy(statistics)
     with pytest.raises(error, match=hint):
@@ -265,15 +221,14 @@ def test_empty_batches_one_class_and_one_dimension() -> None:
     statistics.update(np.array([[-1.0], [1.0]]), [0, 0])
     assert statistics.V.tolist() == [[2.0]]
     assert statistics.U.tolist() == [[0.0]]
-    assert repr(statistics) == "<FFCStatistics 2 records, dim 1, classes 1, bias False, lattice None>"
+    assert repr(statistics) == "<FFCStatistics 2 records, dim 1, classes 1, bias False>"
 
 
 def test_what_is_read_can_not_be_written() -> None:
-    for lattice in LATTICES:
-        statistics = FFCStatistics(2, 2, lattice=lattice)
-        for array in (statistics.V, statistics.U, statistics.counts):
-            with pytest.raises(ValueError, match="read-only"):
-                array[0] = 1
+    statistics = FFCStatistics(2, 2)
+    for array in (statistics.V, statistics.U, statistics.counts):
+        with pytest.raises(ValueError, match="read-only"):
+            array[0] = 1
 
 
 @pytest.mark.parametrize(
@@ -282,13 +237,11 @@ def test_what_is_read_can_not_be_written() -> None:
         ("dim", 4),
         ("classes", 4),
         ("bias", True),
-        ("lattice", FeaturesLattice(12)),
-        ("lattice", FeaturesLattice(11)),
         ("track_records", False),
     ],
 )
 def test_only_like_statistics_merge(setting: str, value: Any) -> None:
-    settings: dict[str, Any] = {"dim": 3, "classes": 3, "lattice": None} | {setting: value}
+    settings: dict[str, Any] = {"dim": 3, "classes": 3} | {setting: value}
     with pytest.raises(ConfigMismatch, match=f"{setting} is .* under the same settings"):
         FFCStatistics(3, 3).merge(FFCStatistics(**settings))
 
@@ -307,30 +260,6 @@ def test_sizes_may_come_from_numpy() -> None:
     assert type(statistics.dim) is type(statistics.classes) is int
 
 
-def test_lattices_that_do_not_fit() -> None:
-    rounding: Any = SumsLattice(31)
-    with pytest.raises(LatticeMismatch, match=r"goes to vector\(lattice\)"):
-        FFCStatistics(2, 2, lattice=rounding)
-    with pytest.raises(LatticeMismatch, match="finer than 1 bits"):
-        FFCStatistics(4, 2, bias=True, lattice=FeaturesLattice(1))
-    floats, integers = FFCStatistics(2, 2), FFCStatistics(2, 2, lattice=FeaturesLattice(12))
-    for statistics, lattice in [
-        (floats, None),
-        (floats, FeaturesLattice(12)),
-        (integers, SumsLattice(31)),
-        (integers, FeaturesLattice(11)),
-    ]:
-        with pytest.raises(LatticeMismatch, match=r"accumulate with FFCStatistics\(lattice="):
-            statistics.vector(lattice)
-
-
-def test_integers_never_leave_int64() -> None:
-    statistics = FFCStatistics(1, 1, lattice=FeaturesLattice(20))
-    statistics._counts[0] = 2**22
-    with pytest.raises(HeadroomExceeded, match="coarser lattice"):
-        statistics.update(np.ones((1, 1)), [0])
-
-
 def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:
     statistics = FFCStatistics(2, 1, normalise=True, track_records=False)
     rng = np.random.default_rng(0)
@@ -341,27 +270,26 @@ def test_no_encoded_entry_exceeds_the_bound_by_float_dust() -> None:
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("lattice", [SumsLattice(31), SumsLattice(15), FeaturesLattice(12)])
+@pytest.mark.parametrize("lattice", [SumsLattice(31), SumsLattice(15)])
 def test_pooled_sums_decode_to_the_pooled_statistics(
     *,
     clouds: Callable[..., Any],
     pool: Callable[..., Any],
-    lattice: SumsLattice | FeaturesLattice,
+    lattice: SumsLattice,
     bias: bool,
 ) -> None:
     rows, labels = clouds(300, 12, 4)
-    own = lattice if isinstance(lattice, FeaturesLattice) else None
-    members = [FFCStatistics(12, 4, bias=bias, lattice=own) for _ in range(6)]
+    members = [FFCStatistics(12, 4, bias=bias) for _ in range(6)]
     for index, member in enumerate(members):
         member.update(rows[index::6], labels[index::6])
     plain = sum(members[1:], members[0])
     layout = ffc_layout(12, 4, bias=bias)
     pooled = FFCStatistics.from_sums(layout, lattice, pool(members, lattice), bias=bias, members=6)
-    error = 0 if own else 3 / lattice.unit(0) + 1e-12
+    error = 3 / lattice.unit() + 1e-12
     assert np.abs(pooled.V - plain.V).max() <= error
     assert np.abs(pooled.U - plain.U).max() <= error
     assert (pooled.counts == plain.counts).all()
-    assert pooled.rounding_deviation == (0 if own else pytest.approx((6 / 12) ** 0.5 / lattice.unit(0)))
+    assert pooled.rounding_deviation == pytest.approx((6 / 12) ** 0.5 / lattice.unit())
     assert not pooled.track_records
     twice = pooled + pooled
     assert twice.records == 600

@@ -5,7 +5,6 @@ from calibration import (
     ClassIndicator,
     ConfigMismatch,
     DenseBlock,
-    FeaturesLattice,
     FFCStatistics,
     HeadroomExceeded,
     IndicatorLattice,
@@ -64,7 +63,7 @@ def test_statistics_without_records_have_no_indicator() -> None:
         statistics([0], track_records=False).indicator()
 
 
-@pytest.mark.parametrize("settings", [{}, {"bias": True}, {"lattice": FeaturesLattice(8)}])
+@pytest.mark.parametrize("settings", [{}, {"bias": True}])
 def test_withheld_classes_are_in_no_sum(settings: dict[str, object]) -> None:
     labels = [0, 1, 2, 1, 3, 0, 1]
     there = statistics(labels, withheld={1, 3}, **settings)

@@ -12,8 +12,6 @@ from sklearn.neighbors import NearestCentroid
 
 from calibration import (
     CalibrationError,
-    ConfigMismatch,
-    FeaturesLattice,
     FFCStatistics,
     Head,
     NoRecords,
@@ -107,14 +105,13 @@ def test_the_nearest_mean_is_the_nearest_mean(clouds: Any) -> None:
     assert cosine.empty_classes == (3,)
 
 
-def test_real_digits_by_their_means_on_either_lattice() -> None:
+def test_real_digits_by_their_means() -> None:
     digits = load_digits()
     rows, labels = digits.data / np.linalg.norm(digits.data, axis=1, keepdims=True), digits.target
-    for lattice in (None, FeaturesLattice(12)):
-        statistics = statistics_of(rows[:1200], labels[:1200], 10, bias=True, lattice=lattice)
-        lda, means = solve_lda(statistics), nearest_class_mean(statistics)
-        assert (lda.predict(rows[1200:]) == labels[1200:]).mean() > 0.9
-        assert (means.predict(rows[1200:]) == labels[1200:]).mean() > 0.86
+    statistics = statistics_of(rows[:1200], labels[:1200], 10, bias=True)
+    lda, means = solve_lda(statistics), nearest_class_mean(statistics)
+    assert (lda.predict(rows[1200:]) == labels[1200:]).mean() > 0.9
+    assert (means.predict(rows[1200:]) == labels[1200:]).mean() > 0.86
 
 
 def test_the_right_prior_helps_where_classes_are_shared_out_otherwise() -> None:
@@ -135,9 +132,6 @@ def test_what_has_no_covariance() -> None:
         solve_lda(statistics_of(np.eye(3), np.arange(3), 3))
     with pytest.raises(NoRecords, match="before asking for means"):
         nearest_class_mean(FFCStatistics(2, 2))
-    weighted = statistics_of(np.eye(3), np.arange(3), 3, class_weights=[1, 1, 0.5])
-    with pytest.raises(ConfigMismatch, match="without class_weights"):
-        solve_lda(weighted)
     for shrinkage in (-0.1, 1.1, np.nan):
         with pytest.raises(CalibrationError, match="from 0 to 1"):
             solve_lda(statistics_of(np.eye(3)[[0, 1, 2, 0]], np.arange(4) % 2, 2), shrinkage=shrinkage)

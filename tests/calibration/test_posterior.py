@@ -12,7 +12,6 @@ from calibration import (
     FFCStatistics,
     NoRecords,
     SingularSystem,
-    balanced_weights,
     ridge_posterior,
     solve_ffc,
 )
@@ -63,16 +62,6 @@ def test_leverage_tells_real_digits_from_their_shuffled_pixels() -> None:
     shuffled = np.random.default_rng(0).permuted(rows[1200:], axis=1)
     scores = np.concatenate([posterior.leverage(rows[1200:]), posterior.leverage(shuffled)])
     assert roc_auc_score(np.repeat([0, 1], len(shuffled)), scores) > 0.99
-
-
-def test_weighted_classes_leave_the_weighted_residual(clouds: Any) -> None:
-    rows, labels = clouds(300, 6, 3)
-    weights = balanced_weights(np.bincount(labels))
-    statistics = statistics_of(rows, labels, 3, class_weights=weights)
-    solution = solve_ffc(statistics, 0.3)
-    assert ridge_posterior(statistics, solution).variances.sum() == pytest.approx(
-        solution.rss / (300 - solution.dof)
-    )
 
 
 def test_what_has_no_posterior(clouds: Any) -> None:

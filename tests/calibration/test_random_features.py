@@ -9,14 +9,12 @@ from sklearn.datasets import load_digits
 from calibration import (
     CalibrationError,
     ConfigMismatch,
-    FeaturesLattice,
     FFCStatistics,
     NoRecords,
     RandomFeatures,
     ShapeMismatch,
     SumsLattice,
     mean_squared_distance,
-    principal_axes,
     solve_ffc,
     solve_random_features,
 )
@@ -91,16 +89,6 @@ def test_real_digits_gain_from_random_features(pool: Any) -> None:
     assert kernel > linear + 0.04
 
 
-def test_axes_span_what_the_records_span(clouds: Any) -> None:
-    rows, labels = clouds(200, 12, 3, relu=True)
-    for bias in (False, True):
-        axes = principal_axes(statistics_of(rows, labels, 3, bias=bias), 4)
-        _, _, Vt = np.linalg.svd(rows)
-        np.testing.assert_allclose(np.abs(axes @ Vt[:4].T), np.eye(4), atol=1e-9)
-        np.testing.assert_allclose(axes @ axes.T, np.eye(4), atol=1e-12)
-        assert (axes[np.arange(4), np.abs(axes).argmax(axis=1)] > 0).all()
-
-
 @pytest.mark.parametrize(
     ("dim", "size", "bandwidth"),
     [
@@ -123,11 +111,7 @@ def test_what_does_not_belong_to_a_map(clouds: Any) -> None:
     for size in (0, 5):
         with pytest.raises(ShapeMismatch, match="pass 1 to 4"):
             statistics.leading(size)
-        with pytest.raises(ShapeMismatch, match="pass 1 to 4"):
-            principal_axes(statistics, size)
-    for settings in ({"bias": True}, {"lattice": FeaturesLattice(12)}):
-        with pytest.raises(ConfigMismatch, match="without a constant column"):
-            statistics_of(rows, labels, 2, **settings).leading(2)
-    for learn in (mean_squared_distance, lambda empty: principal_axes(empty, 1)):
-        with pytest.raises(NoRecords, match="sum a first round"):
-            learn(FFCStatistics(4, 2))
+    with pytest.raises(ConfigMismatch, match="without a constant column"):
+        statistics_of(rows, labels, 2, bias=True).leading(2)
+    with pytest.raises(NoRecords, match="sum a first round"):
+        mean_squared_distance(FFCStatistics(4, 2))

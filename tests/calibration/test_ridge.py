@@ -10,7 +10,6 @@ from sklearn.linear_model import Ridge, RidgeClassifier
 
 from calibration import (
     CalibrationError,
-    FeaturesLattice,
     FFCStatistics,
     NoRecords,
     SingularSystem,
@@ -49,19 +48,6 @@ def test_a_bias_is_ridge_regression_with_a_constant_feature(clouds: Callable[...
     np.testing.assert_allclose(rows @ solution.weights + solution.bias, solution.scores(rows), atol=1e-12)
     assert solution.weights.shape == (24, 7)
     assert solution.raw_weights.shape == (25, 7)
-
-
-def test_a_bias_on_the_features_lattice_scores_as_what_was_solved(clouds: Callable[..., Any]) -> None:
-    rows, labels = clouds(500, 24, 7)
-    lattice = FeaturesLattice(12)
-    statistics = statistics_of(rows, labels, 7, bias=True, lattice=lattice)
-    q = lattice.encode_rows(rows, bias=True) / 2**12
-    solution = solve_ffc(statistics, 0.3)
-    W = np.linalg.solve(q.T @ q + 0.3 * np.eye(25), q.T @ np.eye(7)[labels])
-    np.testing.assert_allclose(solution.raw_weights, W, atol=1e-11)
-    np.testing.assert_allclose(solution.scores(rows), q @ W, atol=2e-3)
-    exact = solve_ffc(statistics_of(rows, labels, 7, bias=True), 0.3)
-    assert (solution.predict(rows) == exact.predict(rows)).mean() > 0.99
 
 
 def test_real_digits_reach_what_scikit_learn_reaches() -> None:

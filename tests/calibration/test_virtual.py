@@ -9,15 +9,12 @@ from sklearn.datasets import load_digits
 from calibration import (
     CalibrationError,
     CCVRStatistics,
-    FFCStatistics,
     NonFinite,
     NoRecords,
-    ShapeMismatch,
     SumsLattice,
     TukeyHead,
     fit_logistic_sgd,
     positive_definite,
-    principal_axes,
     solve_ccvr,
     tukey,
     virtual_features,
@@ -92,18 +89,6 @@ def test_real_digits_by_virtual_features_alone() -> None:
     assert right(TukeyHead(parameters[:-1], parameters[-1], (), 0.5)) > 0.87
 
 
-def test_projected_statistics_cost_a_tenth_and_lead_to_a_head_of_whole_features() -> None:
-    first = FFCStatistics(64, 10, normalise=True, track_records=False)
-    first.update(ROWS[:1200], LABELS[:1200])
-    axes = principal_axes(first, 20)
-    projected = statistics_of(ROWS[:1200] @ axes.T, LABELS[:1200], 10)
-    whole = CCVRStatistics(64, 10)
-    assert projected.layout.elements < whole.layout.elements / 9
-    head = solve_ccvr(projected, np.random.default_rng(0), axes=axes, penalty=1e-3)
-    assert head.weights.shape == (64, 10)
-    assert right(head) > 0.87
-
-
 def test_sums_a_rounding_apart_draw_alike() -> None:
     rows = np.vstack([np.eye(4), -np.eye(4)])  # no direction of theirs is an eigenvector more than another
     turned = rows + 1e-10 * np.random.default_rng(0).standard_normal(rows.shape)
@@ -133,8 +118,6 @@ def test_what_can_not_be_drawn() -> None:
         virtual_features(empty, 1, rng)
     with pytest.raises(CalibrationError, match="draw at least one"):
         virtual_features(statistics, 0, rng)
-    with pytest.raises(ShapeMismatch, match="2 axes for statistics of 3"):
-        virtual_features(statistics, 1, rng, axes=np.eye(2))
     for power in (0.0, 1.5, np.nan):
         with pytest.raises(CalibrationError, match="above 0 and up to 1"):
             solve_ccvr(statistics, rng, power=power)

@@ -14,7 +14,7 @@ from random import Random
 import numpy as np
 from safetensors.numpy import load
 
-from calibration import FFCStatistics, lattice_from
+from calibration import FFCStatistics, SumsLattice
 from client_sdk import AsyncMember, Identity, Policy, Result
 from client_sdk.errors import NoResult, PeerFault
 from client_sdk.operator import Operator
@@ -30,7 +30,7 @@ EXTRACTOR = hashlib.sha256(b"an extractor").digest()
 PAUSE_S = 0.1
 """Longest that a member waits before it tries again; its own patience would make rounds of minutes."""
 WITHIN_S = 300.0
-SHORT = WindowsModel(upload_s=10.0, check_s=10.0, freeze_s=10.0, reveal_s=10.0, grace_s=1.0)
+SHORT = WindowsModel(upload_s=10.0, check_s=10.0, freeze_s=10.0, grace_s=1.0)
 """Where somebody stays away for good; the operator extends a phase that waits for others, too."""
 LOOK_S, EXTEND_S = 1.0, 10.0
 
@@ -116,7 +116,6 @@ class Federation:
             coordinator=bytes.fromhex(self.operator.coordinator().public_key),
             members=tuple(Entry(member, key) for member, key in zip(self.ids, self.keys, strict=True)),
             decryptors=(),
-            helpers=(),
             extractors=(EXTRACTOR,),
             readers=(),
             withhold=0,
@@ -168,7 +167,7 @@ class Federation:
         found = [result for result in results if result is not None]
         [summed] = {result.summed for result in found}
         terms = self.operator.opening(round_id).terms
-        lattice = lattice_from(terms.lattice, terms.lattice_bits)
+        lattice = SumsLattice(terms.lattice_bits)
         plain = np.sum([one_hot(self.ids.index(member)).vector(lattice) for member in summed], axis=0)
         np.testing.assert_array_equal(load(self.operator.sums(round_id))["sum"], plain)
         assert {*summed, gone} >= set(self.ids), f"of {self.ids} only {summed} are in the sum"

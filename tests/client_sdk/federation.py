@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from calibration import FeaturesLattice, FFCStatistics, SumsLattice
+from calibration import FFCStatistics, SumsLattice
 from client_sdk.conversations import Conversations
 from client_sdk.effects import Compute, Effect, Flow, Pause, Request, Together
 from client_sdk.identity import Identity
@@ -66,7 +66,6 @@ class Federation:
             "coordinator": self.coordinator_key.public,
             "members": tuple(Entry(m, Identity.load(self.folder / m).public) for m in self.ids),
             "decryptors": (),
-            "helpers": (),
             "extractors": (EXTRACTOR,),
             "readers": (),
             "withhold": 0,
@@ -135,8 +134,7 @@ class Federation:
         return values
 
     def expected(self, members: Sequence[str], **settings: Any) -> list[int]:
-        lattice: Any = settings.get("lattice") or SumsLattice(31)
-        vectors = [self.statistics(m, **settings).vector(lattice) for m in members]
+        vectors = [self.statistics(m, **settings).vector(SumsLattice(31)) for m in members]
         values: list[int] = np.sum(vectors, axis=0).tolist()
         return values
 
@@ -286,4 +284,3 @@ def asked(effect: Effect) -> str:
 
 
 Steps = Generator[tuple[str, Effect], None, Any]
-FEATURES = FeaturesLattice(12)

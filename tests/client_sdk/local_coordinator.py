@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
-from calibration import FFCStatistics, ffc_layout, lattice_from, solve_ffc
+from calibration import FFCStatistics, SumsLattice, ffc_layout, solve_ffc
 from client_sdk.effects import Request, Response
 from protocol import published, rest
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.coordinator import (
-    Certified,
     Collecting,
     CoordinatorPhase,
     Ended,
     Enrolling,
-    Lost,
+    Erasing,
     Recovered,
+    Voided,
     Windows,
 )
 from protocol.disputes import vertex_cover
@@ -146,13 +146,11 @@ class LocalCoordinator:
         self.rounds[round_id] = Round(round_id, entry, collecting, Transcript.begin(attempt, cards))
         return round_id
 
-    def abandon(self, round_id: str, admin: SigningKey) -> None:
-        """The admin signs over the reports that are in."""
+    def lose(self, round_id: str, admin: SigningKey) -> None:
+        """The admin closes an erasing round."""
         entry = self.rounds[round_id]
-        assert isinstance(entry.phase, Lost)
-        reports = tuple(entry.phase.reports[member] for member in sorted(entry.phase.reports))
-        lost = LostMessage.make(admin, context=entry.phase.attempt.context, reports=reports)
-        self._take(entry, lost)
+        assert isinstance(entry.phase, Erasing)
+        self._take(entry, LostMessage.make(admin, context=entry.phase.attempt.context))
 
     def expire(self, round_id: str) -> None:
         entry = self.rounds[round_id]
@@ -282,7 +280,7 @@ class LocalCoordinator:
             sequence=attempt.opening.sequence,
             attempt=attempt.opening.attempt,
             state=state,  # type: ignore[arg-type]  # the phases' names
-            ended=isinstance(phase, Ended) and not isinstance(phase, Lost),
+            ended=isinstance(phase, Ended),
             version=entry.version,
             deadline_s=phase.deadline_s,
             members=attempt.members,
@@ -363,11 +361,10 @@ class LocalCoordinator:
         entry.transcript = entry.transcript.moved(entry.phase, phase)
         before, entry.phase = entry.phase, phase
         entry.version += 1
-        if isinstance(phase, Ended) and phase.past and phase.link and phase.name != before.name:
+        if isinstance(phase, Ended) and phase.name != before.name:
             sequence, attempt = phase.attempt.opening.place
             self.links, self.history = (*self.links, phase.link), (*self.history, phase.past)
-            void = isinstance(phase, Certified) and phase.certificate.void
-            entry.cohort.place = (sequence, attempt + 1) if void else (sequence + 1, 0)
+            entry.cohort.place = (sequence, attempt + 1) if isinstance(phase, Voided) else (sequence + 1, 0)
         if isinstance(phase, Recovered):
             self._solve(entry, phase)
 
@@ -382,7 +379,7 @@ class LocalCoordinator:
         )
         terms = attempt.opening.terms
         bias = terms.statistic == "ffc-bias"
-        lattice = lattice_from(terms.lattice, terms.lattice_bits)
+        lattice = SumsLattice(terms.lattice_bits)
         layout = ffc_layout(DIM, CLASSES, bias=bias)
         pooled = FFCStatistics.from_sums(layout, lattice, total, bias=bias, members=len(names))
         solution = solve_ffc(pooled, ridge=terms.ridges[0])

@@ -41,55 +41,47 @@ def test_a_voided_attempt_can_be_tried_again(federation: Federation) -> None:
     assert all(isinstance(result, Result) for result in results.values()), results
 
 
-def lose(federation: Federation, cohort: str) -> str:
-    """A round whose members have uploaded, and that nobody can end by certificate any more."""
+def overdue(federation: Federation, cohort: str) -> str:
+    """A round whose members have uploaded, and whose latest end has passed."""
     round_id = federation.coordinator.open_round(cohort)
     for flow in federation.contributions(round_id).values():
         federation.run_until(flow, "PUT")
     federation.coordinator.cancel(round_id)
+    federation.clock.now_s += 2 * 86_400
     federation.coordinator.expire(round_id)
-    assert federation.coordinator.view(round_id).state == "lost"
+    assert federation.coordinator.view(round_id).state == "erasing"
     return round_id
 
 
-def test_a_lost_round_is_closed_by_the_admin_and_the_cohort_goes_on(federation: Federation) -> None:
+def test_an_overdue_round_ends_by_reports_and_its_lineages_are_free(federation: Federation) -> None:
     cohort = federation.enrol()
-    lost = lose(federation, cohort)
+    round_id = overdue(federation, cohort)
+    with pytest.raises(NoResult) as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert (caught.value.state, "waits for reports" in str(caught.value)) == ("erasing", True)
+    lineages = federation.member("member-0").session.store.lineages
+    assert lineages.all()
+    for member in ("member-1", "member-2"):
+        with pytest.raises(NoResult):
+            federation.alone(federation.contributions(round_id, [member])[member])
+    assert federation.coordinator.view(round_id).state == "erased"
+    with pytest.raises(NoResult, match="nothing was opened") as caught:
+        federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+    assert caught.value.state == "erased"
+    assert lineages.all() == ()
+    following = federation.coordinator.open_round(cohort)
+    results = federation.together(federation.contributions(following))
+    assert all(isinstance(result, Result) for result in results.values()), results
+
+
+def test_a_lost_round_is_closed_by_the_admin_and_its_lineages_are_spent(federation: Federation) -> None:
+    cohort = federation.enrol()
+    lost = overdue(federation, cohort)
+    with pytest.raises(NoResult):
+        federation.alone(federation.contributions(lost, ["member-1"])["member-1"])
+    federation.coordinator.lose(lost, federation.admin)
     results = federation.together(federation.contributions(lost))
     assert {result.state for result in results.values()} == {"lost"}
-    assert "waits for the admin" in str(results["member-0"])
-    # Everybody has said what it signed; until the admin closes it, no other round is entered.
-    assert federation.coordinator.view(lost).waiting_for == ()
-    with pytest.raises(NoResult, match="waits for the admin"):
-        federation.alone(federation.contributions(lost, ["member-1"])["member-1"])
-    federation.coordinator.abandon(lost, federation.admin)
-    results = federation.together(federation.contributions(lost))
-    assert {result.state for result in results.values()} == {"abandoned"}
-    assert "closed by the admin without a certificate" in str(results["member-0"])
-    following = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(following))
-    assert all(isinstance(result, Result) for result in results.values()), results
-
-
-def test_a_member_that_missed_a_lost_round_is_told_to_report_and_then_goes_on(federation: Federation) -> None:
-    cohort = federation.enrol()
-    lost = lose(federation, cohort)
-    other = federation.coordinator.open_round(cohort, ridges=(0.2,))
-    with pytest.raises(PeerFault, match=f"round {lost} is still lost: finish it by contribute"):
-        federation.alone(federation.contributions(other, ["member-0"])["member-0"])
-    federation.together(federation.contributions(lost, ["member-1", "member-2"]))
-    federation.coordinator.abandon(lost, federation.admin)
-    # member-0 did not report, and hears of the end when it enters the next round.
-    following = federation.coordinator.open_round(cohort)
-    results = federation.together(federation.contributions(following))
-    assert all(isinstance(result, Result) for result in results.values()), results
-
-
-def test_a_lineage_of_a_lost_round_with_few_reports_is_spent(federation: Federation) -> None:
-    cohort = federation.enrol()
-    lost = lose(federation, cohort)
-    federation.together(federation.contributions(lost, ["member-1"]))
-    federation.coordinator.abandon(lost, federation.admin)
     following = federation.coordinator.open_round(cohort)
     results = federation.together(federation.contributions(following))
     assert {result.cause for result in results.values()} == {Cause.LINEAGE_SPENT}
@@ -97,31 +89,37 @@ def test_a_lineage_of_a_lost_round_with_few_reports_is_spent(federation: Federat
     assert all(isinstance(result, Result) for result in results.values()), results
 
 
-def test_a_lost_round_is_reported_on_after_its_latest_end(federation: Federation) -> None:
-    lost = lose(federation, federation.enrol())
+def test_a_member_that_never_saw_the_opening_reports_too(federation: Federation) -> None:
+    cohort = federation.enrol()
+    round_id = federation.coordinator.open_round(cohort)
     federation.clock.now_s += 2 * 86_400
+    federation.coordinator.expire(round_id)
     for _ in range(2):
         with pytest.raises(NoResult) as caught:
-            federation.alone(federation.contributions(lost, ["member-0"])["member-0"])
-        assert caught.value.state == "lost"
-    assert federation.coordinator.view(lost).waiting_for == ("member-1", "member-2")
+            federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
+        assert caught.value.state == "erasing"
+    assert federation.coordinator.view(round_id).waiting_for == ("member-1", "member-2")
 
 
-def test_a_member_that_only_saw_the_opening_has_nothing_to_report_after_the_latest_end(
+def test_a_member_killed_between_erasing_and_answering_reports_when_it_comes_back(
     federation: Federation,
 ) -> None:
     cohort = federation.enrol()
-    round_id = federation.coordinator.open_round(cohort)
-    steps = federation.steps(federation.member("member-0").contribute(round_id, None, "main"))
-    while next(steps)[0] != "waits":
-        pass
+    round_id = overdue(federation, cohort)
+    steps = federation.steps(federation.contributions(round_id, ["member-0"])["member-0"])
+
+    def ready() -> Ready:
+        held = federation.open["member-0"].session.store.held(bytes.fromhex(cohort))
+        assert held is not None
+        return ready_of(held.phase)
+
+    while ready().sequence == 0:
+        next(steps)
     steps.close()
-    federation.coordinator.cancel(round_id)
-    federation.coordinator.expire(round_id)
-    federation.clock.now_s += 2 * 86_400
-    with pytest.raises(NoResult) as caught:
+    assert "member-0" in federation.coordinator.view(round_id).waiting_for
+    with pytest.raises(NoResult):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
-    assert caught.value.state == "lapsed"
+    assert "member-0" not in federation.coordinator.view(round_id).waiting_for
 
 
 def test_a_voided_round_that_was_missed_is_closed_in_the_next(federation: Federation) -> None:

@@ -85,7 +85,7 @@ def test_an_end_without_a_certificate_is_refused(
     true = federation.coordinator.view
     lie = {"state": "done", "ended": True}
     monkeypatch.setattr(federation.coordinator, "view", lambda name: true(name).model_copy(update=lie))
-    with pytest.raises(PeerFault, match="shows no certificate"):
+    with pytest.raises(PeerFault, match="does not show how"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
 
 
@@ -256,10 +256,9 @@ def test_keys_of_an_abandoned_cohort_are_erased_from_another(federation: Federat
     stored = b"".join(path.read_bytes() for path in state.rglob("*") if path.is_file())
     assert not any(key in stored for key in keys)
     assert list((state / "spool").iterdir()) == []
-    # Nobody reports any more; the admin closes it, and its lineage may have been opened by nobody knows whom.
+    # Too few report; the admin closes it, and its lineage is spent.
     coordinator.expire(abandoned)
-    coordinator.expire(abandoned)
-    coordinator.abandon(abandoned, federation.admin)
+    coordinator.lose(abandoned, federation.admin)
     round_id = coordinator.open_round(other)
     results = federation.together(federation.contributions(round_id))
     assert results["member-0"].cause is Cause.LINEAGE_SPENT

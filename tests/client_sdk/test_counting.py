@@ -305,8 +305,7 @@ def test_statistics_on_an_indicators_lattice_are_refused(counting: Counting) -> 
     counting.roster = counting.coordinator.roster = counting.make_roster(1)
     cohort = counting.enrol()
     main = counting.coordinator.open_round(cohort, lattice="indicator", lattice_bits=1)
-    policy = Policy(admin_key=counting.admin.public, lattices=frozenset({"indicator"}))
-    flow = counting.member("member-0", policy=policy).contribute(main, counting.records("member-0"), "main")
+    flow = counting.member("member-0").contribute(main, counting.records("member-0"), "main")
     with pytest.raises(PeerFault, match="terms-refused: a round of ffc statistics on the indicator lattice"):
         counting.alone(flow)
 
@@ -432,13 +431,9 @@ def test_what_a_round_wants_follows_from_its_terms(counting: Counting) -> None:
     assert replace(wanted, question=None) == Wanted(CLASSES, DIM)
     assert wanted.question is not None
     assert wanted.question.name == "ffc"
-    terms = replace(
-        attempt.opening.terms, lattice="features", lattice_bits=12, indicator=b"i" * 32, withheld=(1,)
-    )
+    terms = replace(attempt.opening.terms, indicator=b"i" * 32, withheld=(1,))
     wanted = Wanted.of(replace(attempt, opening=replace(attempt.opening, terms=terms)))
-    assert (wanted.withheld, wanted.bias, wanted.dim) == ((1,), False, DIM)
-    assert wanted.lattice is not None
-    assert wanted.lattice.bits == 12
+    assert (wanted.withheld, wanted.bias, wanted.dim, wanted.lattice) == ((1,), False, DIM, None)
     other = replace(attempt, opening=replace(attempt.opening, terms=replace(terms, layout=b"{}")))
     with pytest.raises(PeerFault, match=r"^terms-refused"):
         Wanted.of(other)

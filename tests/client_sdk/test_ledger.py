@@ -359,8 +359,9 @@ def test_a_spent_lineage_is_named(federation: Federation) -> None:
     for flow in federation.contributions(round_id).values():
         federation.run_until(flow, "PUT")
     federation.coordinator.cancel(round_id)
+    federation.clock.now_s += 2 * 86_400
     federation.coordinator.expire(round_id)
-    federation.coordinator.abandon(round_id, federation.admin)
+    federation.coordinator.lose(round_id, federation.admin)
     with pytest.raises(NoResult, match="closed by the admin"):
         federation.alone(federation.contributions(round_id, ["member-0"])["member-0"])
     shown = seen(federation)

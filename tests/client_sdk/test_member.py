@@ -188,12 +188,10 @@ def test_a_closed_member_makes_nothing(federation: Federation, monkeypatch: pyte
     before = sorted(federation.folder.rglob("*"))
     statistics = federation.statistics("member-0")
     monkeypatch.setattr(FFCStatistics, "record_digests", property(unread))
-    for call in (member.contribute, member.speak):
-        with pytest.raises(Misuse, match="closed: make a new one"):
-            call("0" * 16, statistics)
-    for later in (asynchronous.contribute, asynchronous.speak):
-        with pytest.raises(Misuse, match="closed: make a new one"):
-            asyncio.run(later("0" * 16, statistics))
+    with pytest.raises(Misuse, match="closed: make a new one"):
+        member.contribute("0" * 16, statistics)
+    with pytest.raises(Misuse, match="closed: make a new one"):
+        asyncio.run(asynchronous.contribute("0" * 16, statistics))
     assert sorted(federation.folder.rglob("*")) == before
 
 
@@ -211,9 +209,8 @@ async def test_records_are_tagged_off_the_event_loop(
     driver = AsyncDriver(URL, transport=httpx.MockTransport(Wire(federation).on_a_loop))
     identity = Identity.load(federation.folder / "member-0")
     async with AsyncMember(URL, identity, None, federation.policy, driver=driver) as member:
-        for call in (member.contribute, member.speak):
-            with pytest.raises(PeerFault, match="not-found"):
-                await call("0" * 16, federation.statistics("member-0"))
+        with pytest.raises(PeerFault, match="not-found"):
+            await member.contribute("0" * 16, federation.statistics("member-0"))
     assert threads
     assert threading.get_ident() not in threads
 
@@ -267,9 +264,8 @@ def test_what_is_no_round(federation: Federation, round_id: str) -> None:
 def test_a_lineage_has_a_name(federation: Federation, lineage: str, why: str) -> None:
     statistics = federation.statistics("member-0")
     with Member(URL, Identity.load(federation.folder / "member-0"), None, federation.policy) as member:
-        for call in (member.contribute, member.speak):
-            with pytest.raises(Misuse, match=why):
-                call("0" * 16, statistics, lineage=lineage)
+        with pytest.raises(Misuse, match=why):
+            member.contribute("0" * 16, statistics, lineage=lineage)
         with pytest.raises(Misuse, match=why):
             member.contribute("0" * 16, Records(np.eye(DIM), np.zeros(DIM, int)), lineage=lineage)
 
@@ -282,7 +278,7 @@ def test_settings_that_mean_nothing(federation: Federation, settings: dict[str, 
 
 def test_the_package_shows_little_and_imports_late() -> None:
     shown_names = {"AsyncMember", "Identity", "Member", "Policy", "Progress", "Records", "Result", "Wanted"}
-    assert set(client_sdk.__all__) == shown_names | {"ClientResult", "Helper"}
+    assert set(client_sdk.__all__) == shown_names
     assert client_sdk.Records.__module__ == client_sdk.Wanted.__module__ == "client_sdk.supply"
     with pytest.raises(AttributeError, match="no attribute 'Nobody'"):
         _ = client_sdk.Nobody
@@ -350,7 +346,7 @@ def test_a_round_over_http_with_the_service(federation: Federation, address: str
         assert operator.cohort(cohort, after=0).state == "formed"
         second = operator.open_round(cohort, request).round
         assert operator.round(second, after=0).state == "collecting"
-        assert operator.cancel(second, "a test").state in {"voiding", "lost"}
+        assert operator.cancel(second, "a test").state == "voiding"
         other = operator.open_cohort(name, CohortRequest(records_cap=1)).cohort
         assert operator.close_cohort(other).state == "failed"
         assert operator.federation(name).members == federation.ids

@@ -11,13 +11,11 @@ from client_sdk.surroundings import Surroundings
 from client_sdk.transport import BlockingDriver
 from protocol.access import Scope, TokenRequest
 from protocol.published import CombineRequest
-from protocol.rest import CohortRequest, HelperRoundRequest, RoundRequest
-from protocol.scheduling import ScheduleRequest
+from protocol.rest import CohortRequest, RoundRequest
 from tests.client_sdk.federation import EXTRACTOR, Clock
 
 URL, NAME, ROUND = "https://sum.example.org", "ab" * 32, "ab" * 8
 TERMS = RoundRequest(dim=3, classes=2, extractor=EXTRACTOR.hex())
-HELPED = HelperRoundRequest(dim=3, classes=2, extractor=EXTRACTOR.hex(), mode="helpers", records_cap=1)
 
 
 def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
@@ -47,11 +45,6 @@ def asked(ask: Callable[[Operator], object]) -> tuple[int, str]:
         ),
         (lambda it: it.open_cohort(NAME, CohortRequest(records_cap=1)), "Operator.federation"),
         (lambda it: it.open_round(NAME, TERMS), "Operator.federation"),
-        (
-            lambda it: it.open_helper_round(NAME, HELPED),
-            "Operator.federation",
-        ),
-        (lambda it: it.schedule(NAME, ScheduleRequest(at_s=2e9, round=TERMS)), "Operator.schedules"),
     ],
 )
 def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], where: str) -> None:
@@ -67,10 +60,8 @@ def test_what_creates_something_is_sent_once(ask: Callable[[Operator], object], 
         lambda it: it.coordinator(),
         lambda it: it.close_cohort(NAME),
         lambda it: it.preflight(NAME, TERMS),
-        lambda it: it.helper_preflight(NAME, HELPED),
         lambda it: it.cancel(ROUND, "late"),
         lambda it: it.extend(ROUND, 2e9),
-        lambda it: it.unschedule(ROUND),
         lambda it: it.revoke_token(ROUND),
         lambda it: it.combine(NAME, CombineRequest(rounds=(ROUND, "cd" * 8))),
     ],

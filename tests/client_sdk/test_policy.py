@@ -7,16 +7,21 @@ from typing import Any
 
 import pytest
 
-from calibration import FeaturesLattice, FFCStatistics
+from calibration import FFCStatistics, ffc_layout
 from calibration.privacy import NoiseTerms, noisy_layout
+from calibration.privacy.mechanism import gradient_layout, mean_layout
 from client_sdk.asked import terms_mechanism
 from client_sdk.errors import Misuse, PeerFault
-from client_sdk.policy import AIMED, Policy
+from client_sdk.policy import Policy
 from protocol.causes import Cause
 from protocol.messages import Family
-from tests.client_sdk.federation import EXTRACTOR, FEATURES, Federation
+from tests.client_sdk.federation import EXTRACTOR, Federation
 
 ADMIN = b"A" * 32
+
+CENTRED = ffc_layout(3, 2).having(centre=True)
+MEAN = mean_layout(3).having(dim=3, classes=2)
+GRADIENTS = gradient_layout(3, 2).having(dim=3, classes=2)
 
 
 def test_keys_are_bytes_or_hexadecimal() -> None:
@@ -123,10 +128,7 @@ def refusal(
     [
         ({"statistic": "other"}, {}, "statistics", "other"),
         ({"bias": True}, {"statistics": {"ffc"}}, "statistics", "ffc-bias"),
-        *(({"statistic": name}, {}, "aimed", f"an exact sum of {name}") for name in sorted(AIMED)),
-        ({"statistic": "loo", "lattice": "third"}, {"aimed": {"loo"}}, "lattices", "third"),
-        ({}, {"lattices": {"features"}}, "lattices", "sums"),
-        ({"lattice": "third"}, {}, "lattices", "third"),
+        ({"statistic": "loo"}, {}, "statistics", "loo"),
         ({}, {"extractors": {"ab" * 32}}, "extractors", EXTRACTOR.hex()),
         ({}, {"extractors": set()}, "extractors", EXTRACTOR.hex()),
         ({}, {"records_max": 2999}, "records_max", "3000"),
@@ -156,9 +158,6 @@ def statistics(dim: int = 3, classes: int = 2, **settings: Any) -> FFCStatistics
         ({"bias": True}, statistics(), "statistic"),
         ({}, statistics(dim=4), "layout"),
         ({}, statistics(classes=5), "layout"),
-        ({}, statistics(lattice=FEATURES), "lattice"),
-        ({"lattice": "features", "lattice_bits": 12}, statistics(), "lattice"),
-        ({"lattice": "features", "lattice_bits": 12}, statistics(lattice=FeaturesLattice(11)), "lattice"),
     ],
 )
 def test_terms_that_do_not_fit_the_statistics_are_refused_by_name(
@@ -174,6 +173,18 @@ def test_terms_that_do_not_fit_the_statistics_are_refused_by_name(
     [
         ({"elements": 15}, "15 elements, of which the layout has 14"),
         ({"lattice_bits": 60}, "1 to 52 bits"),
+        ({"lattice": "third"}, "no lattice is called 'third'"),
+        ({"lattice": "features", "lattice_bits": 12}, "exact sums of ffc on the features lattice"),
+        ({"layout": CENTRED.to_bytes()}, "features are centred under noise alone"),
+        (
+            {"statistic": "rff", "layout": MEAN.to_bytes(), "elements": 4},
+            "size is None in the terms of a rff",
+        ),
+        ({"statistic": "mean", "layout": MEAN.to_bytes(), "elements": 4}, "exact sums of mean, whose"),
+        (
+            {"statistic": "refine", "layout": GRADIENTS.to_bytes(), "elements": 6},
+            "exact sums of refine, whose terms are of noisy ones",
+        ),
         ({"records_max": 2999}, "members may hold 3000 records"),
         ({"ring_bits": 32}, "it takes 44 bits"),
     ],
@@ -184,6 +195,15 @@ def test_terms_that_contradict_themselves_are_refused(
     fault = refusal(federation, terms, {}, None)
     assert fault.cause is Cause.TERMS_REFUSED
     assert match in fault.detail
+
+
+@pytest.mark.parametrize("name", ["folds", "loo", "balanced", "counts", "reliability"])
+def test_a_question_that_nobody_knows_is_refused_whatever_the_policy_says(
+    federation: Federation, name: str
+) -> None:
+    fault = refusal(federation, {"statistic": name}, {"statistics": {name}}, None)
+    assert fault.cause is Cause.TERMS_REFUSED
+    assert f"no round asks '{name}'" in fault.detail
 
 
 @pytest.mark.parametrize(

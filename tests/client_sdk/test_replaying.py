@@ -63,8 +63,8 @@ def test_a_result_comes_with_the_transcript_and_the_members_own_header(
     assert [result.verdict.counted(member) for member in federation.ids] == [True] * 3
     result.save(tmp_path)
     assert Result.load(tmp_path).transcript_file == result.transcript_file
-    helper = replace(result.evidence, own=(), header=None)
-    replace(result, evidence=helper, transcript_file=None).save(tmp_path)  # where another one was
+    decryptor = replace(result.evidence, own=(), header=None)
+    replace(result, evidence=decryptor, transcript_file=None).save(tmp_path)  # where another one was
     loaded = Result.load(tmp_path)
     assert (loaded.transcript_file, loaded.evidence.header) == (None, None)
     result.save(tmp_path)
@@ -164,8 +164,8 @@ def test_another_upload_of_its_own_is_refused(done: tuple[Federation, Result]) -
     with pytest.raises(PeerFault, match="another upload of this member") as caught:
         replayed(result.transcript_file, evidence, result.record)
     assert caught.value.cause is Cause.OWN_UPLOAD_CHANGED
-    helper = replace(result.evidence, own=(), header=None)
-    assert replayed(result.transcript_file, helper, result.record).kept
+    decryptor = replace(result.evidence, own=(), header=None)
+    assert replayed(result.transcript_file, decryptor, result.record).kept
 
 
 def test_a_large_cohorts_is_fetched_where_it_is_asked_for(

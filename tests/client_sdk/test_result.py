@@ -108,9 +108,7 @@ def test_another_admin_is_refused(done: tuple[Federation, Result]) -> None:
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("mode", "helpers"),
         ("round", "ab" * 8),
-        ("outvoted", ("member-0",)),
         ("federation", "ab" * 32),
         ("cohort", "ab" * 32),
         ("context", "ab" * 32),
@@ -282,14 +280,16 @@ def test_terms_of_another_kind_of_statistic_have_no_weights(done: tuple[Federati
         replace(result, evidence=evidence)._check_tensors()
 
 
-def test_a_helper_has_evidence_without_an_upload(done: tuple[Federation, Result], tmp_path: Path) -> None:
+def test_who_only_decrypts_has_evidence_without_an_upload(
+    done: tuple[Federation, Result], tmp_path: Path
+) -> None:
     federation, result = done
-    helper = replace(result, evidence=replace(result.evidence, own=(), header=None))
-    helper.verify(federation.admin.public)
-    assert "not counted" in repr(helper)
-    helper.save(tmp_path)
+    decryptor = replace(result, evidence=replace(result.evidence, own=(), header=None))
+    decryptor.verify(federation.admin.public)
+    assert "not counted" in repr(decryptor)
+    decryptor.save(tmp_path)
     assert json.loads((tmp_path / "member.json").read_text()) == {"member": "member-0", "uploads": []}
-    assert Result.load(tmp_path).evidence == helper.evidence
+    assert Result.load(tmp_path).evidence == decryptor.evidence
     assert not Result.load(tmp_path).counted
 
 

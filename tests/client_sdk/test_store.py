@@ -61,8 +61,6 @@ NAME = b"\xab" * 32
 READERS: dict[str, Callable[[Store], object]] = {
     "roster.bin": Store.roster,
     "history.bin": Store.history,
-    "client.bin": Store.client,
-    "helper.bin": Store.helper,
     "lineage.key": Store.lineage_key,
     f"phases/{NAME.hex()}": lambda store: store.held(NAME),
     "lineages/index": lambda store: store.lineages.all(),
@@ -71,7 +69,7 @@ READERS: dict[str, Callable[[Store], object]] = {
 SEALS = 16 + 32
 
 
-def sealed(content: bytes, version: int = 2) -> bytes:
+def sealed(content: bytes, version: int = 3) -> bytes:
     return f"veilsum-state/{version}\n".encode() + hashlib.sha256(content).digest() + content
 
 

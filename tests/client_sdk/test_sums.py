@@ -14,9 +14,7 @@ from client_sdk.errors import PeerFault
 from client_sdk.result import Result
 from client_sdk.sums import verify_sums
 from protocol.causes import Cause
-from tests.client_sdk.federation import FEATURES, Federation, tensor
-
-FEATURE_TERMS = {"lattice": "features", "lattice_bits": 12, "ring_bits": 42}
+from tests.client_sdk.federation import Federation, tensor
 
 
 def finished(folder: Path, terms: dict[str, Any], settings: dict[str, Any]) -> tuple[Result, bytes]:
@@ -32,10 +30,8 @@ def finished(folder: Path, terms: dict[str, Any], settings: dict[str, Any]) -> t
 
 
 @pytest.mark.parametrize("bias", [False, True])
-@pytest.mark.parametrize("lattice", [None, FEATURES])
-def test_honest_sums_pass(tmp_path: Path, lattice: Any, *, bias: bool) -> None:
-    terms = {"bias": bias} | (FEATURE_TERMS if lattice else {})
-    result, sums = finished(tmp_path, terms, {"bias": bias, "lattice": lattice})
+def test_honest_sums_pass(tmp_path: Path, *, bias: bool) -> None:
+    result, sums = finished(tmp_path, {"bias": bias}, {"bias": bias})
     pooled = verify_sums(result, sums)
     assert pooled.records == result.record.records == 5 + 6 + 7
 

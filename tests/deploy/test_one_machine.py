@@ -39,7 +39,7 @@ async def test_an_evening_of_the_operator_s(tmp_path: Path) -> None:
         reach = "import socket; socket.create_connection({}, 2)"
         assert as_another(c, "hospital-b", "hospital-b", reach.format(hub)) == ""
         assert "Error" in as_another(c, "hospital-b", "hospital-b", reach.format(neighbour))
-        stranger = c.cli(*c.cli.at("round", "status", seen["round"]), "--ca", c.authority.path)
+        stranger = c.cli(*c.cli.at("operator", "round", "status", seen["round"]), "--ca", c.authority.path)
         assert stranger.code == 1  # it has no certificate
     assert named(tmp_path) == named(PICTURES)
 

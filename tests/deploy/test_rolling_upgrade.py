@@ -39,7 +39,7 @@ def git(*words: str) -> bytes:
 def last(tmp_path: Path) -> Path:
     """The last release's packages."""
     tag = git("describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^")
-    commit = tag or git("log", "-1", "--format=%H", "--", "service/storage/migrations")
+    commit = tag or git("log", "-1", "--format=%H", "--", "service/storage/migrations", "veilsum/cli.py")
     archive = git("archive", commit.decode().strip(), *PACKAGES) if commit else b""
     if not archive:
         lacking("git has no state before this one")
@@ -152,37 +152,35 @@ async def test_a_round_goes_on_while_replicas_are_replaced(last: Path, bucket: s
         before, first = await old.replica()
         door.ports = [first]
         try:
-            admin = (await old("federation", "new", "admin"))["federation"]
+            admin = (await old("admin", "new", "admin"))["federation"]
             roster: list[object] = []
             for index, name in enumerate(MEMBERS):
-                made = await (old if name.startswith("old") else new)(
-                    "identity", "new", name, "--member", name
-                )
+                made = await (old if name.startswith("old") else new)("member", "new", name, "--member", name)
                 roster += ["--member", f"{name}={made['public_key']}"]
                 features, labels = records(np.random.default_rng(index), 40)
                 np.savez(tmp_path / f"{name}.npz", features=features, labels=labels)
             await old(
-                "federation", "roster", "r.json", *roster, "--extractor", EXTRACTOR, "--publish-rare-classes"
+                "admin", "roster", "r.json", *roster, "--extractor", EXTRACTOR, "--publish-rare-classes"
             )
-            await old("federation", "sign", "r.json", "--folder", "admin", "--publish")
-            cohort = (await old("cohort", "open", admin))["cohort"]
+            await old("admin", "sign", "r.json", "--folder", "admin", "--publish")
+            cohort = (await old("operator", "cohort", "open", admin))["cohort"]
 
             _, second = await new.replica()
             door.ports.append(second)
             door.served.clear()
 
             async def join(name: str) -> asyncio.subprocess.Process:
-                words = ("join", name, "--cohort", cohort, "--admin-key", admin, "--lineage", "x")
+                words = ("member", "join", name, "--cohort", cohort, "--admin-key", admin, "--lineage", "x")
                 release = old if name.startswith("old") else new
                 return await release.start(*words, "--features", f"{name}.npz")
 
             joining = {name: await join(name) for name in MEMBERS}
-            await new("cohort", "watch", cohort)
+            await new("operator", "cohort", "watch", cohort)
             joining["new-b"].kill()  # without it the round can't end
             await joining["new-b"].communicate()
             terms = ("--dim", 6, "--classes", 3, "--extractor", EXTRACTOR, "--grace-s", 0.05)
-            opened = (await old("round", "open", cohort, *terms))["round"]
-            while len((await new("round", "status", opened))["uploaded"]) < 3:
+            opened = (await old("operator", "round", "open", cohort, *terms))["round"]
+            while len((await new("operator", "round", "status", opened))["uploaded"]) < 3:
                 pass
             del door.ports[0]
             before.send_signal(signal.SIGTERM)

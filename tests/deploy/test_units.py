@@ -64,7 +64,7 @@ def test_all_units_are_confined_alike() -> None:
         {name: value for name, value in settings_of(unit.read_text()).items() if re.match(CONFINING, name)}
         for unit in UNITS
     ]
-    assert len(UNITS) == 3
+    assert len(UNITS) == 2
     assert all(each == confined[0] for each in confined)
 
 

@@ -133,7 +133,7 @@ class Trial:
 
     def join(self, name: str, more: str = "", end: str = "") -> None:
         """A member's one command: the others' run on in the background, `c`'s until all are done."""
-        command = f"veilsum{more} join pilot/{name} --features {name}.npz --normalise{end}"
+        command = f"veilsum{more} member join pilot/{name} --features {name}.npz --normalise{end}"
         self.types(f"member {name}", command, until=None if name == NAMES[-1] else "enrolling")
         for line, process, log in self.running if name == NAMES[-1] else ():
             if " join " in line and process.wait(60):

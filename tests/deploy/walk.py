@@ -62,18 +62,18 @@ class Consortium:
         self.start("veilsum.service", "hub", "veilsum.service.d/tls.conf")
         self.token = Path(self.said("veilsum.service", r"Operator token: in (\S+);")).read_text().strip()
         self.said("veilsum.service", r"(https://\S+)")
-        self.admin = str(self.cli.json("federation", "new", self.cli.folder / "admin")["federation"])
+        self.admin = str(self.cli.json("admin", "new", self.cli.folder / "admin")["federation"])
         keys = [word for name in MEMBERS for word in ("--member", f"{name}={self.identity(name)}")]
-        self.ask("federation", "roster", self.cli.folder / "roster.json", *keys, "--extractor", EXTRACTOR,
+        self.ask("admin", "roster", self.cli.folder / "roster.json", *keys, "--extractor", EXTRACTOR,
                  "--publish-rare-classes")  # fmt: skip
-        self.operate("federation", "sign", self.cli.folder / "roster.json", "--folder", self.cli.folder / "admin", "--publish")  # fmt: skip
-        self.cohort = str(self.operate("cohort", "open", self.admin)["cohort"])
+        self.operate("admin", "sign", self.cli.folder / "roster.json", "--folder", self.cli.folder / "admin", "--publish")  # fmt: skip
+        self.cohort = str(self.operate("operator", "cohort", "open", self.admin)["cohort"])
 
     def identity(self, name: str) -> str:
         """A member's own, made as its user; the public key."""
         home = self.machine.home(f"veilsum-{name}")
         program = str(self.machine.place("/opt/veilsum/bin/veilsum"))
-        words = [program, "identity", "new", str(home / "identity"), "--member", name, "--json"]
+        words = [program, "member", "new", str(home / "identity"), "--member", name, "--json"]
         made = subprocess.check_output(self.machine.as_user(f"veilsum-{name}", name, words), text=True)
         [key] = re.findall(r'"public_key": "(\w+)"', made)
         for suffix in ("pem", "key"):
@@ -196,13 +196,13 @@ async def walk(c: Consortium, pictures: Path) -> dict[str, Any]:
 
         for name in MEMBERS:
             c.join(name)
-        await asyncio.to_thread(c.ask, "cohort", "watch", c.cohort)
+        await asyncio.to_thread(c.ask, "operator", "cohort", "watch", c.cohort)
         await page.goto(f"{c.url}/federations/{c.admin}")
         await picture(page, "federation")
 
         c.kill("hospital-d")  # before it has uploaded
         terms = ("--dim", 6, "--classes", 3, "--extractor", EXTRACTOR)
-        round_id = str(c.operate("round", "open", c.cohort, *terms)["round"])
+        round_id = str(c.operate("operator", "round", "open", c.cohort, *terms)["round"])
         await page.goto(f"{c.url}/rounds/{round_id}")
         await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=60_000)
         await page.get_by_label("Minutes more").fill("120")

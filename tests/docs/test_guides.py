@@ -34,59 +34,55 @@ def test_the_operator_s(consortium: Callable[..., Consortium], coordinator: Cli)
     guide.passed("pip install")  # docs/start.md
     guide.passed("veilsum serve")  # the coordinator of the fixture
     guide.passed("export VEILSUM_OPERATOR_TOKEN")  # it is, as every page says or takes for granted
-    c.cohort = guide.json("cohort open")["cohort"]
+    c.cohort = guide.json("operator cohort open")["cohort"]
     guide.meaning["COHORT"] = c.cohort
     joining = [c.join(member) for member in c.members]
-    guide.veilsum("cohort watch")
-    first = guide.json("round open")["round"]
+    guide.veilsum("operator cohort watch")
+    first = guide.json("operator round open")["round"]
     guide.meaning["ROUND"] = first
-    assert guide.json("round watch")["state"] == "done"
+    assert guide.json("operator round watch")["state"] == "done"
     assert [each.result(60).code for each in joining] == [0, 0, 0]
 
-    assert guide.json("round open")["at"] == "2030-12-01 02:00:00 UTC"
-    [entry] = guide.json("round schedules list")["schedules"]
-    guide.meaning["SCHEDULE"] = entry["schedule"]
-    assert guide.json("round schedules cancel")["removed"] == entry["schedule"]
     second = c.open("--dim", DIM, "--classes", CLASSES)
     guide.meaning["ROUND"] = second
     with Operator(coordinator.url) as client:
         before = client.round(second).deadline_s
     assert before is not None
-    assert guide.json("round extend")["deadline_s"] == pytest.approx(before + 3600)
+    assert guide.json("operator round extend")["deadline_s"] == pytest.approx(before + 3600)
 
-    made = guide.json("token new")
+    made = guide.json("operator token new")
     assert made["scopes"] == ["rounds"]
     guide.meaning["ID"] = made["token"]
-    assert made["token"] in {each["token"] for each in guide.json("token list")["tokens"]}
-    assert guide.json("token revoke")["revoked"] is not None
+    assert made["token"] in {each["token"] for each in guide.json("operator token list")["tokens"]}
+    assert guide.json("operator token revoke")["revoked"] is not None
 
     guide.passed("export VEILSUM_DATA_DIR")  # the folder of the fixture
-    current = guide.json("db current")
+    current = guide.json("operator db current")
     assert current["revision"] is None
-    assert guide.json("db upgrade")["revision"] == current["newest"]
+    assert guide.json("operator db upgrade")["revision"] == current["newest"]
     guide.meaning["/var/lib/veilsum/data"] = "veilsum-data"
-    assert guide.json("backup create")["files"] == 1
+    assert guide.json("operator backup create")["files"] == 1
 
     c.files = [features(c.folder, f"{member}-december", 10 + index) for index, member in enumerate(c.members)]
     joining = [c.join(member, "--lineage", "december") for member in c.members]
     assert [each.result(60).code for each in joining] == [0, 0, 0]
     guide.meaning |= {"ROUND1": first, "ROUND2": second}
-    assert guide.json("round combine")["records"] == 360
+    assert guide.json("operator round combine")["records"] == 360
     guide.done()
 
 
 @pytest.mark.slow
 def test_the_security_officer_s(coordinator: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     guide = Guide("howto/security.md", coordinator)
-    made = guide.json("token new")
+    made = guide.json("operator token new")
     monkeypatch.setenv("VEILSUM_OPERATOR_TOKEN", made["secret"])
-    noted = guide.json("audit verify")["head"]
+    noted = guide.json("operator audit verify")["head"]
     guide.meaning["NUMBER:HASH"] = noted
-    assert guide.json("audit verify")["heads_held"] == 1
-    assert guide.json("audit export")["log"] == "log.json"
+    assert guide.json("operator audit verify")["heads_held"] == 1
+    assert guide.json("operator audit export")["log"] == "log.json"
     with Operator(coordinator.url) as client:
         guide.meaning["COORDINATOR"] = client.coordinator().public_key
-    assert guide.json("audit verify")["whole"] is True
+    assert guide.json("operator audit verify")["whole"] is True
     guide.done()
 
 
@@ -95,27 +91,29 @@ def test_the_admin_s_and_the_member_s(
     coordinator: Cli, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     admin, member = Guide("howto/admin.md", coordinator), Guide("howto/member.md", coordinator)
-    key = admin.json("federation new")["federation"]
+    key = admin.json("admin new")["federation"]
     member.passed("pip install")
-    keys = {"hospital-a": member.json("identity new")["public_key"]}
+    keys = {"hospital-a": member.json("member new")["public_key"]}
     for name in ("hospital-b", "hospital-c"):
-        keys[name] = coordinator.json("identity", "new", name, "--member", name)["public_key"]
+        keys[name] = coordinator.json("member", "new", name, "--member", name)["public_key"]
     admin.meaning = {f"{name}=KEY": f"{name}={shown}" for name, shown in keys.items()}
     admin.meaning |= {"DIGEST": EXTRACTOR, "URL": coordinator.url}
-    admin.veilsum("federation roster", "--publish-rare-classes")
-    admin.veilsum("federation sign")
+    admin.veilsum("admin roster", "--publish-rare-classes")
+    admin.veilsum("admin sign")
     admin.done()
 
-    cohort = str(coordinator.operate("cohort", "open", key)["cohort"])
+    cohort = str(coordinator.operate("operator", "cohort", "open", key)["cohort"])
     member.meaning = {"COHORT": cohort, "KEY": key}
     features(Path(), "features", 0)
     joining = [pool.submit(member.json, "join")]
     for index, name in enumerate(("hospital-b", "hospital-c"), 1):
-        words = ("join", name, "--cohort", cohort, "--admin-key", key, "--lineage", "ct-2026")
+        words = ("member", "join", name, "--cohort", cohort, "--admin-key", key, "--lineage", "ct-2026")
         path = features(Path(), name, index)
         joining.append(pool.submit(coordinator.json, *coordinator.at(*words), "--features", path))
     enrolled(coordinator.url, cohort, 3)
-    coordinator.operate("round", "open", cohort, "--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR)
+    coordinator.operate(
+        "operator", "round", "open", cohort, "--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR
+    )
     assert [each.result(60)["counted"] for each in joining] == [True] * 3
 
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")

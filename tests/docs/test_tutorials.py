@@ -15,9 +15,7 @@ from safetensors.torch import save_file
 from sklearn.feature_extraction.text import HashingVectorizer
 
 from client_sdk import Identity, Member, Policy, Result
-from client_sdk.operator import Operator
 from tests.docs.guide import FENCE, ROOT, Guide
-from tests.docs.test_guides import features
 from tests.veilsum.cli import EXTRACTOR, Cli, enrolled
 
 HOSPITALS = ("hospital-b", "hospital-c", "hospital-d")
@@ -25,22 +23,22 @@ HOSPITALS = ("hospital-b", "hospital-c", "hospital-d")
 
 def federation(cli: Cli, keys: dict[str, str], extractor: str = EXTRACTOR) -> str:
     """A published roster of these keys, by commands; the admin's key."""
-    key = str(cli.json("federation", "new", "admin")["federation"])
+    key = str(cli.json("admin", "new", "admin")["federation"])
     named = [word for name, shown in keys.items() for word in ("--member", f"{name}={shown}")]
-    words = (*cli.at("federation", "roster", "roster.json"), *named, "--extractor", extractor)
+    words = (*cli.at("admin", "roster", "roster.json"), *named, "--extractor", extractor)
     cli.json(*words, "--publish-rare-classes")
-    cli.operate("federation", "sign", "roster.json", "--folder", "admin", "--publish")
+    cli.operate("admin", "sign", "roster.json", "--folder", "admin", "--publish")
     return key
 
 
 def identities(cli: Cli, names: tuple[str, ...]) -> dict[str, str]:
-    return {name: cli.json("identity", "new", name, "--member", name)["public_key"] for name in names}
+    return {name: cli.json("member", "new", name, "--member", name)["public_key"] for name in names}
 
 
 def join(
     pool: ThreadPoolExecutor, cli: Cli, name: str, cohort: str, admin: str, path: Path, lineage: str
 ) -> Future[dict[str, Any]]:
-    words = ("join", name, "--cohort", cohort, "--admin-key", admin, "--lineage", lineage)
+    words = ("member", "join", name, "--cohort", cohort, "--admin-key", admin, "--lineage", lineage)
     return pool.submit(cli.json, *cli.at(*words), "--features", path, "--normalise")
 
 
@@ -64,19 +62,21 @@ def test_hospitals(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
     assert digest == hashlib.sha256(both).hexdigest()
     guide.names = {"model": model, "loader": [(images[:40], labels[:40]), (images[40:], labels[40:])]}
     guide.python()
-    guide.veilsum("identity new")
-    key = guide.json("identity show")["public_key"]
+    guide.veilsum("member new")
+    key = guide.json("member show")["public_key"]
     admin = federation(coordinator, {"hospital-a": key, **identities(coordinator, HOSPITALS)}, digest)
-    cohort = str(coordinator.operate("cohort", "open", admin)["cohort"])
+    cohort = str(coordinator.operate("operator", "cohort", "open", admin)["cohort"])
     guide.meaning = {"COHORT": cohort, "KEY": admin}
-    joining = [pool.submit(guide.json, "join")]
+    joining = [pool.submit(guide.json, "member join")]
     z = np.load("features.npz")
     for index, name in enumerate(HOSPITALS):
         noise = np.random.default_rng(index).normal(scale=0.1, size=z["features"].shape)
         np.savez(f"{name}.npz", features=z["features"] + noise, labels=z["labels"])
         joining.append(join(pool, coordinator, name, cohort, admin, Path(f"{name}.npz"), "ct-2026"))
     enrolled(coordinator.url, cohort, 4)
-    coordinator.operate("round", "open", cohort, "--dim", 16, "--classes", 3, "--extractor", digest)
+    coordinator.operate(
+        "operator", "round", "open", cohort, "--dim", 16, "--classes", 3, "--extractor", digest
+    )
     assert [each.result(60)["survivors"] for each in joining] == [["hospital-a", *HOSPITALS]] * 4
     guide.names["admin_key"] = bytes.fromhex(admin)
     guide.python()
@@ -103,50 +103,19 @@ def december(guide: Guide, pool: ThreadPoolExecutor, features: Any, labels: Any,
     guide.meaning |= {"--dim 512 --classes 9 --members 12": "--dim 16 --classes 3 --members 4"}
     assert guide.json("privacy plan")["mu"] == pytest.approx(said["mu"])  # which follows from ε and δ alone
     guide.meaning |= {"DIGEST": digest}
-    guide.json("round open")
+    guide.json("operator round open")
     for index, name in enumerate(("december", *HOSPITALS)):
         drawn = np.random.default_rng(10 + index).normal(scale=0.1, size=features.shape)
         np.savez(f"{name}.npz", features=features + drawn, labels=labels)
     cohort, admin = str(guide.meaning["COHORT"]), str(guide.meaning["KEY"])
     joining = [join(pool, cli, name, cohort, admin, Path(f"{name}.npz"), "ct-2026-12") for name in HOSPITALS]
-    joined = guide.json("join")
+    joined = guide.json("member join")
     assert [each.result(60)["counted"] for each in joining] == [True] * 3
     assert joined["noise"] == "ε = 4 at δ = 1e-06 for a record's presence"
     printed = io.StringIO()
     with redirect_stdout(printed):
         guide.python()
     assert f"`{printed.getvalue().strip()}`" in page
-
-
-@pytest.mark.slow
-def test_devices(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
-    guide = Guide("tutorials/devices.md", coordinator)
-    helpers, phones = [f"h{index}" for index in range(4)], [f"phone-{index}" for index in range(1, 4)]
-    keys = {"h0": guide.json("identity new")["public_key"]}
-    keys |= identities(coordinator, (*helpers[1:], *phones))
-    admin = guide.json("federation new")["federation"]
-    guide.meaning = {f"{name}=KEY": f"{name}={keys[name]}" for name in (*helpers, *phones)}
-    guide.meaning |= {"DIGEST": EXTRACTOR, "URL": coordinator.url, "KEY": admin}
-    guide.veilsum("federation roster", "--publish-rare-classes")
-    guide.veilsum("federation sign")
-    guide.meaning["FEDERATION"] = admin
-    helping = [pool.submit(guide.json, "helper run", "--attempts", 1)]
-    for name in helpers[1:]:
-        run = coordinator.at("helper", "run", name, "--admin-key", admin, "--attempts", 1)
-        helping.append(pool.submit(coordinator.json, *run))
-    with Operator(coordinator.url) as client:
-        while len((view := client.helpers(admin)).cards) < 4:
-            client.helpers(admin, view.version)
-    round_id = guide.json("round open")["round"]
-    guide.meaning["ROUND"] = round_id
-    features(Path(), "features", 7)
-    assert guide.json("speak")["acknowledged"] is True
-    for index, name in enumerate(phones[:-1]):
-        words = ("speak", name, "--round", round_id, "--admin-key", admin, "--lineage", "2026-w47")
-        coordinator.json(*coordinator.at(*words), "--features", features(Path(), name, index))
-    assert [each.result(60)["attempts_ended"] for each in helping] == [1] * 4
-    assert guide.json("speak")["counted"] is True
-    guide.done()
 
 
 class Encoder:
@@ -182,7 +151,7 @@ def test_texts(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
 
     keys = identities(coordinator, ("press-a", "press-b", "press-c"))
     admin = federation(coordinator, keys)
-    cohort = str(coordinator.operate("cohort", "open", admin)["cohort"])
+    cohort = str(coordinator.operate("operator", "cohort", "open", admin)["cohort"])
     others = [
         join(pool, coordinator, name, cohort, admin, Path("embeddings.parquet"), "topics-2026")
         for name in ("press-b", "press-c")
@@ -191,7 +160,7 @@ def test_texts(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
     with Member(coordinator.url, Identity.load("press-a"), None, policy) as member:
         member.enrol(cohort)
         terms = ("--dim", 384, "--classes", 3, "--extractor", EXTRACTOR, "--bias")
-        opened = coordinator.operate("round", "open", cohort, *terms)
+        opened = coordinator.operate("operator", "round", "open", cohort, *terms)
         guide.names |= {"member": member, "round_id": opened["round"], "labels": [names[i] for i in labels]}
         guide.python()
     assert [each.result(60)["counted"] for each in others] == [True, True]

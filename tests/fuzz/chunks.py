@@ -19,7 +19,7 @@ HEADER_BYTES = 3
 
 def fire(
     phase: Any,
-    sender: Any,
+    member: str,
     index: int,
     spool: Mapping[tuple[str, int], bytes],
     mutator: Mutator,
@@ -32,21 +32,21 @@ def fire(
 
     Args:
         phase: is collecting.
-        sender: the member's id, or the client's upload.
+        member: whose chunk it is.
         index: of the chunk.
-        spool: every chunk so far, by sender's id and index.
+        spool: every chunk so far, by member and index.
         mutator: draws.
         tally: counts.
         count: how many mutants.
         copied: an announcement was changed and signed again, so that it may hold the digests of another's chunks.
     """
-    member, bits, draw = getattr(sender, "member", sender), phase.attempt.ring.bits, mutator.random
+    bits, draw = phase.attempt.ring.bits, mutator.random
     for _ in range(count):
         place = draw.choice((index, index, index, index + 1, -1, 1 << 64))
         data = mutator.bytes(spool[member, index]) if draw.random() < 0.8 else draw.choice([*spool.values()])
         digest, name = sha256(data).digest(), f"{type(phase).__name__} < chunk"
         tally.messages["chunk"] += 1
-        check = partial(phase.check_chunk, sender, place, digest, data)
+        check = partial(phase.check_chunk, member, place, digest, data)
         announced = spool.values() if copied else (spool.get((member, place)),)
         if accepted(tally, name, data, check, PeerFault) and data not in announced:
             tally.violation(f"{name}: accepted bytes that were not announced", data)

@@ -15,8 +15,6 @@ from calibration.lattice import lattice_from
 from protocol import published, rest
 from protocol.codec import Headed, Struct
 from protocol.errors import Misuse, PeerFault
-from protocol.helpers.messages import HELPER_MESSAGES
-from protocol.helpers.messages import parse as parse_helpers
 from protocol.member import PHASES, load_phase
 from protocol.messages.parse import MESSAGES, parse
 from protocol.packing import PackingError
@@ -97,10 +95,7 @@ def _of_form(form: type[Headed], seeds: tuple[bytes, ...]) -> Decoder:
     if form in PHASES.values():
         refusals = (PeerFault, Misuse)  # Misuse: no phase's kind
         return Decoder(f"stored {form.__name__}", form, _read_phase, refusals, seeds)
-    read = _reader(form)
-    for messages, parser in ((MESSAGES, parse), (HELPER_MESSAGES, parse_helpers)):
-        if form in messages.values():
-            read = _message_reader(form, parser)
+    read = _message_reader(form) if form in MESSAGES.values() else _reader(form)
     return Decoder(form.__name__, form, read, (PeerFault,), seeds)
 
 
@@ -127,7 +122,7 @@ def _reader(form: type[Headed]) -> Callable[[bytes], object]:
     return read
 
 
-def _message_reader(form: type[Headed], parse: Callable[[bytes], Headed]) -> Callable[[bytes], object]:
+def _message_reader(form: type[Headed]) -> Callable[[bytes], object]:
     def read(data: bytes) -> object:
         alone = None
         try:

@@ -16,6 +16,7 @@ import atheris  # type: ignore[import-untyped, import-not-found, unused-ignore] 
 
 with atheris.instrument_imports(include=["protocol", "calibration"]):
     from protocol.errors import PeerFault
+    from protocol.messages import parse
     from tests.fuzz.decoders import decoders, pool_of
     from tests.fuzz.live import Recorder, mutated, scenario_of
     from tests.fuzz.mutator import Mutator
@@ -61,7 +62,7 @@ def stages_target(seed: int, tally: Tally) -> Target:
     def mutate(place: int, data: bytes, random: Random) -> tuple[bytes, bool]:
         stage, mutator = stages[place % len(stages)], Mutator(random, recorder.pool)
         try:
-            message = stage.read(data)
+            message = parse(data)
         except PeerFault:
             message = stage.message
         return mutated(stage, message, mutator)

@@ -2,8 +2,8 @@
 
 Every `receive` of a party in `protocol` passes through here, whatever its phase: mutants of the message are put into the phase first
 (a phase is a value: the round does not notice), then the message itself, or one of those mutants that were
-taken. So the round goes on from states that no honest run reaches, and must end in the exact sum or a clean fault. Rounds with mask
-helpers go the same way, and before each chunk its mutants are refused.
+taken. So the round goes on from states that no honest run reaches, and must end in the exact sum or a clean fault. Before each chunk its
+mutants are refused.
 """
 
 import importlib
@@ -21,9 +21,6 @@ import protocol
 from protocol import rest
 from protocol.coordinator import Ended
 from protocol.errors import PeerFault
-from protocol.helpers.coordinator import Ended as HelpersEnded
-from protocol.helpers.messages import HELPERS, HelperLost
-from protocol.helpers.simulator import ClientStop, HelperFederation, HelperOutcome, HelperStop
 from protocol.messages import Message, Opening
 from protocol.shelf import MemoryShelf
 from protocol.simulator import After, Federation, Outcome
@@ -41,8 +38,8 @@ REPLACED_SHARE = 0.02
 Deliver = Callable[[Any, Message, tuple[Any, ...]], Any]
 
 
-ADMITTING = ("receive", "check_upload", "check_chunk")
-"""What takes a peer's bytes: a message, a client's announcement to helpers, a chunk."""
+ADMITTING = ("receive", "check_chunk")
+"""What takes a peer's bytes: a message, a chunk."""
 
 
 def parties() -> list[tuple[type, str]]:
@@ -62,7 +59,7 @@ def forms() -> list[type]:
 
 
 @contextmanager
-def interposed(deliver_: Deliver, chunk: Callable[[Any, Any, int], None]) -> Iterator[None]:
+def interposed(deliver_: Deliver, chunk: Callable[[Any, str, int], None]) -> Iterator[None]:
     """Let `deliver_` stand before whatever is admitted, and `chunk` before a chunk; what they call goes straight through."""
     originals = {party: vars(party[0])[party[1]] for party in parties()}
     inside = False
@@ -108,31 +105,7 @@ class Watched(Federation):
         return np.sum([self.vectors(ELEMENTS)[member] for member in survivors], axis=0)
 
 
-class WatchedHelpers(HelperFederation):
-    """The same with mask helpers."""
-
-    def __init__(self, recorder: "Recorder", **values: Any) -> None:
-        recorder.signers = Signers(self)
-        super().__init__(**values)
-
-    def attempt_once(self) -> HelperOutcome:
-        """As above; the admin closes what helpers leave open."""
-        self.begin(self.terms(ELEMENTS, chunk_elements=CHUNK_ELEMENTS))
-        self.collect()
-        if not isinstance(self.run_until(), HelpersEnded):
-            context, family = self.attempt.context, self.attempt.opening.terms.family
-            floor = self.attempt.manifest.floor
-            self.phase = self.phase.receive(
-                HelperLost.make(self.admin, context=context, family=family, floor=floor, sets=()), self.now_s
-            )
-        return self.finish()
-
-    def exact(self, survivors: tuple[str, ...]) -> Any:
-        """As above."""
-        return np.sum([self.vector(self.ids.index(client), ELEMENTS) for client in survivors], axis=0)
-
-
-Outcomes = list[tuple[Watched | WatchedHelpers, Outcome | HelperOutcome]]
+Outcomes = list[tuple[Watched, Outcome]]
 
 
 class Recorder:
@@ -161,36 +134,22 @@ class Recorder:
         self.stages.append(replace(stage, after=after))
         return after
 
-    def chunk(self, phase: Any, sender: Any, index: int) -> None:
+    def chunk(self, phase: Any, member: str, index: int) -> None:
         """Before a chunk is checked; there is no message to note."""
 
     def run(self, scenario: dict[str, Any], rounds: int) -> Outcomes:
         """Run rounds of a scenario; a fault that stops even the enrolment ends it."""
         outcomes: Outcomes = []
         with interposed(self.deliver, self.chunk), suppress(PeerFault):
-            form = WatchedHelpers if "clients" in scenario else Watched
-            self.federation: Watched | WatchedHelpers = form(self, **scenario)
+            self.federation = Watched(self, **scenario)
             for _ in range(rounds):
                 outcomes.append((self.federation, self.federation.attempt_once()))
         return outcomes
 
 
 def scenario_of(seed: int) -> tuple[dict[str, Any], int]:
-    """Members, losses and restarts drawn from a seed, and how many rounds; every fourth has mask helpers."""
+    """Members, losses and restarts drawn from a seed, and how many rounds."""
     random = Random(seed)
-    if seed % 4 == 3:
-        stops, clients = list(HelperStop)[:-1], random.choice((3, 4, 5, 6))
-        away = {client: random.choice(list(ClientStop)) for client in range(clients) if random.random() < 0.1}
-        silent = {
-            random.randrange(HELPERS): random.choice(stops) for _ in range(random.choice((0, 0, 1, 1, 2)))
-        }
-        helped = {
-            "clients": clients,
-            "seed": seed,
-            "restart": random.random() < 0.3,
-            "colluders": clients // 4,
-        }
-        return {**helped, "drop": away, "helper_drop": silent}, random.choice((1, 2, 3))
     members = random.choice((3, 4, 5, 5, 6, 6))
     lost = random.choice((0, 0, 1, 2))
     drop = {member: random.choice(list(After)[1:]) for member in random.sample(range(members), lost)}
@@ -248,10 +207,10 @@ class Live(Recorder):
                     taken.append(result)
         return taken
 
-    def chunk(self, phase: Any, sender: Any, index: int) -> None:
+    def chunk(self, phase: Any, member: str, index: int) -> None:
         """Fire mutants of a chunk at the phase that is about to check it."""
         spool = self.federation.spool
-        fire(phase, sender, index, spool, self.mutator, self.tally, self.mutants, copied=self.replaced)
+        fire(phase, member, index, spool, self.mutator, self.tally, self.mutants, copied=self.replaced)
 
     def campaign(self, messages: int) -> Tally:
         """Run seeded scenarios until that many mutants were delivered."""
@@ -282,10 +241,9 @@ class Live(Recorder):
                     f"{message.member} signed two outcomes of one context", message.to_bytes()
                 )
 
-    def _check(self, federation: Watched | WatchedHelpers, outcome: Outcome | HelperOutcome) -> None:
-        ending = f"{'helpers: ' if isinstance(outcome, HelperOutcome) else ''}{outcome.phase.name}"
-        self.tally.rounds[f"{ending}{' after a mutant' if self.replaced else ''}"] += 1
-        if not isinstance(outcome.phase, Ended | HelpersEnded):
+    def _check(self, federation: Watched, outcome: Outcome) -> None:
+        self.tally.rounds[f"{outcome.phase.name}{' after a mutant' if self.replaced else ''}"] += 1
+        if not isinstance(outcome.phase, Ended):
             self.tally.violation(f"a round ended {outcome.phase}", b"")
         if outcome.total is None:
             if not isinstance(outcome.fault, PeerFault):

@@ -11,11 +11,6 @@ from typing import Any, Self
 
 from protocol.codec import Headed, Struct
 from protocol.errors import PeerFault
-from protocol.helpers.attempt import clients_of
-from protocol.helpers.coordinator import Collecting
-from protocol.helpers.helper import HelperPhase, load_helper
-from protocol.helpers.messages import HELPER_MESSAGES, HelperUpload, parse_shown
-from protocol.helpers.messages import parse as parse_helpers
 from protocol.member import load_phase
 from protocol.member.base import MemberPhase
 from protocol.messages import Message, parse
@@ -123,20 +118,8 @@ class Stage:
         """Phase and message by their classes."""
         return f"{type(self.phase).__name__} < {type(self.message).__name__}"
 
-    def read(self, data: bytes) -> Message:
-        """Decode as the party does that the message is for."""
-        if type(self.message) not in HELPER_MESSAGES.values():
-            return parse(data)
-        if isinstance(self.phase, HelperPhase):
-            standing: Any = getattr(self.phase, "standing", self.phase)
-            return parse_shown(data, len(clients_of(standing.roster)))
-        return parse_helpers(data)
-
     def admit(self, message: Message) -> Any:
-        """What the phase makes of a message; the message itself where it only says whether it takes it."""
-        if isinstance(message, HelperUpload) and isinstance(self.phase, Collecting):
-            self.phase.check_upload(message, *self.rest)
-            return message
+        """What the phase makes of a message."""
         return self.phase.receive(message, *self.rest)
 
 
@@ -144,7 +127,7 @@ def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
     """Put `data` into the stage's phase; the phase and messages that follow where it was taken and changed something."""
 
     def receive() -> tuple[Message, Any]:
-        message = stage.read(data)
+        message = parse(data)
         if message.to_bytes() != data:
             tally.violation(f"{stage.name}: decodes, but is encoded otherwise", data)
         return message, stage.admit(message)
@@ -165,8 +148,7 @@ def deliver(stage: Stage, data: bytes, tally: Tally, *, resigned: bool) -> Any:
     if after != phase_of(stage.after):
         for what in forgeries(stage, message):
             tally.violation(f"{stage.name}: accepted {what}", data, key=f"{stage.name}: {what}")
-    load: dict[type[Any], Any] = {MemberPhase: load_phase, HelperPhase: load_helper}
-    if any(isinstance(after, form) and load[form](after.to_bytes()) != after for form in load):
+    if isinstance(after, MemberPhase) and load_phase(after.to_bytes()) != after:
         tally.violation(f"{stage.name}: a phase that storage changes", data)
     return result
 

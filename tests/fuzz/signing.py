@@ -5,7 +5,6 @@ from typing import Any
 
 from protocol.codec import Headed, Many, Nested, Struct
 from protocol.errors import Misuse
-from protocol.helpers.messages import HelperUpload
 from protocol.identity import SigningKey
 from protocol.merkle import Tree
 from protocol.messages import Upload
@@ -69,25 +68,20 @@ class Signers:
             elif isinstance(codec, Many) and isinstance(codec.item, Nested):
                 changes[name] = tuple(self._resigned(item, kept) for item in held)
         value = replace(value, **changes)  # type: ignore[type-var]  # every subclass is a dataclass
-        if isinstance(value, Upload | HelperUpload):
+        if isinstance(value, Upload):
             return self._with_roots(value)
         key = next(iter(self._candidates(value)), None) if signed(value) else None
         return (key and self._made(key, value)) or value
 
-    def _with_roots(self, upload: Upload | HelperUpload) -> Upload | HelperUpload:
+    def _with_roots(self, upload: Upload) -> Upload:
         """A cheat's announcement is whole: its header signs the roots of what it carries."""
         if not (upload.chunk_digests and upload.boxes):
             return upload
         roots: dict[str, Any] = {
             "chunk_root": Tree.of(upload.chunk_digests).root,
             "box_root": Tree.of(upload.boxes).root,
+            "commitment_root": commitment_tree(upload.secret_commitments, upload.share_rows).root,
         }
-        if isinstance(upload, HelperUpload):
-            if not upload.commitments:
-                return upload
-            roots["seed_root"] = Tree.of(upload.commitments).root
-        else:
-            roots["commitment_root"] = commitment_tree(upload.secret_commitments, upload.share_rows).root
         header: Any = self._resigned(replace(upload.header, **roots), set())
         return replace(upload, header=header)
 

@@ -10,8 +10,6 @@ import pytest
 from protocol import packing
 from protocol.codec import Reader
 from protocol.coordinator import Collecting
-from protocol.helpers.coordinator import Collecting as HelpersCollecting
-from protocol.helpers.messages import HELPER_MESSAGES
 from protocol.messages.parse import MESSAGES
 from protocol.ring import Ring
 from protocol.unmasking import Unmasking
@@ -32,10 +30,6 @@ def test_mutated_messages_in_live_rounds() -> None:
     assert tally.violations == {}
     assert tally.delivered >= 12_000
     assert tally.resigned.total() >= 0.3 * tally.delivered
-    helped = {name for name in tally.messages if name.startswith("Helper")}
-    spoken = {form.__name__ for form in HELPER_MESSAGES.values()} - {"HelperCounted", "HelperRefusal"}
-    assert helped >= spoken
-    assert sum(tally.resigned[name] for name in helped) >= 0.3 * sum(tally.messages[name] for name in helped)
     assert tally.messages["chunk"] > 1_000
     assert tally.causes["accepted"] > 100
     assert len(tally.causes) > 20
@@ -44,8 +38,7 @@ def test_mutated_messages_in_live_rounds() -> None:
 def test_mutated_bytes_in_every_decoder() -> None:
     tally = decoders.campaign(0, 8_000)
     assert tally.violations == {}
-    forms = (*MESSAGES.values(), *HELPER_MESSAGES.values())
-    assert {"chunk", *(form.__name__ for form in forms)} <= tally.messages.keys()
+    assert {"chunk", *(form.__name__ for form in MESSAGES.values())} <= tally.messages.keys()
     assert tally.causes["accepted"] > 1_000
 
 
@@ -87,8 +80,7 @@ def test_a_sum_that_is_not_exact_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_chunk_that_is_not_checked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    for form in (Collecting, HelpersCollecting):
-        monkeypatch.setattr(form, "check_chunk", lambda *_: None)
+    monkeypatch.setattr(Collecting, "check_chunk", lambda *_: None)
     assert any("bytes that were not announced" in what for what in live().violations)
 
 

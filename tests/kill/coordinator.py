@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,10 @@ import uvicorn.loops.auto
 import uvicorn.protocols.http.auto
 import uvicorn.protocols.websockets.auto
 
-from protocol.errors import PeerFault
-from protocol.helpers.messages import parse as parse_helpers
 from protocol.messages import parse
 from service.app import create_app
-from service.journal import Event, Journal
+from service.events import Event
+from service.journal import Journal
 from service.settings import Settings
 from service.storage.blobs import FileBlobs
 from service.storage.database import Database
@@ -128,10 +127,7 @@ def _kinds(following: Iterable[Event]) -> list[str]:
 
 
 def _kind(event: Event) -> str:
-    for read in (parse, parse_helpers):
-        with suppress(PeerFault):
-            return type(read(event.body)).__name__ if event.kind == "message" else event.kind
-    return event.kind
+    return type(parse(event.body)).__name__ if event.kind == "message" else event.kind
 
 
 def serve(values: dict[str, Any], environment: dict[str, str], port: int, log: Path, fate: Fate) -> None:

@@ -13,7 +13,6 @@ import httpx
 from protocol.identity import SigningKey
 from tests.kill.harness import Fleet, Members
 from tests.service.driver import Party
-from tests.service.helping.driver import HelperParty
 from tests.service.serving import Clock, Server
 
 WITHIN_S = 300.0
@@ -97,7 +96,7 @@ class Game:
     def admin_seed(self) -> bytes:
         return hashlib.sha256(f"game {self.number}".encode()).digest()
 
-    async def opened(self, party: Party | HelperParty, server: Server, **request: Any) -> str:
+    async def opened(self, party: Party, server: Server, **request: Any) -> str:
         """The id of a round that was opened now, or before a kill."""
         answer = await party.try_round(server, **{"chunk_elements": 8, **request})
         if answer.status_code == 409:  # opened before, and the answer got lost

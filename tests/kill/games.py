@@ -1,9 +1,7 @@
-"""Further games, as few and as small as reach what the first one leaves out: other ends, counts, schedules, combinations, helpers."""
+"""Further games, as few and as small as reach what the first one leaves out: other ends, counts, combinations."""
 
 import asyncio
 import hashlib
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +15,6 @@ from tests.kill.game import WITHIN_S, Game, Patient
 from tests.protocol.forging import again
 from tests.service.counting import HOLD, Counting
 from tests.service.driver import Party
-from tests.service.helping.driver import HelperParty
 from tests.service.serving import OCTETS, Clock, Server
 
 SIX = tuple(f"m-{index}" for index in range(6))
@@ -71,9 +68,9 @@ class Ends(Longer):
         party.drop = dict.fromkeys(SIX[3:], After.RECEIPT)
         round_id = await self.opened(party, server, windows={"freeze_s": SOON_S})
         view = await party.play(server, round_id, within_s=WITHIN_S)
+        assert view["state"] == "erasing", view
+        view = await party.lose(server, round_id)
         assert view["state"] == "lost", view
-        view = await party.abandon(server, round_id)
-        assert view["state"] == "abandoned", view
         party.drop = {}
         for member in SIX[3:]:
             await party.serve(server, round_id, member)
@@ -128,23 +125,12 @@ class Counts(Longer):
 
 
 class Periods(Longer):
-    """A round that a schedule opens, one that it cannot open beside it, one more, both combined; an entry taken back, a token made and revoked, a look at readiness."""
+    """Two rounds, both combined; a token made and revoked, a look at readiness."""
 
     async def go(self, server: Server) -> tuple[bytes, ...]:
         party = self.party()
         await party.begin(server)
-        party.lineages = dict.fromkeys(party.ids, b"autumn--")
-        path = rest.SCHEDULES.format(cohort=party.cohort)
-        request = {"dim": 4, "classes": 3, "extractor": party.extractor.hex(), "chunk_elements": 8}
-        later = await self.post(path, at_s=time.time() + 10**6, round=request)
-        # Taken back before a kill is not found after it.
-        await self.post(rest.UNSCHEDULE.format(schedule=later["schedule"]), 404)
-        await self.post(path, at_s=1.0, round=request)
-        first = await self._scheduled(party)
-        await self.post(path, at_s=2.0, round=request)
-        await self._refused(path)
-        view = await party.play(server, first, within_s=WITHIN_S)
-        assert view["state"] == "done", view
+        first = await self.done(party, server, "autumn")
         second = await self.done(party, server, "winter")
         body: dict[str, Any] = {"rounds": [first, second], "ridges": [0.5]}
         combined = await self.post(rest.COMBINATIONS.format(federation=party.federation), **body)
@@ -154,39 +140,8 @@ class Periods(Longer):
         await self.client.get(rest.READY)
         return weights.content, *await self.files(first), *await self.files(second)
 
-    async def _scheduled(self, party: Party) -> str:
-        """The round, which is opened whoever dies."""
-        seen = await self._until(f"/v1/cohorts/{party.cohort}", lambda cohort: bool(cohort["rounds"]))
-        return str(seen["rounds"][0])
 
-    async def _refused(self, path: str) -> None:
-        """What falls due while a round runs is refused, whoever dies."""
-        await self._until(path, lambda entries: any(entry["fault"] for entry in entries))
-
-    async def _until(self, path: str, there: Callable[[Any], bool]) -> Any:
-        end = time.monotonic() + WITHIN_S
-        while time.monotonic() < end:
-            if there(seen := (await self.client.get(path)).json()):
-                return seen
-            await asyncio.sleep(0.2)
-        raise AssertionError(seen)
-
-
-class Helped(Longer):
-    """A round with four mask helpers."""
-
-    async def go(self, server: Server) -> tuple[bytes, ...]:
-        party = HelperParty(12, admin_seed=self.admin_seed)
-        await party.found(server)
-        await party.enrol(server)
-        round_id = await self.opened(party, server, chunk_elements=16, windows={"upload_s": WITHIN_S})
-        await party.play(server, round_id, "recovered")
-        view = await server.until(round_id, within_s=WITHIN_S)
-        assert view["state"] == "done", view
-        return await self.files(round_id)
-
-
-GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Periods, Helped)
+GAMES: tuple[type[Game], ...] = (Game, Ends, Liars, Counts, Periods)
 
 
 def outcome(files: tuple[bytes, ...]) -> str:

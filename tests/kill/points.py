@@ -4,10 +4,8 @@ import ast
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from protocol.helpers.messages import HelperLost, HelperSums, HelperUpload
 from protocol.messages import Lost, Upload
-from service.helping.mode import HelpersMode
-from service.modes import MembersMode
+from service import sent
 
 SERVICE = Path(__file__).parents[2] / "service"
 FILES: dict[str, tuple[str, ...]] = {
@@ -15,26 +13,19 @@ FILES: dict[str, tuple[str, ...]] = {
     "catalogue.Catalogue.add": ("put of materials",),
     "combining.combine": ("put of combined",),
     "coordinator.Coordinator._forget": ("delete of results",),
-    "course.Course._clear_results": ("delete of results",),
-    "course.Course._finalise.keep": ("put of transcripts", "put of results"),
+    "documents.Documents.clear": ("delete of results",),
+    "documents.Documents.put": ("put of transcripts", "put of results"),
     "rounds.Round._clear_up": ("delete of uploads",),
     "rounds.Round.store_chunk": ("put of uploads",),
-    "routes.unmasked.begin": ("delete of unmasked",),
     "summing.Summing._replace": ("put of sums", "delete of sums"),
     "summing.Summing.forget": ("delete of sums",),
     "telemetry.looks.checks_of.blobs": ("put of readiness", "delete of readiness"),
-    "unmasked.Unmasked._solve": ("put of unmasked",),
-    "unmasked.Unmasked.store": ("put of unmasked",),
 }
 """Who writes and deletes files, and the labels of those."""
 EXCEPTIONS = {
     "put of materials": "inside the transaction of a round's row: a kill leaves a file that no round names, which a sweep deletes",
     "delete of materials": "the sweep of such a file; again at the next one",
-    "put of unmasked": "sums in the clear, which a benchmark compares with: kept in one process, and gone with it by design",
-    "delete of unmasked": "as above",
     "commit of access.tokens.Tokens.start": "only where no token is configured; one that was shown and not kept opens nothing",
-    "append of HelperRefusal": "stored by the same call as the helper's vote, in its place",
-    "append of HelperLost": "by the same call as the main mode's Lost, which is killed",
 }
 """Labels that no game reaches, and why that is borne."""
 ON_SERVERS = {f"commit of storage.leases.Leases.{name}" for name in ("_renew", "_take", "held")}
@@ -60,16 +51,8 @@ def appends() -> set[str]:
         if isinstance(call, ast.Call) and _called(call) == "Event"
         if len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
     }
-    messages = {
-        *MembersMode.answers,
-        Upload,
-        Lost,
-        *HelpersMode.answers,
-        HelperUpload,
-        HelperSums,
-        HelperLost,
-    }
-    return {f"append of {kind}" for kind in (kinds - {"message"}) | {each.__name__ for each in messages}}
+    messages = {form.__name__ for form in (*sent.ANSWERS, Upload, Lost)}
+    return {f"append of {kind}" for kind in (kinds - {"message"}) | messages}
 
 
 def reachable() -> set[str]:

@@ -2,17 +2,13 @@
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.kill import points
 from tests.kill.campaign import Campaign, Enough, Plan, on_pair, replicas_on
 from tests.kill.game import Game
 from tests.kill.games import GAMES
-from tests.kill.harness import Fates, Members, warm_up
-from tests.service.helping.driver import HelperParty
-from tests.service.servers import Servers
-from tests.service.serving import Clock, Server
+from tests.kill.harness import Fates, warm_up
 
 
 @pytest.mark.parametrize("pair", ["embedded", pytest.param("servers", marks=pytest.mark.slow)])
@@ -50,35 +46,3 @@ async def test_the_games_reach_every_point(tmp_path: Path) -> None:
     passed = {label.removeprefix("before ").removeprefix("after ") for label in labels}
     assert points.reachable() - passed == points.ON_SERVERS
     assert set(points.EXCEPTIONS) & passed == set()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("at", ["announcement of c-07", "HelperVote of h-1", "sums of h-1"])
-async def test_a_round_with_helpers_goes_on_at_the_other_replica(
-    at: str, tmp_path: Path, servers: Servers
-) -> None:
-    """One of two processes is killed once this was acknowledged."""
-    party = HelperParty(12)
-    replicas = replicas_on(await servers.settings(tmp_path), tmp_path, 2)
-    try:
-        for replica in replicas:
-            await replica.start()
-
-        async def on_ack(label: str) -> None:
-            if label == at:
-                replicas[0].kill()
-
-        party.on_ack = on_ack
-        async with httpx.AsyncClient(
-            transport=Members(replicas), base_url="http://coordinator", timeout=60.0
-        ) as client:
-            server = Server(Path(), None, client, Clock())
-            round_id = await party.begin(server, chunk_elements=16)
-            await party.play(server, round_id, "recovered")
-            assert (await server.until(round_id, within_s=60.0))["state"] == "done"
-            await party.check_result(server, round_id)
-        assert not replicas[0].is_alive
-        assert replicas[1].is_alive
-    finally:
-        for replica in replicas:
-            replica.kill()

@@ -11,18 +11,15 @@ from protocol.attempt import Attempt
 from protocol.messages import (
     SHARE_BYTES,
     Certificate,
+    Erased,
     Family,
-    Lost,
     Message,
     Receipt,
-    Report,
     Reveal,
     Survivor,
-    SurvivorSet,
     Upload,
     Vote,
     share_commitments,
-    survivors_hash,
 )
 from tests.machines.cast import Mutable
 
@@ -38,12 +35,12 @@ class Ghost(Mutable):
         liars: members who collude with the coordinator: all they hold is known, and they sign anything.
         attempts: by context.
         uploads: each honest member's, by context and member; `rows` holds everybody's by digest.
-        receipts, votes, reports: what honest members signed, once a context.
+        receipts, votes, erased: what honest members signed, once a context.
+        revealed: the outcomes that honest members made a reveal for, by context and member.
         delivered: digests of the uploads whose boxes each member looked into, by context and member.
         shown: outcomes of true certificates that each member was shown.
         shares: places of the decryptors whose share of a dealer's secret is out, by context, dealer and index.
         sums: sets of honest columns whose sum can be computed, by context.
-        losts: what the admin signed.
         reached: how often something worth reaching was reached.
     """
 
@@ -55,12 +52,12 @@ class Ghost(Mutable):
         self.receipts: dict[tuple[Context, str], Receipt] = {}
         self.votes: dict[Context, dict[bytes, set[str]]] = defaultdict(lambda: defaultdict(set))
         self.sets: dict[bytes, tuple[Survivor, ...]] = {}
-        self.reports: dict[tuple[Context, str], Report] = {}
+        self.erased: dict[tuple[Context, str], Erased] = {}
+        self.revealed: dict[tuple[Context, str], bytes] = {}
         self.delivered: dict[tuple[Context, str], frozenset[bytes]] = {}
         self.shown: dict[tuple[Context, str], set[bytes]] = defaultdict(set)
         self.shares: dict[Context, dict[tuple[str, int], set[int]]] = defaultdict(lambda: defaultdict(set))
         self.sums: dict[Context, frozenset[Column]] = {}
-        self.losts: dict[Context, Lost] = {}
         self.reached: Counter[str] = Counter()
 
     def threshold_met(self, context: Context, outcome: bytes) -> bool:
@@ -94,8 +91,8 @@ class Ghost(Mutable):
             assert known == message, f"{member} sent two receipts in one context"
         elif isinstance(message, Vote):
             self._vote(member, message)
-        elif isinstance(message, Report):
-            self._report(member, message)
+        elif isinstance(message, Erased):
+            self._erased(member, message)
         elif isinstance(message, Reveal):
             self._reveal(member, message)
 
@@ -108,14 +105,14 @@ class Ghost(Mutable):
         context = vote.context
         signed = [outcome for outcome, voters in self.votes[context].items() if member in voters]
         assert signed in ([], [vote.outcome]), f"{member} signed two outcomes of one context"
-        assert signed or (context, member) not in self.reports, f"{member} voted after its report"
+        assert signed or (context, member) not in self.erased, f"{member} voted after its report"
         self.votes[context][vote.outcome].add(member)
         certified = self.certified(context)
         assert len(certified) <= 1, "two certificates of one context can be assembled"
         self.check_closed(context)
 
     def check_closed(self, context: Context) -> None:
-        """VOID opens nothing; what is certified stands in a Lost with a threshold of reports."""
+        """VOID by votes opens nothing, nor does VOID by erasure."""
         for outcome in self.certified(context):
             survivors = self.sets.get(outcome)
             if survivors is None:
@@ -123,24 +120,31 @@ class Ghost(Mutable):
                 assert not self.shares[context], "shares were revealed in a context that is VOID"
                 continue
             self.reached["set certified"] += 1
-            lost = self.losts.get(context)
-            if lost and len(lost.reports) >= self.attempts[context].quorum.threshold:
-                self.reached["set certified and lost"] += 1
-                sets = self.attempts[context].past(lost).sets
-                assert SurvivorSet(survivors) in sets, (
-                    "a certified set is missing in Lost with all its reports"
-                )
+        attempt, quorum = self.attempts[context], self.attempts[context].quorum
+        liars = self.liars & set(attempt.decryptors)
+        silent = {m for (at, m), report in self.erased.items() if at == context and not any(report.revealed)}
+        told = {m for at, m in self.revealed if at == context}
+        if len(silent | liars) >= quorum.erasures_min:
+            self.reached["erasure"] += 1
+            assert len(told | liars) < quorum.threshold, "an Erasure and a sum of one context can be had"
 
-    def _report(self, member: str, report: Report) -> None:
-        known = self.reports.setdefault((report.context, member), report)
+    def erasure(self, context: Context, reports: Iterable[Erased]) -> bool:
+        """Whether members take these reports for the end of an attempt."""
+        held = {each.member for each in reports if self.erased.get((context, each.member), each) == each}
+        return len(held) >= self.attempts[context].quorum.erasures_min
+
+    def _erased(self, member: str, report: Erased) -> None:
+        known = self.erased.setdefault((report.context, member), report)
         assert known == report, f"{member} sent two reports"
-        signed = {outcome for outcome, voters in self.votes[report.context].items() if member in voters}
-        told = {survivors_hash(report.context, each.survivors) for each in report.sets}
-        assert told == signed & self.sets.keys(), f"{member} reported another set than it signed"
+        told = self.revealed.get((report.context, member), bytes(32))
+        assert report.revealed == told, f"{member} reported another reveal than it sent"
+        self.check_closed(report.context)
 
     def _reveal(self, member: str, reveal: Reveal) -> None:
         """Exactly what §4.7 gives for a certificate that this member was shown, each share as it was dealt."""
         context, attempt = reveal.context, self.attempts[reveal.context]
+        assert (context, member) not in self.erased, f"{member} revealed after its report"
+        self.revealed[context, member] = reveal.outcome
         assert reveal.outcome in self.shown[context, member], f"{member} revealed before it saw a certificate"
         survivors = {s.member: s for s in self.sets[reveal.outcome]}
         assert set(reveal.evicted) <= self.liars & survivors.keys(), f"{reveal.evicted} were evicted"

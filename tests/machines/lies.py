@@ -5,7 +5,7 @@ from dataclasses import replace
 from random import Random
 
 from protocol.errors import PeerFault
-from protocol.messages import Message, Receipt, Refusal, Report, Reveal, SurvivorSet, Upload, Vote, void_hash
+from protocol.messages import Erased, Message, Receipt, Refusal, Reveal, Upload, Vote, void_hash
 from protocol.simulator import Federation
 from tests.protocol.forging import again, other_secrets, redeal, reupload
 
@@ -150,11 +150,9 @@ def other_evictions(federation: Federation, reveal: Message, random: Random) -> 
 
 
 def other_report(federation: Federation, report: Message, random: Random) -> Lies:
-    """Report a set that it did not sign, or none."""
-    assert isinstance(report, Report)
-    freezing = getattr(federation, "proposed", ())
-    sets = random.choice(((), (SurvivorSet(freezing),) if freezing else ()))
-    return (again(report, federation.keys[report.member], sets=sets),)
+    """Report another reveal than it sent, or none."""
+    assert isinstance(report, Erased)
+    return (again(report, federation.keys[report.member], revealed=random.choice((bytes(32), b"\x66" * 32))),)
 
 
 LIES: dict[type[Message], tuple[Liar, ...]] = {
@@ -172,7 +170,7 @@ LIES: dict[type[Message], tuple[Liar, ...]] = {
     Receipt: (complaints, short_receipt, second_receipt, silence, twice),
     Vote: (other_vote, second_vote, refusal, refusal_and_vote, silence, twice),
     Reveal: (false_share, short_reveal, other_evictions, silence, twice),
-    Report: (other_report, silence, twice),
+    Erased: (other_report, silence, twice),
 }
 
 

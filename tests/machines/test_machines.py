@@ -7,11 +7,9 @@ import pytest
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.due import Due, due_secrets
-from protocol.identity import SigningKey
 from protocol.keys import PairKey
-from protocol.member import Closed, Opened, Reported, Voted
+from protocol.member import Closed, Opened, Voted
 from protocol.member.attempting import Attempting
-from protocol.messages import Report, ReportRequest, VoidRequest
 from protocol.unmasking import Unmasking
 from tests.machines import hostile
 from tests.machines.campaign import ROUNDS, run_batch
@@ -63,11 +61,6 @@ def test_a_second_vote_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen("signed two outcomes")
 
 
-def test_a_vote_after_a_report_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Reported, "vote", Attempting.vote)
-    assert seen("voted after its report", first=1)
-
-
 def test_a_certificate_that_is_not_checked_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Attempt, "check_certificate", lambda *_: None)
     assert seen("took a certificate that nobody signed", first=1)
@@ -89,16 +82,6 @@ def test_shares_that_are_not_due_are_seen(monkeypatch: pytest.MonkeyPatch) -> No
 def test_an_eviction_without_proof_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protocol.member.closed.check_proof", lambda *_: None)
     assert seen("were evicted", first=1)
-
-
-def test_a_report_that_hides_its_vote_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def secretive(phase: Attempting, request: ReportRequest, key: SigningKey, _now_s: float) -> object:
-        attempting = (phase.ready, phase.opening, phase.uploads, phase.own_shares)
-        report = Report.make(key, context=request.context, member=phase.member, sets=())
-        return Reported(*attempting, phase.held(), phase._refused(), report), (report,)
-
-    monkeypatch.setattr(Attempting, "_report", secretive)
-    assert seen("reported another set than it signed")
 
 
 def test_an_old_phase_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,19 +121,6 @@ def test_regression_two_cohorts_open_at_once() -> None:
         assert isinstance(world.disks[member].phase(second.cohort), Opened)
     assert world.ghost.reached["refused chain-broken"] == len(world.honest)
     assert len(world.scenes) >= COHORTS
-
-
-def test_regression_a_report_from_the_other_cohort() -> None:
-    """What a member knows of an attempt that is open in one cohort is not reported from another, where it is between rounds.
-
-    It reported no set there and signed one here: a set could be certified that a Lost with all its reports did not name.
-    """
-    world = fork(hostile.prologue(SHAPES[0], frozenset({"member-4"}), 1, 0))
-    (scene,) = world.scenes
-    (member, *_) = world.honest
-    assert world.tell(member, 1 - scene.cohort, ReportRequest(scene.context)) == ()
-    assert world.tell(member, scene.cohort, VoidRequest(scene.context, "cancelled"))
-    assert world.tell(member, scene.cohort, ReportRequest(scene.context))
 
 
 def test_regression_a_message_of_the_attempt_before() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol.attempt import Attempt
+from protocol.attempt import Attempt, Closing
 from protocol.boxes import unseal
 from protocol.codec import SecretBytes
 from protocol.errors import PeerFault
@@ -15,15 +15,15 @@ from protocol.member import Closed, Opened, Ready, Uploaded
 from protocol.messages import (
     Certificate,
     Deliveries,
+    Erased,
+    Erasure,
     Freeze,
     Link,
     Lost,
     Message,
     Opening,
     Past,
-    Report,
     Survivor,
-    SurvivorSet,
     Upload,
     Vote,
     survivors_hash,
@@ -47,7 +47,7 @@ class Scene(Mutable):
     Attributes:
         uploads: by member, every one that it ever made: colluders may make several.
         outcomes: what somebody was asked to sign, with the survivors, or the reason for VOID.
-        documents: certificates, true or not, and the admin's Lost.
+        documents: certificates and Erasures, true or not, and the admin's Lost.
     """
 
     def __init__(self, attempt: Attempt, cohort: int, chain: Chain) -> None:
@@ -56,7 +56,7 @@ class Scene(Mutable):
         self.trees: dict[bytes, Trees] = {}
         self.dealt: dict[bytes, list[bytes]] = {}
         self.outcomes: dict[bytes, tuple[tuple[Survivor, ...], str]] = {}
-        self.documents: list[Certificate | Lost] = []
+        self.documents: list[Closing] = []
 
     @property
     def context(self) -> bytes:
@@ -219,28 +219,30 @@ class World(Mutable):
             self.ghost.sets[outcome] = survivors
         return Freeze(scene.context, tuple(upload.header for upload in uploads), history)
 
-    def reports(self, scene: Scene, told: int) -> dict[str, Report]:
+    def reports(self, scene: Scene, told: int) -> dict[str, Erased]:
         """By decryptor: those that honest members have signed, and the colluders' of what suits them."""
-        keys, signed = cast(self.shape).keys, self.ghost.reports
+        keys, signed = cast(self.shape).keys, self.ghost.erased
         reports = {m: signed[scene.context, m] for m in self.honest if (scene.context, m) in signed}
-        sets = [survivors for survivors, _ in scene.outcomes.values() if survivors]
         for liar in self.ghost.liars & set(scene.attempt.decryptors):
-            said = (SurvivorSet(sets[told % len(sets)]),) if told and sets else ()
-            reports[liar] = Report.make(keys[liar], context=scene.context, member=liar, sets=said)
+            reports[liar] = Erased.make(
+                keys[liar], context=scene.context, member=liar, revealed=bytes((told == 3,)) * 32
+            )
         return reports
 
-    def close(self, scene: Scene, document: Certificate | Lost) -> None:
+    def close(self, scene: Scene, document: Closing) -> None:
         """Keep how an attempt ended, and the chain that says so, if others can be made to believe it."""
         if document not in scene.documents:
             scene.documents.append(document)
         if self.closes(document):
-            past = scene.attempt.past(document)
+            past = document.past
             chain = (*scene.chain[0], scene.attempt.link(past)), (*scene.chain[1], past)
             if chain not in self.chains:
                 self.chains.append(chain)
 
-    def closes(self, document: Certificate | Lost) -> bool:
+    def closes(self, document: Closing) -> bool:
         """Whether members take this for the end of an attempt."""
+        if isinstance(document, Erasure):
+            return self.ghost.erasure(document.context, document.reports)
         return isinstance(document, Lost) or self.ghost.genuine(document)
 
     # What honest members do

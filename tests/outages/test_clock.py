@@ -40,8 +40,8 @@ async def test_a_clock_that_jumps_and_comes_back(
         clock.ahead_s = 0.0
         server.coordinator.keeper.wake()
         view = await party.play(server, round_id)
-        if view["state"] == "lost":
-            view = await party.abandon(server, round_id)
+        if view["state"] == "erasing":
+            view = await party.lose(server, round_id)
         record_property("figures", {"ended": view["state"]})
         if view["state"] != "done":
             assert jump_s > 0, "only a deadline that passed ends a round"

@@ -20,7 +20,7 @@ import asyncpg
 import httpx
 import pytest
 
-from calibration import FeaturesLattice, FFCStatistics, lattice_from
+from calibration import FFCStatistics
 from protocol import rest
 from protocol.messages import Terms
 from protocol.simulator import After
@@ -55,9 +55,8 @@ class OneHot(Party):
     """Member `i` holds forty times the `i`-th unit vector: who is counted twice, or not at all, is seen in the sum."""
 
     def statistics(self, member: str, terms: Terms) -> FFCStatistics:
-        lattice, place = lattice_from(terms.lattice, terms.lattice_bits), self.ids.index(member)
-        exact = lattice if isinstance(lattice, FeaturesLattice) else None
-        statistics = FFCStatistics(self.dim, self.classes, normalise=True, lattice=exact)
+        place = self.ids.index(member)
+        statistics = FFCStatistics(self.dim, self.classes, normalise=True)
         features = [[float(place == column) for column in range(self.dim)]] * 40
         statistics.update(features, [place % self.classes] * 40)
         return statistics

@@ -13,13 +13,14 @@ from protocol.identity import SigningKey
 from protocol.member import Uploaded
 from protocol.merkle import Tree
 from protocol.messages import (
+    NOTHING_REVEALED,
     Certificate,
+    Erased,
+    Erasure,
     Lost,
     Message,
     Receipt,
-    Report,
     Survivor,
-    SurvivorSet,
     Upload,
     UploadHeader,
     Vote,
@@ -147,19 +148,26 @@ def certificate(federation: Federation, survivors: tuple[Survivor, ...]) -> Cert
     return replace(unvoted, votes=votes)
 
 
-def lost(federation: Federation, reports: dict[str, tuple[Survivor, ...]], /, **changes: Any) -> Lost:
-    """The admin's Lost over reports by these members of these sets; an empty set for none."""
-    context = federation.phase.attempt.context
-    made = tuple(
-        Report.make(
-            federation.keys[member],
-            context=context,
-            member=member,
-            sets=(SurvivorSet(survivors),) if survivors else (),
-        )
-        for member, survivors in sorted(reports.items())
-    )
-    return Lost.make(federation.admin, **{"context": context, "reports": made, **changes})
+def erased(federation: Federation, member: str, **changes: Any) -> Erased:
+    """A decryptor's report that it revealed nothing."""
+    values = {
+        "context": federation.phase.attempt.context,
+        "member": member,
+        "revealed": NOTHING_REVEALED,
+        **changes,
+    }
+    return Erased.make(federation.keys[member], **values)
+
+
+def erasure(federation: Federation, *members: str) -> Erasure:
+    """Reports of these decryptors that they revealed nothing."""
+    reports = tuple(erased(federation, member) for member in sorted(members))
+    return Erasure(federation.phase.attempt.context, reports)
+
+
+def lost(federation: Federation, **changes: Any) -> Lost:
+    """The admin's Lost."""
+    return Lost.make(federation.admin, **{"context": federation.phase.attempt.context, **changes})
 
 
 def receipts_of(federation: Federation, phase: Checking) -> dict[str, Receipt]:

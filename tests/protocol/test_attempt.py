@@ -36,7 +36,7 @@ def attempt(federation: Federation) -> Attempt:
 def h(tag: bytes, *fields: bytes) -> bytes:
     """H(tag, fields) by hand."""
     return hashlib.sha256(
-        b"veilsum/2/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+        b"veilsum/3/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
     ).digest()
 
 
@@ -45,7 +45,6 @@ def test_the_context_is_the_hash_of_everything_that_fixes_the_attempt(attempt: A
     assert attempt.context == h(
         b"ctx",
         b"x25519-hkdf_sha256-aes256_ctr-aes256_gcm-ed25519-shamir_31",
-        b"pairwise",
         roster.federation,
         h(b"roster", roster.to_bytes()),
         h(b"cohort", h(b"roster", roster.to_bytes()), (0).to_bytes(8, "little")),
@@ -129,7 +128,6 @@ def test_the_whole_manifest_stands_in_the_context(attempt: Attempt, change: dict
         {"coordinator": bytes(32)},
         {"members": ()},
         {"decryptors": ("member-0",)},
-        {"helpers": ("member-0",)},
         {"extractors": ()},
         {"readers": ("member-0",)},
         {"withhold": 1},
@@ -165,9 +163,15 @@ def test_a_link_names_the_attempt_and_its_end(attempt: Attempt) -> None:
     assert following.context != attempt.context
 
 
-def test_the_last_chunk_is_the_rest(attempt: Attempt) -> None:
-    assert attempt.chunks == 2
-    assert [attempt.chunk_elements(index) for index in range(2)] == [64, 36]
+@pytest.mark.parametrize(
+    ("elements", "lengths"), [(1, [1]), (64, [64]), (65, [64, 1]), (200, [64, 64, 64, 8])]
+)
+def test_chunks_are_alike_but_for_a_shorter_last(
+    federation: Federation, elements: int, lengths: list[int]
+) -> None:
+    terms = federation.terms(elements, chunk_elements=64)
+    attempt = Attempt(federation.roster, federation.manifest, federation.opening(terms))
+    assert [attempt.chunk_elements(index) for index in range(attempt.chunks)] == lengths
     assert attempt.ring.bits == 32
 
 

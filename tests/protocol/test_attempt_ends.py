@@ -1,4 +1,4 @@
-"""What a certificate must satisfy, and the admin's Lost."""
+"""What a certificate must satisfy, an Erasure, and the admin's Lost."""
 
 from dataclasses import replace
 
@@ -7,10 +7,10 @@ import pytest
 from protocol.attempt import Attempt
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
-from protocol.messages import Certificate, Report, Survivor, SurvivorSet, Vote
+from protocol.messages import Certificate, Survivor, Vote
 from protocol.messages.outcome import survivors_hash, void_hash
 from protocol.simulator import Federation
-from tests.protocol.forging import again, lost
+from tests.protocol.forging import again, erased, erasure, lost
 
 
 @pytest.fixture(scope="module")
@@ -143,75 +143,54 @@ def test_regression_the_shamir_threshold_and_n_min_confused() -> None:
             )
 
 
-# What the admin's Lost must satisfy
+# What an Erasure and the admin's Lost must satisfy
 
 
 @pytest.fixture(scope="module")
 def given_up() -> Federation:
-    """Five members (t = 4, a_D = 1) in an attempt that is to be closed by the admin."""
-    federation = Federation(5)
+    """Six members: t = 4, a_D = 1, q = 4."""
+    federation = Federation(6)
     federation.begin(terms=federation.terms(8))
     return federation
 
 
-def test_a_threshold_of_reports_tells_of_every_set(given_up: Federation) -> None:
-    attempt, s = given_up.phase.attempt, survivors_of(4)
-    for voters in ((), federation_ids(3), federation_ids(4), federation_ids(5)):
-        message = lost(given_up, dict.fromkeys(voters, s))
-        assert attempt.check_lost(message) == (len(voters) >= 4)
-
-
-def federation_ids(count: int) -> tuple[str, ...]:
-    return tuple(f"member-{index}" for index in range(count))
-
-
-@pytest.mark.parametrize(
-    ("reports", "opened"),
-    [
-        ({}, []),
-        ({"member-0": 4}, [4]),
-        ({"member-0": 4, "member-1": 5}, [4, 5]),
-        # one of four who report: with one silent, a certified set would have two honest voters among them
-        ({"member-0": 4, "member-1": 0, "member-2": 0, "member-3": 0}, []),
-        ({"member-0": 4, "member-1": 4, "member-2": 0, "member-3": 0}, [4]),
-        ({"member-0": 4, "member-1": 4, "member-2": 5, "member-3": 5}, [4, 5]),
-        ({"member-0": 4, "member-1": 4, "member-2": 5, "member-3": 5, "member-4": 5}, [5]),
-    ],
-)
-def test_sets_that_only_colluders_can_have_reported_are_not_opened(
-    given_up: Federation, reports: dict[str, int], opened: list[int]
-) -> None:
+def test_enough_reports_of_nothing_are_an_erasure(given_up: Federation) -> None:
     attempt = given_up.phase.attempt
-    past = attempt.past(lost(given_up, {member: survivors_of(count) for member, count in reports.items()}))
-    assert (past.context, past.reason) == (attempt.context, "lost")
-    assert {each.survivors for each in past.sets} == {survivors_of(count) for count in opened}
-    assert list(past.outcomes) == sorted(past.outcomes)
+    assert attempt.quorum.erasures_min == 4
+    attempt.check_closing(erasure(given_up, *given_up.ids[:4]))
+    attempt.check_closing(erasure(given_up, *given_up.ids))
+    with pytest.raises(PeerFault, match=r"^erasure-invalid: 3 reports, 4 are needed"):
+        attempt.check_closing(erasure(given_up, *given_up.ids[:3]))
+
+
+def test_a_report_that_tells_of_a_reveal_does_not_stand_in_an_erasure(given_up: Federation) -> None:
+    true = erasure(given_up, *given_up.ids[:5])
+    told = erased(given_up, "member-0", revealed=b"\x01" * 32)
+    with pytest.raises(PeerFault, match=r"^erasure-invalid: member-0 reports that it revealed"):
+        given_up.phase.attempt.check_erasure(replace(true, reports=(told, *true.reports[1:])))
+
+
+def test_every_report_in_an_erasure_is_a_decryptors_for_this_context(given_up: Federation) -> None:
+    attempt, true = given_up.phase.attempt, erasure(given_up, *given_up.ids[:4])
+    for false in (
+        erased(given_up, "member-0", context=bytes(32)),
+        replace(true.reports[0], signature=bytes(64)),
+        again(true.reports[0], given_up.keys["member-0"], member="a-sybil"),
+    ):
+        with pytest.raises(PeerFault, match=r"^erasure-invalid:"):
+            attempt.check_erasure(replace(true, reports=(false, *true.reports[1:])))
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+        attempt.check_erasure(replace(true, context=bytes(32)))
 
 
 def test_another_admin_closes_nothing(given_up: Federation) -> None:
-    attempt = given_up.phase.attempt
-    true = lost(given_up, {})
+    attempt, true = given_up.phase.attempt, lost(given_up)
+    attempt.check_closing(true)
     with pytest.raises(PeerFault, match=r"^bad-signature: admin's .*\[admin\]$"):
         attempt.check_lost(again(true, given_up.coordinator))
-    with pytest.raises(PeerFault, match=r"^bad-signature: admin's .*\[admin\]$"):
-        attempt.check_lost(replace(lost(given_up, {"member-0": ()}), reports=()))
     with pytest.raises(PeerFault, match=r"^wrong-context: .*\[admin\]$"):
-        attempt.check_lost(lost(given_up, {}, context=bytes(32)))
+        attempt.check_lost(lost(given_up, context=bytes(32)))
 
 
-def test_a_report_is_a_decryptors_for_this_context(given_up: Federation) -> None:
-    attempt, key = given_up.phase.attempt, given_up.keys["member-1"]
-
-    def closing(report: Report) -> None:
-        attempt.check_lost(lost(given_up, {}, reports=(report,)))
-
-    true = Report.make(key, context=attempt.context, member="member-1", sets=(SurvivorSet(survivors_of(4)),))
-    closing(true)
-    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[member-1\]$"):
-        closing(again(true, key, context=bytes(32)))
-    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[sybil\]$"):
-        closing(again(true, key, member="sybil"))
-    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-1\]$"):
-        closing(replace(true, sets=()))
-    with pytest.raises(PeerFault, match=r"^bad-signature: .*\[member-2\]$"):
-        closing(again(true, key, member="member-2"))
+def test_a_certificate_closes_too(federation: Federation, attempt: Attempt) -> None:
+    attempt.check_closing(certificate(federation, attempt))

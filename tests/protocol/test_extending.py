@@ -1,11 +1,9 @@
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Checking, Collecting, Freezing, Revealing
+from protocol.coordinator import Checking, Collecting, Freezing
 from protocol.errors import PeerFault
 from protocol.extending import extended
-from protocol.helpers.coordinator import Summing
-from protocol.helpers.simulator import HelperFederation
 from protocol.simulator import Federation
 
 
@@ -31,7 +29,7 @@ def test_what_members_were_told_and_signed_stands(
     assert caught.value.cause is cause
 
 
-@pytest.mark.parametrize("stage", [Collecting, Checking, Freezing, Revealing])
+@pytest.mark.parametrize("stage", [Collecting, Checking, Freezing])
 def test_a_phase_with_more_time_is_the_same_but_for_its_deadline(stage: type) -> None:
     federation = Federation(4)
     federation.begin(terms=federation.terms(8))
@@ -43,14 +41,3 @@ def test_a_phase_with_more_time_is_the_same_but_for_its_deadline(stage: type) ->
     with pytest.raises(PeerFault) as caught:
         phase.extend(float(phase.attempt.opening.terms.latest_end_s))
     assert caught.value.cause is Cause.TERMS_REFUSED
-
-
-def test_with_helpers_it_is_alike_and_who_waits_for_nobody_takes_none() -> None:
-    federation = HelperFederation(8)
-    federation.begin(federation.terms(100))
-    federation.collect()
-    phase = federation.run_until(Summing)
-    with pytest.raises(PeerFault) as caught:
-        phase.extend(1e12)
-    wanted = {True: Cause.WRONG_PHASE, False: Cause.TERMS_REFUSED}
-    assert caught.value.cause is wanted[phase.deadline_s is None]

@@ -22,7 +22,7 @@ def digest(name: str, beacon: bytes, member: str) -> bytes:
     """H(tag, beacon, id), written out."""
     fields = (beacon, member.encode())
     return sha256(
-        f"veilsum/2/{name}\0".encode() + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+        f"veilsum/3/{name}\0".encode() + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
     ).digest()
 
 

@@ -28,7 +28,7 @@ COHORT, MANIFEST, CONTEXT, SALT = b"\xcc" * 32, b"\x3a" * 32, b"\xc7" * 32, b"\x
 
 def hkdf(secret: bytes, salt: bytes, tag: bytes, *fields: bytes) -> bytes:
     """RFC 5869 with SHA-256, for 32 bytes, by hand."""
-    info = b"veilsum/2/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+    info = b"veilsum/3/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
     extracted = hmac.digest(salt or bytes(32), secret, hashlib.sha256)
     return hmac.digest(extracted, info + b"\x01", hashlib.sha256)
 
@@ -90,7 +90,7 @@ def test_seeds_and_box_keys_are_hkdf_under_the_context() -> None:
     )
     assert (
         ann.mask_seed("ann", CONTEXT).hex()
-        == "746747a24b68954312eb07162e62d6013df681d56788518abbf766151d159c11"
+        == "f447f5241467d1b72ab0b93023b5e66e9004812247829afbe398b940f08813b8"
     )
 
 

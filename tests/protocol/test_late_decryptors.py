@@ -10,11 +10,11 @@ from protocol.causes import Cause
 from protocol.coordinator import (
     Checking,
     CoordinatorPhase,
-    Failed,
     Freezing,
     Lost,
     Recovered,
     Revealing,
+    VoidedByErasure,
     Voiding,
 )
 from protocol.errors import PeerFault
@@ -84,7 +84,7 @@ def test_as_many_as_collude_fall_silent_and_the_late_carry_the_sum(
 def test_where_nobody_comes_late_the_same_silence_leaves_no_sum() -> None:
     federation = federation_of(Checking, Freezing, Revealing, silent_after=After.RECEIPT)
     federation.begin(terms=federation.terms(8))
-    assert isinstance(federation.run_until(Revealing), Lost)
+    assert isinstance(federation.run_until(Revealing), VoidedByErasure)
 
 
 def test_a_late_decryptor_is_asked_for_its_receipt_then_for_its_vote() -> None:
@@ -203,7 +203,7 @@ def test_a_dealer_whose_boxes_fail_for_the_late_may_starve_the_sum_and_is_named_
 
     federation.tamper, federation.drop = failing, {0: After.VOTE}
     ended = federation.run_round().phase
-    assert isinstance(ended, Failed)
+    assert isinstance(ended, Lost)
     assert ended.fault.detail == (
         "7 of those who revealed hold shares of member-00's secrets, the threshold is 8"
     )

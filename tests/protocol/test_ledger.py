@@ -351,25 +351,6 @@ def test_certified_sets_are_opened_and_those_of_void_are_not() -> None:
     assert opened_sets((), ()) == ()
 
 
-def test_every_set_of_a_lost_attempt_counts() -> None:
-    lost = Past(
-        context(1), "lost", tuple(SurvivorSet(survivors(each, 1)) for each in ("abcdefghi", "abcdef"))
-    )
-    opened = opened_sets(chain([lost]), [lost])
-    assert [each.survivors for each in opened] == [survivors(s, 1) for s in ("abcdefghi", "abcdef")]
-    check_ledger(opened, sum_of("abcdef"))
-    with pytest.raises(LedgerFault) as caught:
-        check_ledger(opened, sum_of("abcdefgh"))
-    assert caught.value.group == Group(("i",), (context(1),), G)
-
-
-def test_a_round_of_two_sets_is_named_once() -> None:
-    lost = past(7, "abcdefu", "abcdefu", reason="lost")
-    opened = opened_sets(chain([lost]), [lost])
-    [group] = [group for group in groups(opened, by_lineage) if "u" in group.members]
-    assert group.rounds == (context(7),)
-
-
 def test_a_fresh_cohort_opens_no_fresh_account() -> None:
     opened = opened_sets(chain(HISTORY, cohort=0x01), HISTORY)
     with pytest.raises(LedgerFault, match=r"\[g\]$"):

@@ -108,7 +108,7 @@ def test_a_repeated_last_leaf_is_seen() -> None:
 def test_a_vector() -> None:
     assert (
         Tree.of([b"", b"a", b"bc"]).root.hex()
-        == "813370e2085f98e56cd4d8da353bae5593ab30a0d436672e5ff677e790e52eaa"
+        == "65d19f0c603ae2868e706ae947fd3e150b11100a04a7ce9c119409e7a8d408a6"
     )
 
 

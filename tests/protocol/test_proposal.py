@@ -12,7 +12,6 @@ from protocol.coordinator import Checking, Freezing
 from protocol.disputes import Dispute, vertex_cover
 from protocol.errors import PeerFault
 from protocol.graph import Graph
-from protocol.ledger import Opened
 from protocol.messages import Link, Past, Receipt, Survivor, SurvivorSet, Upload
 from protocol.messages.upload import deliveries_hash
 from protocol.proposal import check_survivors, contested, covers, disputes_among, settle
@@ -306,15 +305,15 @@ def test_whom_the_indicator_round_did_not_count_is_dropped() -> None:
 # What anybody can check
 
 
-def refusal(attempt: Attempt, survivors: tuple[Survivor, ...], *signed: Opened) -> Cause | None:
+def refusal(attempt: Attempt, survivors: tuple[Survivor, ...]) -> Cause | None:
     try:
-        check_survivors(attempt, survivors, (), signed)
+        check_survivors(attempt, survivors, ())
     except PeerFault as fault:
         return fault.cause
     return None
 
 
-def test_survivors_are_checked_for_order_and_number_then_by_the_ledger() -> None:
+def test_survivors_are_checked_for_order_and_number() -> None:
     _, phase = frozen()
     attempt, survivors = phase.attempt, phase.survivors
     assert refusal(attempt, survivors) is None
@@ -322,10 +321,6 @@ def test_survivors_are_checked_for_order_and_number_then_by_the_ledger() -> None
     assert refusal(attempt, (*survivors[:1], *survivors)) is Cause.SURVIVORS_INVALID
     assert refusal(attempt, survivors[:3]) is Cause.SURVIVORS_TOO_FEW
     assert refusal(attempt, survivors[:4]) is None
-    other = Opened(bytes(32), "exact", 3, survivors)
-    assert refusal(attempt, survivors[:5], other) is Cause.LEDGER_REFUSED
-    assert refusal(attempt, survivors, other) is None
-    assert refusal(attempt, survivors, replace(other, family="noisy")) is Cause.LINEAGE_MIXED
 
 
 def test_a_history_that_is_not_the_openings_breaks_the_chain() -> None:

@@ -57,10 +57,10 @@ def test_the_digest_is_over_sorted_json_without_the_signature() -> None:
     body = json.loads(RECORD.model_dump_json())
     del body["signature"]
     text = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    preimage = b"veilsum/2/result\0" + len(text).to_bytes(8, "little") + text
+    preimage = b"veilsum/3/result\0" + len(text).to_bytes(8, "little") + text
     assert record_digest(RECORD) == hashlib.sha256(preimage).digest()
     assert record_digest(sign_record(RECORD, KEY)) == record_digest(RECORD)
-    assert record_digest(RECORD).hex() == "33554f4141ee928827f49ee489b62f9e2f5d5514f25c45d945b80bc2847db8db"
+    assert record_digest(RECORD).hex() == "aaf7421d2fa519c8ae28d073ac18fb3f81eaf40cd83e54d87cfc9508b3da26f8"
 
 
 def test_the_page_has_every_field_of_both_records() -> None:

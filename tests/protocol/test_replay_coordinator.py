@@ -11,13 +11,13 @@ from protocol.coordinator import Voided
 from protocol.errors import PeerFault
 from protocol.messages import (
     Certificate,
+    Erased,
+    Erasure,
     Evictions,
     Freeze,
-    Lost,
     Opening,
     Receipt,
     Refusal,
-    Report,
     Survivor,
     Upload,
     UploadSummary,
@@ -30,7 +30,7 @@ from protocol.replay import replay
 from protocol.simulator import After, Federation
 from protocol.transcript import Transcript
 from tests.protocol.doctoring import BEGINNINGS, DOCTORED, change, drop_entry
-from tests.protocol.forging import again, false_dealers, lost, other_secrets
+from tests.protocol.forging import again, erased, false_dealers, lost, other_secrets
 from tests.protocol.transcripts import (
     Entries,
     doctored,
@@ -49,7 +49,8 @@ def played(members: int = 5, **settings_: Any) -> Federation:
     return federation
 
 
-ABANDONED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
+ERASED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
+LOST: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}}
 
 
 def test_nothing_is_replayed_without_a_beginning() -> None:
@@ -260,15 +261,18 @@ def test_a_second_certificate_names_the_coordinator_and_who_signed_both() -> Non
 
 
 def test_a_report_that_its_decryptor_did_not_sign_names_the_coordinator() -> None:
-    federation = played(**ABANDONED)
+    federation = played(**ERASED)
 
     def edit(entries: Entries) -> None:
-        at = find(entries, Report, "member-2")
+        at = find(entries, Erased, "member-2")
         report = parse(entries[at])
-        assert isinstance(report, Report)
-        entries[at] = again(report, federation.coordinator, sets=()).to_bytes()
+        assert isinstance(report, Erased)
+        entries[at] = again(report, federation.coordinator).to_bytes()
 
-    assert named(doctored(federation, edit)) == {(COORDINATOR, "bad-signature")}
+    assert named(doctored(federation, edit)) == {
+        (COORDINATOR, "bad-signature"),
+        (COORDINATOR, "erasure-invalid"),
+    }
 
 
 def test_a_refusal_that_its_decryptor_did_not_sign_names_the_coordinator() -> None:
@@ -291,23 +295,6 @@ def test_a_refusal_that_its_decryptor_did_not_sign_names_the_coordinator() -> No
     assert found.refusals == ()
 
 
-def test_a_report_that_stands_in_the_lost_alone_is_held_against_its_vote() -> None:
-    federation = played(**ABANDONED)
-    told = parse(federation.transcript.entries[-1])
-    assert isinstance(told, Lost)
-    own = {report.member: report.sets for report in told.reports}
-    closed = lost(
-        federation,
-        {member: sets[0].survivors if sets else () for member, sets in own.items()} | {"member-2": ()},
-    )
-
-    def edit(entries: Entries) -> None:
-        entries[:] = [entry for entry in entries if not isinstance(parse(entry), Report)]
-        entries[-1] = closed.to_bytes()
-
-    assert named(doctored(federation, edit)) == {(("member-2",), "already-voted")}
-
-
 def test_evictions_of_another_context_name_the_coordinator() -> None:
     federation = Federation(5)
     false_dealers(federation, {"member-3": lambda attempt: other_secrets(attempt, 0)})
@@ -315,17 +302,36 @@ def test_evictions_of_another_context_name_the_coordinator() -> None:
     assert (COORDINATOR, "wrong-context") in named(doctored(federation, change(Evictions, context=bytes(32))))
 
 
+def test_an_erasure_that_is_not_valid_names_the_coordinator() -> None:
+    federation = played(**ERASED)
+    closed = parse(federation.transcript.entries[-1])
+    assert isinstance(closed, Erasure)
+
+    def edit(entries: Entries) -> None:
+        entries[-1] = replace(closed, reports=closed.reports[1:]).to_bytes()
+
+    found = doctored(federation, edit)
+    assert (COORDINATOR, "erasure-invalid") in named(found)
+    assert found.closing is None
+    # and nothing follows it
+    late = erased(federation, "member-0").to_bytes()
+    assert named(doctored(federation, lambda e: e.append(late))) == {(COORDINATOR, "wrong-phase")}
+
+
+def test_a_report_that_stands_in_the_erasure_alone_was_not_noted() -> None:
+    federation = played(**ERASED)
+    found = doctored(federation, lambda entries: entries.pop(find(entries, Erased, "member-2")))
+    assert named(found) == {(COORDINATOR, "erasure-invalid")}
+    assert "member-2" in found.findings[0].detail
+
+
 def test_a_lost_that_is_not_valid_names_the_coordinator() -> None:
-    federation = played(**ABANDONED)
-    closed = lost(federation, {})
+    federation = played(**LOST)
+    closed = lost(federation)
 
     def edit(entries: Entries) -> None:
         entries[-1] = again(closed, federation.coordinator).to_bytes()
 
     assert (COORDINATOR, "bad-signature") in named(doctored(federation, edit))
-    # with reports that nobody noted it is valid all the same
-    assert doctored(federation, lambda entries: entries.pop(find(entries, Report))).findings == ()
     # and nothing follows it
-    assert named(doctored(federation, lambda e: e.append(closed.to_bytes()))) == {
-        (COORDINATOR, "wrong-phase")
-    }
+    assert named(doctored(federation, lambda e: e.append(closed.to_bytes()))) == {(COORDINATOR, "duplicate")}

@@ -9,23 +9,24 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.causes import Cause
-from protocol.coordinator import Abandoned, Failed, Recovered, Voided
+from protocol.coordinator import Failed, Lost, Recovered, Voided, VoidedByErasure
 from protocol.messages import (
+    NOTHING_REVEALED,
+    Erased,
     Evictions,
     Freeze,
-    Lost,
     Message,
     Receipt,
     Refusal,
-    Report,
     Reveal,
     Roster,
     Upload,
     Vote,
     parse,
 )
+from protocol.messages import Lost as LostMessage
 from protocol.simulator import After, Federation
-from protocol.verdict import Finding
+from protocol.verdict import Finding, Standing
 from tests.protocol.forging import again, false_dealers, other_secrets, redeal, resign
 from tests.protocol.transcripts import (
     Entries,
@@ -57,9 +58,9 @@ def played(members: int = 5, **settings_: Any) -> Federation:
         ({"drop": {1: After.ANNOUNCEMENT, 3: After.UPLOAD}}, Recovered),
         ({"drop": {0: After.RECEIPT}}, Recovered),
         ({"decryptors": (0, 1, 2, 3)}, Recovered),
-        ({"drop": {0: After.VOTE, 1: After.VOTE, 2: After.VOTE}}, Failed),
-        ({"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}}, Abandoned),
-        ({"drop": {0: After.OPENING, 1: After.OPENING, 2: After.OPENING}}, Abandoned),
+        ({"drop": {0: After.VOTE, 1: After.VOTE, 2: After.VOTE}}, Lost),
+        ({"drop": {0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}}, VoidedByErasure),
+        ({"drop": {0: After.OPENING, 1: After.OPENING, 2: After.OPENING, 3: After.OPENING}}, Lost),
     ],
 )
 def test_an_honest_round_is_kept_however_it_ends(settings_: dict[str, Any], ending: type) -> None:
@@ -68,8 +69,7 @@ def test_an_honest_round_is_kept_however_it_ends(settings_: dict[str, Any], endi
     found = verdict(federation)
     assert found.kept
     assert found.findings == ()
-    assert found.lost is not None or ending is not Abandoned
-    assert found.certificate is not None or ending is Abandoned
+    assert found.closing == federation.ending
 
 
 def test_an_honest_void_and_its_retry_are_kept() -> None:
@@ -141,7 +141,7 @@ def test_who_is_counted() -> None:
 
 
 def test_disputes_over_an_edge_name_both() -> None:
-    federation = Federation(6)
+    federation = Federation(6, seed=3)
     federation.tamper = false_edge(federation, "member-2")
     federation.run_round()
     found = verdict(federation)
@@ -278,60 +278,48 @@ def test_a_misshapen_reveal_proves_nothing_to_others() -> None:
     assert verdict(federation).findings == ()
 
 
-ABANDONED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
+ERASED: dict[str, Any] = {"drop": {0: After.RECEIPT, 1: After.RECEIPT}}
 
 
-def test_a_report_of_another_set_names_its_decryptor() -> None:
-    federation = Federation(5, **ABANDONED)
+def test_a_decryptor_that_revealed_and_denies_it_is_named() -> None:
+    federation = Federation(6, drop=dict.fromkeys(range(3), After.VOTE))
     federation.tamper = lambda sender, message: (
-        again(message, federation.keys["member-2"], sets=())
-        if sender == "member-2" and isinstance(message, Report)
+        again(message, federation.keys["member-3"], revealed=NOTHING_REVEALED)
+        if sender == "member-3" and isinstance(message, Erased)
         else message
     )
     federation.run_round()
-    assert isinstance(federation.phase, Abandoned)
-    assert named(verdict(federation)) == {(("member-2",), "already-voted")}
+    assert isinstance(federation.phase, Lost)
+    assert named(verdict(federation)) == {(("member-3",), "conflict")}
 
 
 def test_two_reports_name_their_decryptor() -> None:
-    federation = equivocating("member-2", Report, sets=())
-    federation.drop = ABANDONED["drop"]
+    federation = equivocating("member-2", Erased, revealed=b"\x66" * 32)
+    federation.drop = ERASED["drop"]
     federation.run_round()
     assert named(verdict(federation)) == {(("member-2",), "conflict")}
 
 
-def voted_after_reporting(federation: Federation, outcome: bytes | None = None) -> Callable[[Entries], None]:
-    """member-2's vote moves behind its report, or is of this outcome there."""
-
-    def edit(entries: Entries) -> None:
-        at = find(entries, Vote, "member-2")
-        vote = parse(entries.pop(at))
-        assert isinstance(vote, Vote)
-        if outcome:
-            vote = again(vote, federation.keys["member-2"], outcome=outcome)
-        entries.insert(find(entries, Report, "member-2") + 1, vote.to_bytes())
-
-    return edit
+def test_a_report_of_nothing_goes_with_any_vote() -> None:
+    federation = played(**ERASED)
+    assert isinstance(federation.phase, VoidedByErasure)
+    found = verdict(federation)
+    assert found.findings == ()
+    assert found.closing == federation.phase.closing
+    assert (found.certificate, found.survivors) == (None, ())
 
 
-def test_a_vote_after_a_report_names_its_decryptor_only_where_the_report_does_not_tell_of_it() -> None:
-    federation = played(**ABANDONED)
-    # the order is the coordinator's word alone
-    assert doctored(federation, voted_after_reporting(federation)).findings == ()
-    other = doctored(federation, voted_after_reporting(federation, b"\x66" * 32))
-    assert named(other) == {(("member-2",), "already-voted")}
-
-
-def test_a_report_of_nothing_goes_with_a_vote_for_void_and_with_no_other() -> None:
-    federation = Federation(5)
-    silent = {"member-0", "member-1"}
-    federation.tamper = lambda sender, message: (
-        None if isinstance(message, Upload) or (sender in silent and isinstance(message, Vote)) else message
-    )
-    federation.run_round()
-    assert isinstance(federation.phase, Abandoned)
-    assert verdict(federation).findings == ()
-    assert all(report.sets == () for report in federation.phase.lost.reports)
+def test_a_certificate_that_an_erasure_took_the_place_of_counts_nobody() -> None:
+    federation = Federation(6, drop=dict.fromkeys(range(5), After.VOTE))
+    federation.begin(terms=federation.terms(8))
+    federation.run_until()
+    federation.drop = {}
+    federation.run_until()
+    federation.finish()
+    assert isinstance(federation.phase, VoidedByErasure)
+    found = verdict(federation)
+    assert found.findings == ()
+    assert found.standing("member-0") is Standing.UNCERTIFIED
 
 
 # Nobody honest is ever named
@@ -352,7 +340,7 @@ LIES: dict[str, tuple[type[Message], Lie]] = {
     ),
     "another vote": (Vote, lambda f, m: again(m, f.keys[m.member], outcome=b"\x66" * 32)),
     "another share": (Reveal, lambda f, m: bad_share(f, m.member)(m.member, m)),
-    "another report": (Report, lambda f, m: again(m, f.keys[m.member], sets=())),
+    "another report": (Erased, lambda f, m: again(m, f.keys[m.member], revealed=NOTHING_REVEALED)),
     "silence": (Message, lambda _federation, _message: None),
 }
 
@@ -385,7 +373,7 @@ def test_nobody_honest_is_ever_named(
         for finding in verdict(federation).findings:
             assert false in finding.parties
             assert len(finding.parties) == 1 + finding.dispute
-        if isinstance(federation.phase, Abandoned):
+        if isinstance(federation.phase, Lost):
             break
 
 
@@ -394,4 +382,4 @@ def test_a_finding_is_a_dispute_where_nobody_can_tell() -> None:
     assert Finding(("a", "b"), Cause.BOX_REFUSED, "", 7).dispute
     assert not Finding(("a",), Cause.SHARE_INVALID, "").dispute
     assert isinstance(played(3).transcript.messages()[0], Roster)
-    assert not any(isinstance(message, Lost) for message in played(3).transcript.messages())
+    assert not any(isinstance(message, LostMessage) for message in played(3).transcript.messages())

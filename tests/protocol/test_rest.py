@@ -10,7 +10,6 @@ from protocol.audit import AuditEntry, AuditHead
 from protocol.preflight import DecryptorsView
 from protocol.rest import (
     CohortRequest,
-    HelperRoundRequest,
     Hex32,
     MemberId,
     Problem,
@@ -18,7 +17,6 @@ from protocol.rest import (
     RoundRequest,
     WindowsModel,
 )
-from protocol.scheduling import ScheduleRequest
 
 PATHS = {name: value for name, value in vars(rest).items() if name.isupper() and str(value).startswith("/")}
 FIELDS: dict[str, tuple[Any, str]] = {
@@ -42,9 +40,7 @@ def test_paths_are_different_and_versioned() -> None:
             "index",
             "context",
             "combination",
-            "position",
             "name",
-            "schedule",
             "token",
         ),
     }
@@ -97,19 +93,6 @@ def test_a_round_outside_its_domain_is_refused(bad: dict[str, Any]) -> None:
     assert RoundRequest.model_validate(good).ring_bits == 48
     with pytest.raises(ValidationError):
         RoundRequest.model_validate({**good, **bad})
-
-
-def test_with_helpers_nobody_asks_for_decryptors() -> None:
-    good: dict[str, Any] = {
-        "dim": 4,
-        "classes": 2,
-        "extractor": "e1" * 32,
-        "mode": "helpers",
-        "records_cap": 1,
-    }
-    assert HelperRoundRequest.model_validate({**good, "heard_within_s": None}).heard_within_s is None
-    with pytest.raises(ValidationError, match="heard_within_s"):
-        HelperRoundRequest.model_validate({**good, "heard_within_s": 60.0})
 
 
 @pytest.mark.parametrize(
@@ -191,11 +174,3 @@ def _inside(*models: type[BaseModel]) -> Iterator[type[BaseModel]]:
             kinds: tuple[Any, ...] = (field.annotation, *get_args(field.annotation))
             found = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
             yield from (*found, *_inside(*found))
-
-
-@pytest.mark.parametrize("at_s", [0, 1.8e12])
-def test_a_schedule_has_a_date(at_s: float) -> None:
-    body = {"classes": 2, "dim": 3, "extractor": "0a" * 32}
-    ScheduleRequest.model_validate({"at_s": 1.8e9, "round": body})
-    with pytest.raises(ValidationError):
-        ScheduleRequest.model_validate({"at_s": at_s, "round": body})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Abandoned, Checking, Freezing, Recovered, Revealing, Voided, Voiding
+from protocol.coordinator import Checking, Freezing, Recovered, Revealing, Voided, Voiding
 from protocol.errors import PeerFault
 from protocol.ledger import ForkFault, Group, LedgerFault, Opened, check_forks
 from protocol.messages import (
@@ -20,7 +20,6 @@ from protocol.messages import (
     Past,
     Receipt,
     Refusal,
-    Report,
     Roster,
     Survivor,
     SurvivorSet,
@@ -123,7 +122,7 @@ def test_complaints_within_the_grace_void_nothing_while_others_may_come(given_s:
     assert len(waiting.survivors) == 12
 
 
-FIELDS = ("federation", "coordinator", "decryptors", "helpers", "extractors", "readers", "withhold")
+FIELDS = ("federation", "coordinator", "decryptors", "extractors", "readers", "withhold")
 
 
 def opened(names: str, number: int) -> Opened:
@@ -190,19 +189,16 @@ def test_of_two_cohorts_open_at_once_the_second_gets_no_upload(
 
 
 @pytest.mark.parametrize("statistic", ["test", "indicator"])
-def test_a_lineage_that_may_have_been_opened_is_spent_for_every_exact_sum(statistic: str) -> None:
+def test_a_lineage_of_a_lost_attempt_is_spent_for_every_exact_sum(statistic: str) -> None:
     federation = Federation(8, lineage=LINEAGE)
     federation.begin(federation.vectors(4), federation.terms(4, statistic="indicator"))
     federation.run_until(Revealing)
     attempt, victim = federation.phase.attempt, federation.ids[7]
-    report = Report.make(
-        federation.keys[federation.ids[0]], context=attempt.context, member=federation.ids[0], sets=()
-    )
-    lost = Lost.make(federation.admin, context=attempt.context, reports=(report,))
+    lost = Lost.make(federation.admin, context=attempt.context)
+    federation.now_s = attempt.terms.latest_end_s
     federation._tell(victim, lost)
-    federation.links = (attempt.link(attempt.past(lost)),)
+    federation.links = (attempt.link(lost.past),)
     federation.place = (1, 0)
-    federation.phase = Abandoned(federation.phase.setting, None, lost, PeerFault(Cause.QUORUM_LOST))
     federation.begin(federation.vectors(4), federation.terms(4, statistic=statistic))
     federation._serve(federation.phase, victim)
     assert [fault.cause for member, fault in federation.faults if member == victim] == [Cause.LINEAGE_SPENT]
@@ -240,21 +236,6 @@ def test_who_missed_the_indicator_round_is_dropped_from_the_main_one() -> None:
     assert main.survivors == tuple(member for member in federation.ids if member != late)
 
 
-def test_a_report_of_a_set_that_nobody_honest_signs_is_refused() -> None:
-    federation = Federation(8, drop=dict.fromkeys((3, 4, 5), After.RECEIPT))
-    federation.begin(federation.vectors(4))
-    federation.run_until()
-    attempt, liar = federation.phase.attempt, federation.ids[0]
-    one = Survivor(federation.ids[7], LINEAGE, bytes(8), bytes(32))
-    poison = Report.make(
-        federation.keys[liar], context=attempt.context, member=liar, sets=(replace(SET, survivors=(one,)),)
-    )
-    with pytest.raises(PeerFault, match="survivors-too-few"):
-        federation.phase.receive(poison, federation.now_s)
-    with pytest.raises(PeerFault, match="survivors-too-few"):
-        attempt.check_lost(Lost.make(federation.admin, context=attempt.context, reports=(poison,)))
-
-
 def refusing(federation: Federation, **said: Any) -> Any:
     """Have three members refuse whatever is proposed, in these words."""
 
@@ -284,21 +265,6 @@ def test_a_refusal_names_nobody_but_its_sender(said: dict[str, Any], cause: Caus
     assert outcome.fault.cause is cause
     assert set(outcome.fault.parties) <= {*federation.ids[:3]}
     federation.tamper = untampered
-
-
-def test_a_decryptor_whose_attempt_has_run_out_still_reports() -> None:
-    federation = Federation(6)
-    federation.tamper = lambda _, message: None if isinstance(message, Vote) else message
-    federation.begin(federation.vectors(4))
-    federation.run_until()
-    attempt = federation.phase.attempt
-    federation.now_s = attempt.opening.terms.latest_end_s + 1
-    late = federation.ids[1]
-    federation.phases[late] = federation.phases[late].lapse(federation.now_s)
-    (report,) = federation._tell(late, federation.phase.request_for(late) or attempt.opening)
-    assert isinstance(report, Report)
-    attempt.check_report(report)
-    assert [len(each.survivors) for each in report.sets] == [6]
 
 
 def test_who_leaves_a_large_roster_hides_among_as_many_as_it_asked_for() -> None:

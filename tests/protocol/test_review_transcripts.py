@@ -134,7 +134,9 @@ def test_a_reveal_for_more_evicted_than_may_collude_is_not_kept() -> None:
 
 def test_who_was_certified_and_never_summed_is_not_counted() -> None:
     federation = Federation(8, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE})
-    federation.run_round(terms=federation.terms(8))
+    federation.begin(terms=federation.terms(8))
+    federation.phase = federation.run_until().cancel(federation.now_s)
+    federation.finish()
     assert isinstance(federation.phase, Failed)
     found = verdict(federation)
     assert (found.signed, found.kept, found.revealed) == (True, True, False)
@@ -171,7 +173,7 @@ def test_who_cuts_its_eviction_out_of_the_file_is_not_counted() -> None:
 
 
 def test_what_a_file_says_in_the_versions_place_reaches_no_terminal() -> None:
-    with pytest.raises(PeerFault, match=r"^unknown-version: another version than 2$") as caught:
+    with pytest.raises(PeerFault, match=r"^unknown-version: another version than 3$") as caught:
         Transcript.from_json('{"veilsum-transcript": "\\u001bccounted", "entries": [], "signature": ""}')
     assert caught.value.cause is Cause.UNKNOWN_VERSION
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.causes import Cause
-from protocol.coordinator import Abandoned, Failed, Freezing, Recovered, Voided
+from protocol.coordinator import Failed, Freezing, Lost, Recovered, Voided, VoidedByErasure
 from protocol.member import Closed
 from protocol.member.attempting import Attempting
 from protocol.messages import Certificate, Message, Upload
@@ -72,8 +72,9 @@ def test_one_more_before_its_upload_and_the_attempt_ends_cleanly(members: int, a
     missing = members - federation.manifest.survivors_min + 1
     federation.drop = dict.fromkeys(range(missing), after)
     outcome = federation.run_round()
-    # those who vanished sign no VOID either: with more of them than decryptors may miss it is lost
-    assert isinstance(outcome.phase, Abandoned)
+    # those who vanished sign no VOID either; the rest report that they revealed nothing, if they are enough
+    erased = members - missing >= outcome.phase.attempt.quorum.erasures_min
+    assert isinstance(outcome.phase, VoidedByErasure if erased else Lost)
     assert outcome.fault is not None
     assert outcome.fault.cause is Cause.SURVIVORS_TOO_FEW
     assert outcome.fault.parties == federation.ids[:missing]
@@ -99,8 +100,9 @@ def test_one_more_decryptor_lost_after_the_uploads_and_there_is_no_sum(members: 
     missing = members - federation.manifest.threshold + 1
     federation.drop = dict.fromkeys(range(missing), after)
     outcome = federation.run_round()
-    # who voted certified the set, and it stays opened though too few reveal
-    assert isinstance(outcome.phase, Failed if after is After.VOTE else Abandoned)
+    # who revealed cannot say that it did not
+    erased = members - missing >= outcome.phase.attempt.quorum.erasures_min and after is not After.VOTE
+    assert isinstance(outcome.phase, VoidedByErasure if erased else Lost)
     assert outcome.fault is not None
     assert outcome.fault.cause is Cause.QUORUM_LOST
     assert set(outcome.fault.parties) == set(federation.ids[:missing])
@@ -175,7 +177,7 @@ def test_a_member_that_missed_a_round_is_in_the_next() -> None:
 
 
 @pytest.mark.parametrize("new_cohort", [False, True])
-@pytest.mark.parametrize(("after", "ending"), [(After.VOTE, Failed), (After.RECEIPT, Abandoned)])
+@pytest.mark.parametrize(("after", "ending"), [(After.VOTE, Lost), (After.RECEIPT, VoidedByErasure)])
 def test_an_attempt_without_a_sum_is_followed_by_the_next_round(
     after: After,
     ending: type,
@@ -345,7 +347,7 @@ def test_any_round_gives_the_exact_sum_or_ends_with_a_cause(
             assert_sum(federation, outcome, bits)
             assert len(outcome.survivors) >= federation.manifest.survivors_min
         else:
-            assert isinstance(outcome.phase, (Voided, Failed, Abandoned))
+            assert isinstance(outcome.phase, (Voided, VoidedByErasure, Failed, Lost))
             assert isinstance(outcome.fault.cause if outcome.fault else None, Cause)
             assert outcome.total is None
         assert len(federation.links) == len(federation.history) > 0

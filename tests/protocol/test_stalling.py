@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from protocol.coordinator import Abandoned, Checking, CoordinatorPhase, Enrolling, Recovered
+from protocol.coordinator import Checking, CoordinatorPhase, Enrolling, Lost, Recovered, VoidedByErasure
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.member import MemberPhase
@@ -47,8 +47,14 @@ def recorded() -> Recorded:
     assert outcome.phase.evicted == ("member-2",)
     federation.tamper = lambda _sender, message: message
     federation.begin(terms=federation.terms(8))
-    federation.phase = federation.run_until(Checking).cancel(federation.now_s).expire(federation.now_s)
-    assert isinstance(federation.finish().phase, Abandoned)
+    federation.now_s = federation.run_until(Checking).attempt.terms.latest_end_s
+    federation.phase = federation.phase.expire(federation.now_s)
+    federation.run_until()
+    assert isinstance(federation.finish().phase, VoidedByErasure)
+    federation.drop = dict.fromkeys(range(5), After.RECEIPT)
+    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Lost)
+    federation.drop = {}
+    federation.begin(terms=federation.terms(8))
     return federation
 
 
@@ -103,7 +109,7 @@ def test_every_phase_of_a_member_meets_a_coordinator(recorded: Recorded) -> None
             120,
         )
         assert refused > 20
-    assert set(met) == {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Reported", "Closed"}
+    assert set(met) == {"Enrolled", "Ready", "Opened", "Uploaded", "Checked", "Voted", "Closed"}
     assert {name for names in met.values() for name in names} == {
         "Cards",
         "Opening",
@@ -111,7 +117,8 @@ def test_every_phase_of_a_member_meets_a_coordinator(recorded: Recorded) -> None
         "Freeze",
         "Certificate",
         "Evictions",
-        "ReportRequest",
+        "ErasureRequest",
+        "Erasure",
         "Lost",
     }
 
@@ -123,7 +130,13 @@ def test_every_phase_of_the_coordinator_meets_a_member(recorded: Recorded) -> No
             lambda m, phase=phase: phase.receive(m, recorded.now_s), message, recorded.keys[member], rng, 120
         )
         assert refused > 20
-    assert {name for name, _ in recorded.told} >= {"collecting", "checking", "freezing", "revealing", "lost"}
+    assert {name for name, _ in recorded.told} >= {
+        "collecting",
+        "checking",
+        "freezing",
+        "revealing",
+        "erasing",
+    }
 
 
 def test_every_message_meets_every_phase(recorded: Recorded) -> None:

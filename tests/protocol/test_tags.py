@@ -22,14 +22,14 @@ def test_the_page_s_tags_are_in_the_table() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text("utf-8")
     said = set(re.findall(r'(?:(?<=H\()|(?<=info\()|(?<=tag )|(?<=" or ))"([a-z-]+)"', page))
     assert {"ctx", "roster", "pair-mask", "pair-box", "merkle-root", "transcript"} <= said
-    assert {f"veilsum/2/{name}\0".encode() for name in said} <= {tag.value for tag in Tag}
+    assert {f"veilsum/3/{name}\0".encode() for name in said} <= {tag.value for tag in Tag}
 
 
 def test_a_hash_is_sha256_over_tag_and_fields_behind_their_lengths() -> None:
-    preimage = b"veilsum/2/card\0" + b"\x02\0\0\0\0\0\0\0hi" + bytes(8) + b"\x01\0\0\0\0\0\0\0!"
+    preimage = b"veilsum/3/card\0" + b"\x02\0\0\0\0\0\0\0hi" + bytes(8) + b"\x01\0\0\0\0\0\0\0!"
     assert hash_fields(Tag.CARD, b"hi", b"", b"!") == hashlib.sha256(preimage).digest()
     assert hash_fields(Tag.CARD, b"hi").hex() == (
-        "7e6460194c791574c62825dd27918c0f9d3adb533500b8df835226f8fd3d3eb5"
+        "31ab1c8581fc81a8a0d895807be5464f10549c6c089aefbaa03bac75cb844178"
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Failed, Lost, Recovered, Voided, Voiding
+from protocol.coordinator import Failed, Recovered, Voided, Voiding
 from protocol.errors import PeerFault
 from protocol.messages import BadRun, Evictions, Message, Receipt, Reveal, RevealSummary, Upload, Vote, parse
 from protocol.simulator import After, Federation
@@ -46,17 +46,16 @@ def test_a_voided_attempt_shows_what_was_asked_and_signed() -> None:
     ]
 
 
-def test_a_lost_attempt_ends_with_reports_and_the_admins_signature() -> None:
+def test_an_erased_attempt_ends_with_reports_and_the_erasure() -> None:
     federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
     federation.run_round()
-    assert kinds(federation.transcript)[-4:] == ["Report", "Report", "Report", "Lost"]
+    assert kinds(federation.transcript)[-4:] == ["Erased", "Erased", "Erased", "Erasure"]
 
 
-def test_a_lost_attempt_that_the_admin_has_not_closed_shows_nothing_of_it() -> None:
-    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
-    federation.begin()
-    assert isinstance(federation.run_until(), Lost)
-    assert kinds(federation.transcript)[-1] == "Vote"
+def test_a_lost_attempt_ends_with_the_admins_signature() -> None:
+    federation = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT})
+    federation.run_round()
+    assert kinds(federation.transcript)[-3:] == ["Erased", "Erased", "Lost"]
 
 
 def test_evictions_are_noted_each_time_they_grow() -> None:
@@ -179,13 +178,13 @@ def test_the_file_is_read_as_it_was_written() -> None:
     federation.run_round()
     text = federation.transcript.to_json()
     assert Transcript.from_json(text) == replace(federation.transcript, accused=frozenset())
-    assert json.loads(text)["veilsum-transcript"] == 2
+    assert json.loads(text)["veilsum-transcript"] == 3
     forms = [type(message) for message in federation.transcript.messages()]
     assert forms[-1] is RevealSummary
     assert BadRun not in forms
 
 
-GOOD = {"veilsum-transcript": 2, "entries": ["0201"], "signature": "ab"}
+GOOD = {"veilsum-transcript": 3, "entries": ["0201"], "signature": "ab"}
 
 
 @pytest.mark.parametrize(
@@ -195,7 +194,7 @@ GOOD = {"veilsum-transcript": 2, "entries": ["0201"], "signature": "ab"}
         ("[]", Cause.MALFORMED),
         ("[" * 100_000, Cause.MALFORMED),
         ("{}", Cause.MALFORMED),
-        (json.dumps({**GOOD, "veilsum-transcript": 1}), Cause.UNKNOWN_VERSION),
+        (json.dumps({**GOOD, "veilsum-transcript": 2}), Cause.UNKNOWN_VERSION),
         (json.dumps({**GOOD, "entries": "0201"}), Cause.MALFORMED),
         (json.dumps({**GOOD, "entries": {"0201": 0}}), Cause.MALFORMED),
         (json.dumps({**GOOD, "entries": ["020"]}), Cause.MALFORMED),

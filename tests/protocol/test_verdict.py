@@ -39,7 +39,7 @@ def test_no_sum_counts_nobody() -> None:
     found = verdict(federation)
     assert found.certificate is not None
     assert (found.survivors, found.standing("member-0")) == ((), Standing.UNCERTIFIED)
-    lost = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT})
+    lost = Federation(5, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT})
     lost.run_round(terms=lost.terms(8))
     assert (verdict(lost).survivors, verdict(lost).standing("member-3")) == ((), Standing.UNCERTIFIED)
 

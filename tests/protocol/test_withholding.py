@@ -231,8 +231,9 @@ def test_a_later_indicator_round_takes_the_place_of_the_first() -> None:
 
 def test_an_indicator_round_without_a_sum_counts_nothing() -> None:
     federation = Federation(7, drop={0: After.VOTE, 1: After.VOTE, 2: After.VOTE}, withhold=True)
-    outcome = federation.run_round(indicators(federation), federation.terms(CLASSES, statistic="indicator"))
-    assert isinstance(outcome.phase, Failed)
+    federation.begin(indicators(federation), federation.terms(CLASSES, statistic="indicator"))
+    federation.phase = federation.run_until().cancel(federation.now_s)
+    assert isinstance(federation.finish().phase, Failed)
     federation.drop = {}
     outcome = federation.run_round(terms=main_terms(federation))
     assert {fault.cause for _, fault in outcome.faults} >= {Cause.INDICATOR_MISMATCH}

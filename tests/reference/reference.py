@@ -1,6 +1,6 @@
 """A member of the secure sum (§4, with §5, §8 and §9), each check in the page's order; messages are bytes."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from contextlib import suppress
 from functools import cache, partial, reduce
 from hashlib import sha256
@@ -94,7 +94,7 @@ class Party(SimpleNamespace):
         self.verify(self.roster)
         demand(len({*self.keys.values()}) == len(self.keys), "duplicate")
         demand({"admin", "coordinator", "operator"}.isdisjoint(self.keys), "malformed")
-        named = (*self.roster.decryptors, *self.roster.helpers, *self.roster.readers)
+        named = (*self.roster.decryptors, *self.roster.readers)
         demand({*named} <= {*self.keys}, "unknown-member")
 
     def receive(self, message: bytes) -> bytes | None:  # the answer to a message, if it has one
@@ -162,7 +162,7 @@ class Party(SimpleNamespace):
             H("layout", self.terms.layout),
             H("exception", *map(encode, opening.exceptions)),
         )
-        self.context = H("ctx", suite, "pairwise", *who, *where, *what)
+        self.context = H("ctx", suite, *who, *where, *what)
 
     def link(self, reason: str, sets: Any) -> Any:
         kind, floor = family(self.terms), self.m.a + self.m.h_min
@@ -173,18 +173,17 @@ class Party(SimpleNamespace):
         demand(known, "survivors-invalid")
         demand(len(survivors) >= self.m.n_min, "survivors-too-few")
 
-    def check_proposal(self, survivors: Any, history: Any, chosen: Any = ()) -> None:
+    def check_proposal(self, survivors: Any, history: Any) -> None:
         """What anybody can check of survivors (§4.6)."""
         self.check_names(survivors)
         demand(windows_hold(self.m, [each.member for each in survivors]), "window-exceeded")
         known = [(link.context, link.closing) for link in self.links]
         demand([(past.context, closing(*past)) for past in history] == known, "chain-broken")
-        self.check_ledger(survivors, history, chosen)
+        self.check_ledger(survivors, history)
 
-    def check_ledger(self, survivors: Any, history: Any, chosen: Any = ()) -> None:
-        """§8; `chosen` are further sets, each with its context."""
+    def check_ledger(self, survivors: Any, history: Any) -> None:  # §8
         mine, links = family(self.terms), {each.context: each for each in (*self.links, self.link("none", ()))}
-        sets = dict.fromkeys([*((at, each.survivors) for at, _, every in history for each in every), *chosen])
+        sets = dict.fromkeys((at, each.survivors) for at, _, every in history for each in every)
         columns, linked, noisy = {each[:2] for each in survivors}, -1, mine == "noisy"
         mixed = {v[0] for at, held in sets for v in held if (links[at].family == "noisy") != noisy and v[:2] in columns}
         demand(not mixed, "lineage-mixed", tuple(sorted(mixed)), ())
@@ -218,8 +217,7 @@ class Member(Party):
         super().__init__(key, roster, counter)
         self.name, self.policy, self.step = name, policy, 0
         self.ends: dict[bytes, Any] = {}  # context → the link it knows
-        self.chosen: dict[bytes, Any] = {}  # context → survivors it signed, unless VOID closed it
-        self.joined: set[bytes] = set()  # contexts it uploaded to, sent a receipt in, or voted in
+        self.joined: set[bytes] = set()  # contexts it uploaded to, sent a receipt in, voted in, or erased
         self.spent: set[bytes] = set()  # lineages
         self.counted: Any = (b"", [], [])  # the last indicator round: its context, survivors and holders
 
@@ -262,16 +260,21 @@ class Member(Party):
 
     def on_opening(self, said: Any) -> None:  # §4.3
         terms, links, place = said.terms, said.links, said[1:3]
-        demand(self.now < self.expires, "card-expired")
-        demand(self.now < terms.latest_end, "terms-expired")
+        late = self.now >= terms.latest_end and self.name in self.places  # it is to erase (§4.9)
+        demand(late or self.now < self.expires, "card-expired")
+        demand(late or self.now < terms.latest_end, "terms-expired")
         over = not self.context or self.context in self.ends or self.now >= self.terms.latest_end
         ahead = place > self.place and said.sequence >= self.step and said.attempt < 8
-        demand(over and ahead, "wrong-sequence")
+        demand(late or (over and ahead), "wrong-sequence")
         demand(self.joined <= {*self.ends}, "outcome-missing")
         places = [(0, -1), *(link[1:3] for link in links if link.cohort == self.cohort), place]
         steps = all(b in {(a[0], a[1] + 1), (a[0] + 1, 0)} for a, b in pairwise(places))
         known = {*self.ends.values()} <= {*links} and links[: len(self.links)] == self.links
         demand(steps and known, "chain-broken")
+        if late:
+            self._enter(said)
+            self._erase()
+            return
         counting = family(terms) == "indicator" or any(terms.indicator) or not self.roster.withhold
         allowed = terms.extractor in self.roster.extractors and sum(self.m.caps) <= terms.N_max
         demand(counting and allowed, "terms-refused")
@@ -284,10 +287,18 @@ class Member(Party):
             demand(each[:3] == (self.roster.federation, self.cohort, said.sequence), "exception-refused")
             self.verify(each)
             demand(self.policy[3] or self.name not in each.members, "policy-refused")
-        self.begin(said)
+        self._enter(said)
+        self._ratchet(said.sequence)
+
+    def _enter(self, opening: Any) -> None:
+        self.begin(opening)
         # Headers and shares are those delivered, by dealer.
         vars(self).update(own=None, receipt=None, vote=None, certified=(), evicted=set(), headers={}, shares={})
-        self._ratchet(said.sequence)
+        self.revealed, self.erased = bytes(32), False
+
+    def _check_open(self) -> None:
+        demand(not self.erased, "wrong-phase")
+        demand(self.now < self.terms.latest_end, "terms-expired")
 
     def upload(self, x: Any, lineage: bytes, records: bytes, draw: Any, below_p: Any) -> tuple[bytes, list[bytes]]:
         """The announcement and the chunks of a vector (§4.4); `below_p` draws Shamir's coefficients."""
@@ -319,7 +330,7 @@ class Member(Party):
         return AESGCM(hkdf(key, self.context + header.salt, "box-key", header.member, decryptor))
 
     def on_deliveries(self, said: Any) -> Any:  # → Receipt (§4.5)
-        demand(self.now < self.terms.latest_end, "terms-expired")
+        self._check_open()
         demand(self.name in self.places, "not-a-decryptor")
         x, count, opened = self.places[self.name], len(self.places), dict[str, Any]()
         for each in said.items:
@@ -342,14 +353,13 @@ class Member(Party):
         return self.receipt
 
     def on_freeze(self, said: Any) -> Any:  # → Vote or Refusal (§4.6)
-        demand(self.now < self.terms.latest_end, "terms-expired")
+        self._check_open()
         survivors, shown = tuple(map(survivor, said.headers)), {self.name: self.own, **self.headers}
         if self.vote:
             return self._vote("none", survivors)
         demand(self.receipt, "wrong-phase")
         try:
-            signed = [each for each in self.chosen.items() if each[0] != self.context]
-            self.check_proposal(survivors, said.history, signed)
+            self.check_proposal(survivors, said.history)
             strange = [header.member for header in said.headers if header != shown.get(header.member)]
             demand(self.name not in strange, "own-upload-changed")
             demand(not strange, "survivors-invalid")
@@ -360,12 +370,10 @@ class Member(Party):
             cause, *named = refused.args
             exposed = named if cause == "ledger-refused" else ((), ())
             return sign(self.key, "Refusal", self.context, self.name, cause, *exposed)
-        vote = self._vote("none", survivors)
-        self.chosen[self.context] = survivors
-        return vote
+        return self._vote("none", survivors)
 
     def on_voidrequest(self, said: Any) -> Any:  # → Vote (§4.6)
-        demand(self.now < self.terms.latest_end, "terms-expired")
+        self._check_open()
         return self._vote(said.reason)
 
     def _vote(self, reason: str, survivors: Any = ()) -> Any:
@@ -387,21 +395,22 @@ class Member(Party):
             self.check_names(survivors)
         own = [each for each in survivors if each.member == self.name]
         demand(not own or (self.own and own == [survivor(self.own)]), "own-upload-changed")
+        sets = [M.SurvivorSet(survivors)] if survivors else []
+        demand(self.ends.get(context) in {None, self.link(reason, sets)}, "wrong-context")
         self.certified = survivors
-        self._close(reason, [M.SurvivorSet(survivors)] if survivors else [])
+        self._close(reason, sets)
         return self._reveal()
 
     def _close(self, reason: str, sets: Any) -> None:
         self.ends[self.context] = self.link(reason, sets)
-        if reason in {"none", "lost"} or self.now >= self.terms.latest_end:
+        if reason in {"none", "erased", "lost"} or self.now >= self.terms.latest_end:
             self._ratchet(self.place[0] + 1)
-        if reason not in {"none", "lost"}:
-            self.chosen.pop(self.context, None)
 
     def _reveal(self) -> Any:
         if self.certified and self.receipt and self.now < self.terms.latest_end:
             owed, chosen = self.owed(self.certified, self.evicted), outcome(self.context, "none", self.certified)
             runs = tuple(b"".join(self.shares[v][i] for i in owed[v]) for v in owed if v in self.shares)
+            self.revealed = chosen
             return sign(self.key, "Reveal", self.context, self.name, chosen, tuple(sorted(self.evicted)), runs)
         return None
 
@@ -439,20 +448,29 @@ class Member(Party):
         demand(max(counts) <= len(staying), "disclosure-invalid")
         self.counted = (self.context, staying, counts)
 
-    def on_reportrequest(self, _: Any) -> Any:  # → Report (§4.9); from then on no vote is to be had
+    def on_erasurerequest(self, _: Any) -> Any:  # → Erased (§4.9)
         demand(self.name in self.places, "not-a-decryptor")
-        self.vote = b"reported"
-        self._ratchet(self.place[0] + 1)
-        sets = tuple(M.SurvivorSet(self.chosen[each]) for each in {self.context} & self.chosen.keys())
-        return sign(self.key, "Report", self.context, self.name, sets)
+        demand(self.now >= self.terms.latest_end, "wrong-phase")
+        self._erase()
+        return sign(self.key, "Erased", self.context, self.name, self.revealed)
 
-    def on_lost(self, said: Any) -> None:  # §4.9
+    def _erase(self) -> None:
+        self._ratchet(self.place[0] + 1)
+        self.shares.clear()
+        self.erased = True
+        self.joined.add(self.context)
+
+    def on_erasure(self, said: Any) -> None:  # §4.9
         for report in said.reports:
-            self.verify(report)
-            for each in report.sets:
-                self.check_names(each.survivors)
-        times = Counter(each for report in said.reports for each in report.sets)
-        enough = self.m.t - self.m.a_D - len(self.places) + len(said.reports)
-        sets = [each for each in times if times[each] >= enough]
-        self._close("lost", sorted(sets, key=lambda each: outcome(self.context, "none", each.survivors)))
-        self.spent |= {self.own.lineage} if self.own and len(said.reports) < self.m.t else set()
+            try:
+                self.verify(report)
+            except Refused as refused:
+                raise Refused("erasure-invalid") from refused
+            demand(not any(report.revealed), "erasure-invalid")
+        demand(len(said.reports) >= len(self.places) + self.m.a_D - self.m.t + 1, "erasure-invalid")
+        self._close("erased", [])
+
+    def on_lost(self, _: Any) -> None:  # §4.9
+        demand(self.now >= self.terms.latest_end, "wrong-phase")
+        self._close("lost", [])
+        self.spent |= {self.own.lineage} if self.own else set()

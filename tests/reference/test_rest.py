@@ -157,7 +157,6 @@ def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path
             coordinator=bytes.fromhex(operator.coordinator().public_key),
             members=tuple(Entry(name, keys[name]) for name in ids),
             decryptors=(),
-            helpers=(),
             extractors=(EXTRACTOR,),
             readers=(),
             withhold=0,

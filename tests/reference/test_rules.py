@@ -34,7 +34,6 @@ def cohort(n: int, a: int, loss: int, nominees: Sequence[int], seed: int) -> tup
         coordinator=ADMIN.public,
         members=tuple(Entry(each, rng.randbytes(32)) for each in ids),
         decryptors=tuple(ids[number] for number in nominees),
-        helpers=(),
         extractors=(),
         readers=(),
         withhold=0,
@@ -93,7 +92,7 @@ def test_the_pages_table_of_sizes() -> None:
         size, how = decryptors.split()
         nominees = [f"m{number:05}" for number in range(int(size))] if how == "nominated" else []
         members = tuple(f"m{number:05}" for number in range(int(n)))
-        roster = M.Roster(1, b"", b"", members, tuple(nominees), (), (), (), 0, b"")
+        roster = M.Roster(1, b"", b"", members, tuple(nominees), (), (), 0, b"")
         m = M.Manifest(bytes(32), b"", 0, members, bytes(32), int(a), 0, 3, 0, 0, 0, 0, 100, (), ())
         found = reference.sizes(roster, m)
         stated = (int(a_d), int(t), int(k), int(d_max), int(size))
@@ -103,7 +102,7 @@ def test_the_pages_table_of_sizes() -> None:
 @pytest.mark.parametrize(("nominated", "a"), [(2, 1), (3, 3), (3, 0), (4, 3)])
 def test_few_nominees_do_only_where_no_member_may_collude(nominated: int, a: int) -> None:
     members = tuple(f"m{number:05}" for number in range(12))
-    roster = M.Roster(1, b"", b"", members, members[:nominated], (), (), (), 0, b"")
+    roster = M.Roster(1, b"", b"", members, members[:nominated], (), (), 0, b"")
     m = M.Manifest(bytes(32), b"", 0, members, bytes(32), a, 0, 3, 0, 0, 0, 0, 100, (), ())
     if nominated > 3 or a == 0:
         assert reference.sizes(roster, m)[1] == min(a, 1)

@@ -1,4 +1,4 @@
-"""The bytes of the secure sum, version 2: hashes and trees (§2), encoding, signatures (§3), masks (§6), shares (§10).
+"""The bytes of the secure sum, version 3: hashes and trees (§2), encoding, signatures (§3), masks (§6), shares (§10).
 
 A second implementation, written from docs/protocol.md alone; sections are that page's, and its tables of messages and
 structs are the codec's. A message or struct is a named tuple in `M`, an id a `str`, a list a `tuple`.
@@ -60,7 +60,7 @@ def raw(part: Any) -> bytes:  # an id's bytes, or the fields of a message or str
 
 
 def info(tag: str, *parts: Any) -> bytes:
-    return b"veilsum/2/%s\0" % tag.encode() + b"".join(u(64, len(each)) + each for each in map(raw, parts))
+    return b"veilsum/3/%s\0" % tag.encode() + b"".join(u(64, len(each)) + each for each in map(raw, parts))
 
 
 def H(tag: str, *parts: Any) -> bytes:  # noqa: N802 - the page's name
@@ -136,15 +136,11 @@ DOMAINS: dict[str, Any] = {
     "text": lambda text: not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", text),
     "Roster": lambda roster: roster.withhold <= 1,
     "Manifest": lambda m: len(m.caps) == len(m.members) and set(m.decryptors) <= set(m.members),
-    "Certificate": lambda c: bool(c.survivors) == (c.reason == "none") and c.reason != "lost",
+    "Certificate": lambda c: bool(c.survivors) == (c.reason == "none") and c.reason not in {"erased", "lost"},
     "Link": lambda link: link.family in {"exact", "noisy", "indicator"},
-    "VoidRequest": lambda request: request.reason not in {"none", "lost"},
+    "VoidRequest": lambda request: request.reason not in {"none", "erased", "lost"},
     "SurvivorSet": lambda opened: opened.survivors,
-    "Past": lambda past: (
-        ascend([outcome(past.context, "none", each.survivors) for each in past.sets])
-        if past.reason == "lost"
-        else len(past.sets) == (past.reason == "none")
-    ),
+    "Past": lambda past: len(past.sets) == (past.reason == "none"),
     "Terms": lambda terms: all(
         (
             8 <= terms.ring_bits <= 64 and 0 < terms.chunk_elements <= 2**22 and terms.chunk_elements % 8 == 0,
@@ -161,13 +157,13 @@ def outcome(context: bytes, reason: str, survivors: Any = ()) -> bytes:
 
 
 def encode(message: Any) -> bytes:
-    return bytes((2, KINDS[type(message).__name__])) + raw(message)
+    return bytes((3, KINDS[type(message).__name__])) + raw(message)
 
 
 def decode(message: bytes, *expected: str) -> Any:  # one of the messages expected
     data, names = BytesIO(message), {KINDS[name]: name for name in expected}
     version, kind = _read(data, "u8"), _read(data, "u8")
-    demand(version == 2, "unknown-version")
+    demand(version == 3, "unknown-version")
     demand(kind in names, "unknown-message")
     value = _read(data, names[kind])
     demand(not data.read(1), "left-over-bytes")

@@ -14,7 +14,7 @@ from calibration import lattice_from
 from calibration.collected import Collected
 from calibration.layout import Layout
 from calibration.privacy import NoiseTerms
-from calibration.questions import QUESTIONS, Answer, Summed, question
+from calibration.questions import Answer, Summed, question
 from client_sdk import AsyncMember, Identity, Policy, Records, Result
 from client_sdk.transport import AsyncDriver
 from protocol import rest
@@ -61,7 +61,6 @@ class Consortium:
             coordinator=key,
             members=entries,
             decryptors=(),
-            helpers=(),
             extractors=(EXTRACTOR,),
             readers=self.readers,
             withhold=self.withhold,
@@ -79,7 +78,7 @@ class Consortium:
 
     def member(self, member: str) -> AsyncMember:
         driver = AsyncDriver("http://coordinator", transport=httpx.ASGITransport(Checking(self.server.app)))
-        policy = Policy(**{"admin_key": self.admin.public, "aimed": frozenset(QUESTIONS), **self.policy})
+        policy = Policy(**{"admin_key": self.admin.public, **self.policy})
         return AsyncMember(
             "http://coordinator", Identity.load(self.folder / member), None, policy, driver=driver
         )

@@ -7,7 +7,7 @@ import httpx
 import numpy as np
 import numpy.typing as npt
 
-from calibration import FeaturesLattice, FFCStatistics, lattice_from
+from calibration import FFCStatistics
 from protocol.member import Closed
 from protocol.messages import Disclosure, Evictions, Family, Roster, Terms
 from tests.service.driver import Party
@@ -39,15 +39,11 @@ class Counting(Party):
         features = rng.normal(size=(40, self.dim))
         labels = rng.choice(HOLD[place], 40)
         labels[: len(HOLD[place])] = HOLD[place]
-        lattice = (
-            None if terms.family == Family.INDICATOR else lattice_from(terms.lattice, terms.lattice_bits)
-        )
         statistics = FFCStatistics(
             self.dim,
             self.classes,
             bias=terms.statistic == "ffc-bias",
             normalise=True,
-            lattice=lattice if isinstance(lattice, FeaturesLattice) else None,
             withheld=terms.withheld,
         )
         statistics.update(features, labels)

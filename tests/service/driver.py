@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load
 
-from calibration import FeaturesLattice, FFCStatistics, lattice_from, solve_ffc
+from calibration import FFCStatistics, SumsLattice, solve_ffc
 from protocol import published, rest
 from protocol.boxes import seal, unseal
 from protocol.codec import SecretBytes
@@ -25,6 +25,8 @@ from protocol.merkle import Tree
 from protocol.messages import (
     Cards,
     Entry,
+    Erasure,
+    ErasureRequest,
     LedgerException,
     Lost,
     Message,
@@ -98,7 +100,6 @@ class Party:
             "coordinator": coordinator,
             "members": tuple(Entry(member, self.keys[member].public) for member in self.ids),
             "decryptors": self.decryptors,
-            "helpers": (),
             "extractors": (self.extractor,),
             "readers": (),
             "withhold": 0,
@@ -210,19 +211,13 @@ class Party:
 
     def statistics(self, member: str, terms: Terms) -> FFCStatistics:
         rng = np.random.default_rng(self.ids.index(member) + 1)
-        lattice = lattice_from(terms.lattice, terms.lattice_bits)
-        statistics = FFCStatistics(
-            self.dim,
-            self.classes,
-            bias=terms.statistic == "ffc-bias",
-            normalise=True,
-            lattice=lattice if isinstance(lattice, FeaturesLattice) else None,
-        )
+        bias = terms.statistic == "ffc-bias"
+        statistics = FFCStatistics(self.dim, self.classes, bias=bias, normalise=True)
         statistics.update(rng.normal(size=(40, self.dim)), rng.integers(0, self.classes, 40))
         return statistics
 
     def vector(self, member: str, terms: Terms) -> npt.NDArray[np.int64]:
-        return self.statistics(member, terms).vector(lattice_from(terms.lattice, terms.lattice_bits))
+        return self.statistics(member, terms).vector(SumsLattice(terms.lattice_bits))
 
     def gone(self, member: str, after: After) -> bool:
         return self.drop.get(member, After.REVEAL) < after
@@ -234,7 +229,7 @@ class Party:
         while not view["ended"]:
             moved = [await self.serve(server, round_id, member) for member in view["members"]]
             if not any(moved):
-                if view["state"] == "lost":
+                if view["state"] == "erasing":
                     return view
                 assert time.monotonic() < end, view
                 await server.pass_time(await server.view(round_id))
@@ -243,13 +238,10 @@ class Party:
             await self.serve(server, round_id, member)
         return view
 
-    async def abandon(self, server: Server, round_id: str) -> dict[str, Any]:
-        """The admin signs over the reports that are in, and everybody hears of it."""
-        unsigned = await server.client.get(f"/v1/rounds/{round_id}/reports")
-        assert unsigned.status_code == 200, unsigned.text
-        reports = Lost.from_bytes(unsigned.content)
-        assert reports.signature == bytes(64)
-        signed = Lost.make(self.admin, context=reports.context, reports=reports.reports)
+    async def lose(self, server: Server, round_id: str) -> dict[str, Any]:
+        """The admin closes an erasing round, and everybody hears of it."""
+        context = bytes.fromhex((await server.view(round_id))["context"])
+        signed = Lost.make(self.admin, context=context)
         closed = await server.client.post(
             f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS
         )
@@ -257,7 +249,7 @@ class Party:
         await self.on_ack("the admin's Lost")
         end = time.monotonic() + 60.0
         # Another replica hears of it a moment later.
-        while (view := await self.play(server, round_id))["state"] == "lost" and time.monotonic() < end:  # noqa: ASYNC110 - nobody is told
+        while (view := await self.play(server, round_id))["state"] == "erasing" and time.monotonic() < end:  # noqa: ASYNC110 - nobody is told
             await asyncio.sleep(0.05)
         return view
 
@@ -282,17 +274,21 @@ class Party:
         message = parse(answer.content)
         if isinstance(message, Opening):
             return await self._upload(server, round_id, member, message)
-        needed = dict.fromkeys(("Certificate", "Evictions", "Lost"), After.REVEAL) | {
-            "Deliveries": After.RECEIPT
-        }
+        ends = ("Certificate", "Evictions", "Erasure", "ErasureRequest", "Lost")
+        needed = dict.fromkeys(ends, After.REVEAL) | {"Deliveries": After.RECEIPT}
         if self.gone(member, needed.get(type(message).__name__, After.VOTE)):
             return False
         before = self.phases[member]
-        if isinstance(before, Ready):
+        if isinstance(before, Ready) and not isinstance(message, ErasureRequest | Erasure | Lost):
             return False
+        if isinstance(before, Ready) and not before.history.unsettled:
+            if not isinstance(message, ErasureRequest):
+                return False
+            shown = await server.client.get(f"/v1/rounds/{round_id}/opening")
+            before, _ = before.receive(Opening.from_bytes(shown.content), self.keys[member], server.clock())
         if isinstance(before, Closed) and before.opening.cohort.hex() != self.cohort:
             return False
-        self.phases[member], replies = before.receive(message, self.keys[member], time.time())
+        self.phases[member], replies = before.receive(message, self.keys[member], server.clock())
         for reply in replies:
             sent = await server.client.post(
                 f"/v1/rounds/{round_id}/answers",

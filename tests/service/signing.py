@@ -8,16 +8,13 @@ from contextlib import suppress
 import httpx
 
 from protocol.errors import PeerFault
-from protocol.helpers.messages import parse as parse_helpers
 from protocol.identity import SigningKey
 from protocol.messages import parse
 from protocol.request_signature import Target, sign_request
 
 KEYS: dict[str, SigningKey] = {}
 """Everybody's, as the parties made them."""
-_SENDER = re.compile(
-    r"/(?:cards|requests|uploads|disclosure|manifest|helpers)/([a-z0-9-]{1,64})(?![a-z0-9-])"
-)
+_SENDER = re.compile(r"/(?:cards|requests|uploads|disclosure|manifest)/([a-z0-9-]{1,64})(?![a-z0-9-])")
 
 
 class Signing(httpx.Auth):
@@ -58,9 +55,8 @@ def signed(request: httpx.Request, who: str, key: SigningKey, now_s: float) -> d
 def sender_of(request: httpx.Request) -> str:
     """Whose request it is, by its path or the answer in it."""
     if request.url.path.endswith("/answers"):
-        for read in (parse, parse_helpers):
-            with suppress(PeerFault):
-                return str(getattr(read(request.content), "member", "m-0"))
+        with suppress(PeerFault):
+            return str(getattr(parse(request.content), "member", "m-0"))
         return "m-0"
     found = _SENDER.search(request.url.path)
     return found[1] if found else ""

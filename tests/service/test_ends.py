@@ -10,18 +10,19 @@ from protocol.causes import Cause
 from protocol.evicting import check_proof
 from protocol.messages import (
     Certificate,
+    Erasure,
+    ErasureRequest,
     Evictions,
     Ledger,
     Lost,
     Message,
     Receipt,
-    ReportRequest,
     parse,
 )
 from protocol.shamir import share_secrets
 from protocol.simulator import After, SeededRandom
 from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server, running, snapshot
+from tests.service.serving import OCTETS, Clock, Server, running, snapshot
 
 
 def complaining(members: tuple[str, ...], dealer: str, party: Party) -> Any:
@@ -77,114 +78,119 @@ async def test_a_false_dealer_is_evicted_and_the_sum_is_of_the_others(server: Se
     check_proof(round_.attempt, round_.closing, proof)
 
 
-async def lose(server: Server, party: Party) -> str:
-    """A round in which three decryptors have signed the survivors and nobody signs VOID."""
-    party.drop = dict.fromkeys(party.ids[3:], After.RECEIPT)
-    round_id = await party.open_round(server)
+async def overdue(server: Server, party: Party, *silent: str) -> str:
+    """A round past its latest end: these decryptors vanished after their receipts, and the others have reported."""
+    party.drop = dict.fromkeys(silent, After.RECEIPT)
+    round_id = await party.open_round(server, lifetime_s=20_000)
     view = await party.play(server, round_id)
-    assert (view["state"], view["ended"], view["fault"]["cause"]) == ("lost", False, "quorum-lost")
+    assert (view["state"], view["ended"], view["fault"]["cause"]) == ("erasing", False, "quorum-lost")
     return round_id
 
 
-async def test_a_lost_round_waits_for_reports_and_the_admin_and_the_federation_goes_on(
+async def test_an_overdue_round_ends_once_enough_decryptors_have_reported(
     server: Server, formed: Party
 ) -> None:
-    round_id = await lose(server, formed)
+    round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
     view = await server.view(round_id)
     assert (view["reported"], view["waiting_for"]) == (["m-0", "m-1", "m-2"], ["m-3", "m-4", "m-5"])
+    assert view["reports_min"] == 4
     refused = await formed.try_round(server)
     assert (refused.status_code, refused.json()["cause"]) == (409, "conflict")
-    assert "let the admin sign over them" in refused.json()["detail"]
+    assert "3 of 4 decryptors have reported" in refused.json()["detail"]
     late = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
     assert (late.status_code, late.json()["cause"]) == (409, "wrong-phase")
-    formed.drop = {}
-    assert (await formed.play(server, round_id))["reported"] == list(formed.ids)
-    waiting = await server.client.get(
-        f"/v1/contexts/{view['context']}/closing",
-    )
+    waiting = await server.client.get(f"/v1/contexts/{view['context']}/closing")
     assert (waiting.status_code, waiting.json()["cause"]) == (409, "wrong-phase")
-    ended = await formed.abandon(server, round_id)
-    assert (ended["state"], ended["ended"]) == ("abandoned", True)
+    formed.drop = {}
+    ended = await formed.play(server, round_id)
+    assert (ended["state"], ended["ended"]) == ("erased", True)
     closing = await server.client.get(f"/v1/contexts/{view['context']}/closing")
-    assert isinstance(parse(closing.content), Lost)
-    whole = await server.coordinator.federations.ledger(formed.federation)
+    assert isinstance(parse(closing.content), Erasure)
     ledger = Ledger.from_bytes(
         (await server.client.get(f"/v1/federations/{formed.federation}/ledger")).content
     )
     [past] = ledger.history
-    assert ledger == whole
-    assert [len(each.survivors) for each in past.sets] == [6]
+    assert (past.reason, past.sets) == ("erased", ())
     assert ledger.links[0].closing == past.closing
-    # What was reported counts as opened: the same set may be summed again, and is.
+    # Nothing was opened: the same records are summed in the next sequence.
     following = await formed.open_round(server)
-    assert (await formed.play(server, following))["state"] == "done"
+    view = await formed.play(server, following)
+    assert (view["state"], view["sequence"], view["attempt"]) == ("done", 1, 0)
     await server.tidy(round_id)
     assert server.coordinator.blobs.names("uploads") == ()
 
 
-async def test_chunks_of_a_lost_round_are_gone_before_the_admin_comes(server: Server, formed: Party) -> None:
-    round_id = await lose(server, formed)
+async def test_chunks_of_an_erasing_round_are_gone_before_it_ends(server: Server, formed: Party) -> None:
+    round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
     await server.tidy(round_id)
     assert server.coordinator.blobs.names("uploads") == ()
-    assert (await server.view(round_id))["state"] == "lost"
+    assert (await server.view(round_id))["state"] == "erasing"
+
+
+async def test_a_certified_round_may_be_closed_without_a_sum_before_it_is_erased(
+    server: Server, formed: Party
+) -> None:
+    formed.drop = dict.fromkeys(formed.ids[:3], After.VOTE)
+    round_id = await formed.open_round(server, lifetime_s=20_000)
+    view = await formed.play(server, round_id)
+    assert (view["state"], view["survivors"], view["reported"]) == ("erasing", list(formed.ids), [])
+    closed = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "give up"})
+    assert closed.status_code == 200
+    view = await server.until(round_id)
+    assert (view["state"], view["fault"]["cause"]) == ("failed", "cancelled")
 
 
 async def test_the_admins_lost_is_checked_and_may_come_twice(server: Server, formed: Party) -> None:
-    round_id = await lose(server, formed)
-    unsigned = await server.client.get(f"/v1/rounds/{round_id}/reports")
-    reports = Lost.from_bytes(unsigned.content)
-    assert [report.member for report in reports.reports] == ["m-0", "m-1", "m-2"]
-    for key, context, cause in (
-        (formed.keys["m-0"], reports.context, "bad-signature"),
+    round_id = await overdue(server, formed, "m-3", "m-4", "m-5")
+    context = bytes.fromhex((await server.view(round_id))["context"])
+    for key, named, cause in (
+        (formed.keys["m-0"], context, "bad-signature"),
         (formed.admin, bytes(32), "wrong-context"),
     ):
-        forged = Lost.make(key, context=context, reports=reports.reports)
         refused = await server.client.post(
-            f"/v1/rounds/{round_id}/lost", content=forged.to_bytes(), headers=OCTETS
+            f"/v1/rounds/{round_id}/lost", content=Lost.make(key, context=named).to_bytes(), headers=OCTETS
         )
         assert refused.json()["cause"] == cause
-    signed = Lost.make(formed.admin, context=reports.context, reports=reports.reports)
+    signed = Lost.make(formed.admin, context=context)
     answers = [
         await server.client.post(f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS)
         for _ in range(2)
     ]
-    assert [answer.json()["state"] for answer in answers] == ["abandoned", "abandoned"]
-    other = Lost.make(formed.admin, context=reports.context, reports=())
+    assert [answer.json()["state"] for answer in answers] == ["lost", "lost"]
+
+
+async def test_no_round_is_lost_before_its_latest_end(server: Server, formed: Party) -> None:
+    round_id = await formed.open_round(server)
+    context = bytes.fromhex((await server.view(round_id))["context"])
+    signed = Lost.make(formed.admin, context=context)
     refused = await server.client.post(
-        f"/v1/rounds/{round_id}/lost", content=other.to_bytes(), headers=OCTETS
+        f"/v1/rounds/{round_id}/lost", content=signed.to_bytes(), headers=OCTETS
     )
     assert (refused.status_code, refused.json()["cause"]) == (409, "wrong-phase")
-    gone = await server.client.get(f"/v1/rounds/{round_id}/reports")
-    assert (gone.status_code, gone.json()["cause"]) == (409, "wrong-phase")
 
 
 async def test_a_restart_in_each_new_state_goes_on_where_it_was(tmp_path: Path, party: Party) -> None:
-    async with running(tmp_path / "data") as server:
+    clock = Clock()
+    async with running(tmp_path / "data", clock) as server:
         await party.begin(server)
-        round_id = await lose(server, party)
-        lost = snapshot(server.folder, tmp_path / "lost")
+        round_id = await overdue(server, party, "m-3", "m-4", "m-5")
+        erasing = snapshot(server.folder, tmp_path / "erasing")
         then = party.copy()
-        party.drop = {}
-        await party.play(server, round_id)
-        await party.abandon(server, round_id)
-        abandoned = snapshot(server.folder, tmp_path / "abandoned")
-    async with running(lost) as server:
+        await party.lose(server, round_id)
+        lost = snapshot(server.folder, tmp_path / "lost")
+    async with running(erasing, clock) as server:
         view = await server.view(round_id)
-        assert (view["state"], view["reported"]) == ("lost", ["m-0", "m-1", "m-2"])
+        assert (view["state"], view["reported"]) == ("erasing", ["m-0", "m-1", "m-2"])
         asked = await server.client.get(f"/v1/rounds/{round_id}/requests/m-4")
-        assert isinstance(parse(asked.content), ReportRequest)
+        assert isinstance(parse(asked.content), ErasureRequest)
         then.drop = {}
-        await then.play(server, round_id)
-        assert (await then.abandon(server, round_id))["state"] == "abandoned"
+        assert (await then.play(server, round_id))["state"] == "erased"
         following = await then.open_round(server)
-        snapshot(server.folder, tmp_path / "following")
         assert (await then.play(server, following))["state"] == "done"
-    async with running(abandoned) as server:
-        assert (await server.view(round_id))["state"] == "abandoned"
-        following = await party.open_round(server)
-        assert (await party.play(server, following))["state"] == "done"
+    async with running(lost, clock) as server:
+        assert (await server.view(round_id))["state"] == "lost"
         ledger = await server.coordinator.federations.ledger(party.federation)
-        assert [past.reason for past in ledger.history] == ["lost", "none"]
+        assert [past.reason for past in ledger.history] == ["lost"]
 
 
 async def test_evictions_survive_a_restart(tmp_path: Path, party: Party) -> None:

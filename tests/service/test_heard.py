@@ -1,7 +1,6 @@
 """Who has to certify a round is known to be there, or not, before it opens: by requests that were let in, and by nothing else."""
 
 import asyncio
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from protocol.preflight import DecryptorsView
 from protocol.request_signature import Target, sign_request
 from service import heard
 from service.access.nonces import FORGET_EVERY_S, signer_of
-from service.storage.tables import nonces, schedules
+from service.storage.tables import nonces
 from tests.service.asking import Consortium
 from tests.service.declared import Checking
 from tests.service.driver import SIX, Party
@@ -197,7 +196,7 @@ async def test_a_round_that_asks_for_them_is_opened_where_enough_are_there(
     absent = ", ".join(("m-0", *SIX[needed:]))
     assert refused.json()["detail"] == (
         f"{needed - 1} of 6 decryptors heard from within 120 s, {needed} needed; not: {absent}: "
-        "start their `veilsum join`, or leave heard_within_s out"
+        "start their `veilsum member join`, or leave heard_within_s out"
     )
     assert (await server.client.post(f"{path}/preflight", json=request)).json() == refused.json()
     assert (await server.client.get(f"/v1/cohorts/{silent.cohort}")).json()["rounds"] == []
@@ -216,44 +215,6 @@ async def test_who_is_silent_keeps_no_round_from_opening_that_does_not_ask(
 ) -> None:
     assert (await shown(server, silent)).heard == 0
     assert (await silent.try_round(server)).status_code == 201
-
-
-async def test_a_scheduled_round_asks_when_its_time_comes(server: Server, silent: Party) -> None:
-    path = f"/v1/cohorts/{silent.cohort}/schedules"
-
-    async def tried(at_s: float, **changes: Any) -> dict[str, Any]:
-        body = {"at_s": at_s, "round": request_of(silent, **changes)}
-        assert (await server.client.post(path, json=body)).status_code == 201
-        server.coordinator.keeper.wake()
-        for _ in range(500):
-            entry: dict[str, Any] = (await server.client.get(path)).json()[-1]
-            if entry["round"] or entry["fault"]:
-                return entry
-            await asyncio.sleep(0.01)
-        raise AssertionError(entry)
-
-    entry = await tried(1.0, heard_within_s=60)
-    assert (entry["round"], entry["fault"]["cause"]) == (None, "terms-refused")
-    assert "0 of 6 decryptors heard from within 60 s" in entry["fault"]["detail"]
-    assert entry["request"]["heard_within_s"] == 60
-    for member in SIX:
-        await waits(server, silent, member)
-    assert (await tried(2.0, heard_within_s=60))["fault"] is None
-
-
-async def test_an_entry_of_a_schedule_from_before_still_opens(server: Server, silent: Party) -> None:
-    path = f"/v1/cohorts/{silent.cohort}/schedules"
-    body = {"at_s": server.clock() + 60, "round": request_of(silent)}
-    assert (await server.client.post(path, json=body)).status_code == 201
-    async with server.coordinator.database.transaction() as connection:
-        stored = json.loads((await connection.execute(select(schedules.c.request))).scalar_one())
-        assert stored.pop("heard_within_s", "none") is None
-        await connection.execute(update(schedules).values(request=json.dumps(stored)))
-    [entry] = (await server.client.get(path)).json()
-    assert entry["request"]["heard_within_s"] is None
-    await server.coordinator.schedules._open(entry["schedule"])
-    [entry] = (await server.client.get(path)).json()
-    assert entry["round"] is not None
 
 
 async def test_a_member_of_the_sdk_that_waits_is_heard_from(server: Server, tmp_path: Path) -> None:
@@ -312,7 +273,7 @@ async def test_a_join_that_waits_is_heard_from_again_and_again(
                     async with database.reading() as connection:
                         heard_from = set((await connection.execute(select(nonces.c.signer))).scalars())
         terms = ("--dim", commands.DIM, "--classes", commands.CLASSES, "--extractor", commands.EXTRACTOR)
-        opening = cli.at("round", "open", c.cohort, *terms, "--grace-s", 0.05, "--token", token)
+        opening = cli.at("operator", "round", "open", c.cohort, *terms, "--grace-s", 0.05, "--token", token)
         said = await asyncio.to_thread(cli, *opening, "--dry-run")
         assert "3 of 3 decryptors heard from within 600 s, 2 needed\n" in said.out
         opened = await asyncio.to_thread(cli, *opening, "--heard-within", 60)
@@ -330,5 +291,5 @@ async def test_a_join_that_waits_is_heard_from_again_and_again(
             assert refused.code == 1
             assert (
                 "terms-refused: 0 of 3 decryptors heard from within 90 s, 2 needed; not: m0, m1, m2: "
-                "start their `veilsum join`, or leave --heard-within out"
+                "start their `veilsum member join`, or leave --heard-within out"
             ) in (refused.values["error"] if "--json" in more else refused.error)

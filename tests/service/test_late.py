@@ -11,7 +11,7 @@ from safetensors.numpy import load, save
 from sqlalchemy.exc import SQLAlchemyError
 
 from protocol.record import sign_record
-from service.course import Outcome
+from service.documents import Outcome
 from service.storage import dialects
 from tests.service import serving
 from tests.service.driver import Party

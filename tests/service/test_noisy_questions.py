@@ -25,16 +25,11 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 NOISE: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5}
 ASKED: dict[str, dict[str, Any]] = {
     "mean": {},
-    "counts": {},
     "ffc": {"parameters": {"publish": "lda,ncm,posterior"}},
     "ffc-bias": {"parameters": {"publish": "lda"}},
-    "folds": {"parameters": {"folds": 3, "bias": True}},
-    "loo": {"rests_on": "ffc-bias"},
-    "balanced": {"rests_on": "counts"},
     "rff": {"rests_on": "mean", "parameters": {"size": 16}},
-    "ccvr": {"rests_on": "ffc", "parameters": {"axes": 3, "per_class": 40}},
+    "ccvr": {"parameters": {"per_class": 40}},
     "refine": {"rests_on": "ffc", "parameters": {"rounds": 1}},
-    "reliability": {"rests_on": "balanced", "parameters": {"bins": 5}},
 }
 
 
@@ -64,7 +59,7 @@ async def asked(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[dict[
         for name, request in ASKED.items():
             before = {"rests_on": found[request["rests_on"]][2]} if "rests_on" in request else {}
             opened = await consortium.open_round(**{**request, **before, "statistic": name, "noise": NOISE})
-            results = await consortium.contribute(opened, held_out=name == "reliability")
+            results = await consortium.contribute(opened)
             found[name] = results, await consortium.sums(opened), opened
         yield found
 
@@ -86,7 +81,7 @@ async def test_a_noisy_sum_is_the_members_own_and_as_much_noise_as_promised(
     posed = question(name, layout, attempt.context, material)
     exact = np.zeros(terms.elements, np.int64)
     for index in range(4):
-        records = records_of(index, held_out=name == "reliability")
+        records = records_of(index)
         own = Collected(posed, lattice, noise=NoiseTerms.from_bytes(terms.noise))
         own.update(records.features, records.labels)
         exact += own.vector(lattice)
@@ -121,20 +116,3 @@ async def test_heads_beside_a_noisy_ridge_head_come_from_the_same_upload(asked: 
         result: Result = asked[name][0][0]
         assert (result.head(beside).predict(records.features) == records.labels).mean() > 0.85
     assert asked["ffc"][0][0].arrays("posterior")["whitening"].shape == (DIM, DIM)
-
-
-async def test_what_is_told_beside_a_noisy_head_is_near_what_is_true(asked: dict[str, Any]) -> None:
-    counts = np.sum([np.bincount(records_of(index).labels) for index in range(4)], axis=0)
-    told: Result = asked["counts"][0][0]
-    assert np.abs(told.arrays("counts")["counts"] - counts).max() < 6 * told.notes("counts")["deviation"]
-    judged: Result = asked["reliability"][0][0]
-    notes = judged.notes("reliability")
-    records = records_of(9)
-    right = (judged.predict(records.features) == records.labels).mean()
-    assert notes["accuracy"] == pytest.approx(right, abs=0.03)
-    assert judged.calibrated.temperature == notes["temperature"] < 1
-    folds, loo = (asked[name][0][0].record.solution for name in ("folds", "loo"))
-    assert (folds.chosen_by, loo.chosen_by) == ("folds", "leave-one-out")
-    assert loo.ridge in loo.grid
-    accuracies = asked["loo"][0][0].arrays("leave-one-out")["accuracies"]
-    assert accuracies.max() == pytest.approx(right, abs=0.05)

@@ -57,7 +57,7 @@ async def test_what_is_said_beforehand_is_what_is_opened(server: Server, formed:
     }
     assert (said.cost, said.survivors_min) == (opened["cost"], opened["survivors_min"])
     assert (said.sequence, said.attempt, said.members) == (0, 0, len(opened["members"]))
-    assert (said.mode, said.cohort, said.federation) == ("members", formed.cohort, formed.federation)
+    assert (said.cohort, said.federation) == (formed.cohort, formed.federation)
     assert (said.counts_first, said.outlook) == (False, None)
     beside = await server.client.post(f"{path}/preflight", json=request_of(formed))
     assert (beside.status_code, beside.json()["cause"]) == (409, "conflict")

@@ -71,6 +71,6 @@ async def test_rounds_that_nobody_uses_leave_no_more_than_their_transcripts(
         await server.tidy(round_id)
         async with server.coordinator.database.reading() as connection:
             assert (await connection.execute(select(func.count()).select_from(rounds))).scalar_one() == count
-        transcripts = [len(each.transcript()) for each in server.coordinator.rounds.values()]
+        transcripts = [len(each.documents.transcript()) for each in server.coordinator.rounds.values()]
         assert stored(server, "") == stored(server, "transcripts") == sum(transcripts)
         assert await events_bytes(server) == 0

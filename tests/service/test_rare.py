@@ -89,7 +89,7 @@ async def test_without_counts_a_round_is_refused_with_what_to_do(server: Server,
     refused = await formed.try_round(server)
     assert (refused.status_code, refused.json()["cause"]) == (422, "terms-refused")
     assert "no indicator round of this cohort has been finished" in refused.json()["detail"]
-    assert "`veilsum round open`" in refused.json()["detail"]
+    assert "`veilsum operator round open`" in refused.json()["detail"]
     # one that was given up counts nothing
     given_up = await formed.open_indicator(server)
     await give_up(server, formed, given_up)
@@ -229,7 +229,7 @@ async def test_counts_that_nobody_can_have_fail_the_round(server: Server, formed
     indicator = await formed.open_indicator(server)
     view = await formed.play(server, indicator)
     assert (view["state"], view["fault"]["cause"]) == ("failed", "sum-check-failed")
-    assert "6 members were counted" in view["fault"]["detail"]
+    assert not any(letter.isdigit() for letter in view["fault"]["detail"])
     assert view["holders"] == []
     assert (await formed.try_round(server)).json()["cause"] == "terms-refused"
     await server.tidy(indicator)

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 
 from calibration.questions import Wish
 from calibration.questions.alone import alone
@@ -16,27 +15,25 @@ from tests.service.serving import running
 RARE = 2
 
 
-def own_records(member: int, *, held_out: bool = False) -> Records:
+def own_records(member: int) -> Records:
     """Of three members in four with the rare class."""
-    records = records_of(member, held_out=held_out)
+    records = records_of(member)
     kept = records.labels != RARE if member == 0 else np.ones(60, bool)
     return Records(records.features[kept], records.labels[kept], normalise=True)
 
 
-def common(*, held_out: bool = False) -> list[tuple[Any, Any]]:
+def common() -> list[tuple[Any, Any]]:
     """Everybody's records of the classes that all hold."""
-    parts = [own_records(member, held_out=held_out) for member in range(4)]
+    parts = [own_records(member) for member in range(4)]
     return [(each.features[each.labels != RARE], each.labels[each.labels != RARE]) for each in parts]
 
 
 async def answered(consortium: Consortium, **request: Any) -> Result:
     """Counts first, then the round; the first member's result."""
-    held_out = request.get("statistic") == "reliability"
 
     async def both(index: int, member: str) -> Result:
         async with consortium.member(member) as each:
-            lineage = "kept back" if held_out else "main"
-            return await each.contribute(counting, own_records(index, held_out=held_out), lineage=lineage)
+            return await each.contribute(counting, own_records(index), lineage="main")
 
     counting = await consortium.open_round(statistic="indicator", dim=None)
     parts = [asyncio.create_task(both(index, member)) for index, member in enumerate(consortium.ids)]
@@ -48,27 +45,20 @@ async def answered(consortium: Consortium, **request: Any) -> Result:
     return (await asyncio.gather(*parts))[0]
 
 
-async def test_second_rounds_leave_out_what_the_first_left_out(tmp_path: Path) -> None:
+async def test_random_features_leave_out_what_ffc_left_out(tmp_path: Path) -> None:
     async with running(tmp_path / "data") as server:
         consortium = await Consortium(tmp_path, server, withhold=1).begin()
         first = await answered(consortium)
-        loo = await answered(consortium, statistic="loo", rests_on=first.record.round)
-        judged = await answered(consortium, statistic="reliability", rests_on=loo.record.round)
-    results = (first, loo, judged)
-    assert [result.record.withheld for result in results] == [(RARE,)] * 3
-    assert [result.record.rare.holders for result in results if result.record.rare] == [(4, 4, 3)] * 3
-    wish, batches = Wish(DIM, CLASSES), common()
-    ffc = alone("ffc", wish, batches, normalise=True)
-    plain = alone("loo", wish, batches, earlier=ffc.earlier, normalise=True).answer
-    assert loo.record.solution.ridge == pytest.approx(plain.ridge)
-    assert loo.record.records == plain.records
-    assert loo.record.solution.errors == pytest.approx(plain.errors, rel=1e-6)
+        kernel = await answered(
+            consortium, statistic="rff", parameters={"size": 16}, rests_on=first.record.round
+        )
+    results = (first, kernel)
+    assert [result.record.withheld for result in results] == [(RARE,)] * 2
+    assert [result.record.rare.holders for result in results if result.record.rare] == [(4, 4, 3)] * 2
+    plain = alone("ffc", Wish(DIM, CLASSES), common(), normalise=True).answer
+    assert first.record.records == kernel.record.records == plain.records
     assert plain.head is not None
-    np.testing.assert_allclose(loo.weights, plain.head.weights, atol=1e-6)
-    confusion = judged.arrays("reliability")["confusion"]
-    assert not confusion[RARE].any()
-    assert not confusion[:, RARE].any()
-    assert confusion.sum() == judged.record.records == sum(len(y) for _, y in common(held_out=True))
+    np.testing.assert_allclose(first.weights, plain.head.weights, atol=1e-6)
     everything = np.vstack([records_of(member).features for member in range(4)])
-    assert RARE not in judged.predict(everything)
-    assert not judged.probabilities(everything)[:, RARE].any()
+    assert RARE not in kernel.predict(everything)
+    assert not kernel.probabilities(everything)[:, RARE].any()

@@ -52,7 +52,6 @@ async def test_readers_read_the_sums_and_nobody_else_does(tmp_path: Path) -> Non
                 coordinator=old.coordinator,
                 members=old.members,
                 decryptors=(),
-                helpers=(),
                 extractors=old.extractors,
                 readers=("m-2", "m-3"),
                 withhold=0,

@@ -279,19 +279,3 @@ async def test_every_page_and_count_is_right_at_a_replica_that_has_heard_nothing
         assert (await party.play(one, second))["state"] == "voided"
         budget = await visitor.get(f"/v1/federations/{party.federation}/budget")
         assert (budget.json()["rounds"], budget.json()["mu"]) == ([], 0)
-
-
-async def test_what_one_schedules_the_other_opens(
-    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(coordinator, "LOOK_S", 0.1)
-    async with two(tmp_path / "data") as (one, other, _):
-        await party.begin(one)
-        body = {"dim": 4, "classes": 3, "extractor": party.extractor.hex()}
-        where = f"/v1/cohorts/{party.cohort}/schedules"
-        await one.client.post(where, json={"at_s": one.clock() + 0.5, "round": body})
-        one.coordinator.schedules._due.clear()  # it dies before
-        async with asyncio.timeout(10):
-            while not (entry := (await other.client.get(where)).json()[0])["round"]:  # noqa: ASYNC110 - nobody is told
-                await asyncio.sleep(0.05)
-        assert (await other.view(entry["round"]))["state"] == "collecting"

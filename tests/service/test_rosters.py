@@ -20,7 +20,7 @@ from service.rosters import Former, Gone, Recent, Rosters
 from service.storage.tables import rosters as table
 from tests.service.driver import Party
 from tests.service.pages.gallery import browser
-from tests.service.serving import OCTETS, Server
+from tests.service.serving import Server
 
 
 def test_what_was_used_last_is_kept_up_to_a_weight() -> None:
@@ -46,7 +46,7 @@ def made(key: SigningKey, version: int, members: list[str], **changes: Any) -> R
         federation=key.public,
         coordinator=bytes(32),
         members=tuple(Entry(member, key_in(version, place)) for place, member in enumerate(sorted(members))),
-        **{"decryptors": (), "helpers": (), "extractors": (), "readers": (), "withhold": 0, **changes},
+        **{"decryptors": (), "extractors": (), "readers": (), "withhold": 0, **changes},
     )
 
 
@@ -61,7 +61,6 @@ def test_entries_are_read_out_of_a_stored_roster_as_out_of_a_parsed_one(data: st
     members = data.draw(st.lists(name, min_size=1, max_size=20, unique=True))
     some = st.lists(st.sampled_from(members), unique=True).map(sorted).map(tuple)
     named = {role: data.draw(some) for role in ("decryptors", "readers")}
-    named["helpers"] = data.draw(some)[:4]
     digests = st.sets(st.binary(min_size=32, max_size=32), max_size=3).map(sorted).map(tuple)
     roster = made(
         SigningKey(bytes(32)),
@@ -74,7 +73,7 @@ def test_entries_are_read_out_of_a_stored_roster_as_out_of_a_parsed_one(data: st
     listed = Listed(roster.to_bytes())
     for what in ("version_number", "federation", "withhold", "hash"):
         assert getattr(listed, what) == getattr(roster, what)
-    for role in ("decryptors", "readers", "helpers"):
+    for role in ("decryptors", "readers"):
         assert tuple(getattr(listed, role)) == getattr(roster, role)
     ids = tuple(entry.member for entry in roster.members)
     assert (tuple(listed.members), listed.members[:], len(listed.members)) == (ids, ids, len(ids))
@@ -149,24 +148,9 @@ async def test_requests_and_pages_parse_no_roster(
         answers = await asyncio.gather(*(nobody.get(path) for path in paths * 5))
     assert {answer.status_code for answer in answers} == {200}
     assert answers[1].content == party.roster.to_bytes()
-    # Of helpers' cards the newest roster says whose they are, before signature and body are looked at.
-    for _ in range(3):
-        refused = await server.client.put(f"{here}/helpers/m-0/card", content=b"", headers=OCTETS)
-        assert refused.status_code != 401, refused.text
     assert parsed == []
     if kept > 1:  # each newest one, and both of those that there were before somebody left
         assert sorted(looked_at) == [1, 1, 1, 2, 2]
-
-
-async def test_a_desk_parses_the_roster_of_its_helpers_once(server: Server, parsed: list[int]) -> None:
-    members = ["a", "b", "c", "d", "e"]
-    with_helpers = await stored(server, SigningKey(b"h" * 32), members, helpers=tuple(members[:4]))
-    without = await stored(server, SigningKey(b"n" * 32), members)
-    for _ in range(3):
-        for federation, status in ((with_helpers, 200), (without, 422)):
-            answer = await server.anonymous().get(f"/v1/federations/{federation}/helpers")
-            assert answer.status_code == status, answer.text
-    assert len(parsed) == 1
 
 
 async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from calibration.errors import CalibrationError, NoRecords, SumCheckFailed
 from protocol.causes import Cause
 from protocol.errors import PeerFault
 from service import solving
@@ -50,6 +51,25 @@ def test_a_sum_that_no_library_decomposes_ends_its_round() -> None:
             raise np.linalg.LinAlgError("Eigenvalues did not converge")
 
     asked, summed = cast("Any", Asked()), cast("Any", SimpleNamespace(lattice=None))
-    with pytest.raises(PeerFault, match="did not converge") as refused:
+    with pytest.raises(PeerFault, match="no head follows: LinAlgError") as refused:
         solving.solve(asked, [], summed)
     assert refused.value.cause is Cause.SUM_CHECK_FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (SumCheckFailed("class 3 reaches 12 with 10 records", identity="trace"), "identity broken: trace"),
+        (NoRecords("7 records of 7 classes leave no covariance"), "no head follows: NoRecords"),
+    ],
+)
+def test_what_anyone_may_read_of_a_failed_sum_holds_none_of_its_numbers(
+    error: CalibrationError, said: str
+) -> None:
+    def failing(*_: object) -> None:
+        raise error
+
+    asked = cast("Any", SimpleNamespace(gathering=lambda _: None, gathered=failing, answer=None))
+    with pytest.raises(PeerFault) as refused:
+        solving.solve(asked, [], cast("Any", SimpleNamespace(lattice=None)))
+    assert refused.value.detail == said

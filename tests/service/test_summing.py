@@ -13,7 +13,6 @@ from protocol.coordinator import Recovered
 from protocol.packing import add_packed
 from protocol.simulator import After, Federation
 from service import summing
-from service.modes import PairedSummands, Summands
 from service.storage.tables import sums
 from service.summing import Summing
 from tests.service import serving
@@ -103,18 +102,18 @@ async def test_a_range_is_not_begun_again_once_the_round_has_ended(
 ) -> None:
     """Its rows are gone then; whoever has looked at the round just before the end finds none."""
     round_id = await formed.open_round(server)
-    found, summands = server.coordinator.rounds[round_id].summing, []
+    found, unmasked = server.coordinator.rounds[round_id].summing, list[Recovered]()
     true = Summing.unmask
 
-    async def unmask(self: Summing, part: int, recovered: Summands) -> None:
-        summands.append(recovered)
+    async def unmask(self: Summing, part: int, recovered: Recovered) -> None:
+        unmasked.append(recovered)
         await true(self, part, recovered)
 
     monkeypatch.setattr(Summing, "unmask", unmask)
     assert (await formed.play(server, round_id))["state"] == "done"
     await server.tidy(round_id)
     for part in found.parts:
-        await found.unmask(part, summands[0])
+        await found.unmask(part, unmasked[0])
         await found.add(part, formed.ids)
     assert await found.pieces() is None
     assert server.coordinator.blobs.names("sums") == ()
@@ -126,17 +125,17 @@ def test_ranges_are_unmasked_side_by_side() -> None:
     federation.begin(terms=federation.terms(1 << 18, ring_bits=48, chunk_elements=1 << 15))
     recovered = federation.run_until()
     assert isinstance(recovered, Recovered)
-    ring, summands = recovered.attempt.ring, PairedSummands(recovered)
+    ring = recovered.attempt.ring
 
     def unmasked(index: int) -> npt.NDArray[np.int64]:
         total = np.zeros(recovered.attempt.chunk_elements(index), ring.dtype)
-        for member in summands.members:
+        for member in recovered.summed:
             add_packed(total, federation.spool[member, index], ring.bits)
-        return summands.unmask(index, total, lambda _owner, _index: b"")
+        return recovered.unmasking().unmask(index, total)
 
     with ThreadPoolExecutor(8) as threads:
         chunks = tuple(threads.map(unmasked, range(recovered.attempt.chunks)))
-    plain = np.sum([federation.vectors_now[member] for member in summands.members], axis=0)
+    plain = np.sum([federation.vectors_now[member] for member in recovered.summed], axis=0)
     np.testing.assert_array_equal(np.concatenate(chunks), plain)
 
 

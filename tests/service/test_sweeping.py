@@ -7,31 +7,34 @@ import pytest
 
 from service.asked import MATERIALS, material_named
 from service.storage.blobs import FileBlobs
+from tests.service.asking import Consortium
 from tests.service.driver import Party
-from tests.service.serving import OCTETS, Server
+from tests.service.serving import OCTETS, Server, running
 
 ON_BOTH = True
 
 
-async def test_a_material_is_swept_unless_a_round_names_it(server: Server, formed: Party) -> None:
-    blobs, catalogue = server.coordinator.blobs, server.coordinator.catalogue
-    first = await formed.open_round(server)
-    assert (await formed.play(server, first))["state"] == "done"
-    refused = await formed.try_round(server, statistic="loo", rests_on=first, records_max=1 << 40)
-    assert refused.status_code == 422
-    assert blobs.names(MATERIALS) == ()
-    blobs.put(f"{MATERIALS}/{'0' * 64}", b"of a round that was never opened")
-    formed.lineages = dict.fromkeys(formed.ids, b"a second")
-    second, *_ = await asyncio.gather(
-        formed.open_round(server, statistic="loo", rests_on=first), catalogue.sweep(), catalogue.sweep()
-    )
-    await catalogue.sweep()
-    named = material_named(server.coordinator.rounds[second].attempt.opening.terms)
-    assert blobs.names(MATERIALS) == (named,)
-    material = await server.client.get(
-        f"/v1/rounds/{second}/material", headers={"accept": "application/octet-stream"}
-    )
-    assert material.status_code == 401  # for members, who sign
+async def test_a_material_is_swept_unless_a_round_names_it(tmp_path: Path) -> None:
+    noisy = {"noise": {"epsilon": 1.0, "delta": 1e-5}}
+    async with running(tmp_path / "data") as server:
+        blobs, catalogue = server.coordinator.blobs, server.coordinator.catalogue
+        consortium = await Consortium(tmp_path, server).begin()
+        first = await consortium.open_round(**noisy, statistic="mean")
+        await consortium.contribute(first)
+        refused = await consortium.try_round(**noisy, rests_on=first, records_max=1)
+        assert refused.status_code == 422
+        assert blobs.names(MATERIALS) == ()
+        blobs.put(f"{MATERIALS}/{'0' * 64}", b"of a round that was never opened")
+        second, *_ = await asyncio.gather(
+            consortium.open_round(**noisy, rests_on=first), catalogue.sweep(), catalogue.sweep()
+        )
+        await catalogue.sweep()
+        named = material_named(server.coordinator.rounds[second].attempt.opening.terms)
+        assert blobs.names(MATERIALS) == (named,)
+        material = await server.client.get(
+            f"/v1/rounds/{second}/material", headers={"accept": "application/octet-stream"}
+        )
+        assert material.status_code == 401  # for members, who sign
 
 
 def test_what_a_write_that_never_ended_has_left_goes_at_the_second_look(tmp_path: Path) -> None:

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import numpy as np
 
 from training.data import load_digits_dataset
-from training.demo import demo_partition, demo_recipe, rare_partition
+from training.demo import demo_fedavg_recipe, demo_partition, demo_recipe, rare_partition
 from training.evaluate import accuracy, extract_features, with_head
 from training.federated import train
+from training.heads import LearnedHead
+from training.losses import cross_entropy
 
 
 def test_a_head_fitted_to_all_members_features_beats_the_trained_one() -> None:
@@ -20,6 +24,15 @@ def test_a_head_fitted_to_all_members_features_beats_the_trained_one() -> None:
     after = accuracy(with_head(classifier, weights), data.test)
     assert before > 0.85
     assert after > before + 0.01
+
+
+def test_fedavg_differs_from_spherefed_in_what_defines_it() -> None:
+    ours = replace(demo_recipe(5), rounds=3)
+    beside = demo_fedavg_recipe(ours)
+    assert (beside.head, beside.loss, beside.normalise) == (LearnedHead, cross_entropy, False)
+    assert beside == replace(
+        ours, head=LearnedHead, loss=cross_entropy, normalise=False, lr=beside.lr, algorithm=beside.algorithm
+    )
 
 
 def test_the_last_digit_goes_to_two_members_and_every_other_to_all() -> None:

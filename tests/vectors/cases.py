@@ -386,13 +386,14 @@ def exposures(ruled: list[Case]) -> Iterator[Case]:
 
 
 def outcomes() -> Iterator[Case]:
-    set_one, set_two = columns("a b c"), columns("a b d")
+    set_one = columns("a b c")
     for name, reason, sets in (
         ("a sum", "none", [set_one]),
         ("VOID", "survivors-too-few", []),
-        ("lost without a set", "lost", []),
-        ("lost with two sets", "lost", [set_one, set_two]),
+        ("VOID by erasure", "erased", []),
+        ("lost", "lost", []),
         ("refused: VOID with a set", "cancelled", [set_one]),
+        ("refused: lost with a set", "lost", [set_one]),
     ):
         yield case(name, "outcomes", context=seed("ctx"), reason=reason, sets=sets)
 
@@ -408,7 +409,7 @@ def context_preimages(found: list[Case]) -> Iterator[Case]:
     for each in found:
         made, opening = each["output"], bytes.fromhex(each["input"]["opening"])
         roster = bytes.fromhex(each["input"]["roster"])
-        fields = [suite, b"pairwise".hex(), roster[10:42].hex(), made["roster_hash"], made["cohort"]]
+        fields = [suite, roster[10:42].hex(), made["roster_hash"], made["cohort"]]
         fields += [made["manifest_hash"], opening[34:42].hex(), opening[42:43].hex(), made["chain"]]
         fields += [made["terms_hash"], made["layout_hash"], made["exceptions_hash"]]
         yield case(f"the context's preimage, {each['name']}", "hash", tag="ctx", fields=fields)
@@ -431,8 +432,7 @@ def messages(recorded: Recorded) -> Iterator[Case]:
 
 def records() -> Iterator[Case]:
     exact: Case = {
-        "format": "veilsum-result/3",
-        "mode": "members",
+        "format": "veilsum-result/4",
         "round": seed("context")[:16],
         **{name: seed(name) for name in ("federation", "cohort", "context", "closing", "terms", "extractor")},
         "statistic": "ffc",
@@ -443,7 +443,6 @@ def records() -> Iterator[Case]:
         "evicted": [],
         "withheld": [2],
         "rare": {"indicator": seed("indicator"), "margin": 1, "floor": 5, "holders": [5, 5, 4]},
-        "outvoted": [],
         "records": 100,
         "noise": "none",
         **{name: seed(name) for name in ("weights_sha256", "sums_sha256", "transcript")},

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from protocol.tags import PROTOCOL_VERSION
-from tests.vectors import cases, helping, produce_helping, results, transcripts
+from tests.vectors import cases, results, transcripts
 from tests.vectors.produce import run
 from tests.vectors.rounds import SCENARIOS, played
 
@@ -50,9 +50,7 @@ def documents() -> dict[str, Json]:
         "messages": {"clauses": "§4.4–4.7", "cases": messages},
         "records": {"clauses": "§4.8", "cases": solved(cases.records())},
         "transcripts": {"clauses": "§11", "cases": solved(transcripts.cases())},
-        "helpers": {"clauses": "H3–H9", "cases": solved(produce_helping.cases())},
-        "helpers-round": {"clauses": "H3–H9", **helping.played()[1]},
-        "results": {"clauses": "§4.8, H7", "cases": solved(results.cases())},
+        "results": {"clauses": "§4.8", "cases": solved(results.cases())},
     }
     files |= {f"round-{name}": {"clauses": "§4, §11", **each.document} for name, each in rounds.items()}
     return {

@@ -10,8 +10,8 @@ from fractions import Fraction
 from itertools import combinations
 from typing import Any
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -29,7 +29,7 @@ class Refused(Exception):  # noqa: N818 - the page's word
 
 
 def info(tag: str, *fields: bytes) -> bytes:
-    parts = [b"veilsum/2/" + tag.encode() + b"\0"]
+    parts = [b"veilsum/3/" + tag.encode() + b"\0"]
     for field in fields:
         parts += [len(field).to_bytes(8, "little"), field]
     return b"".join(parts)
@@ -37,6 +37,13 @@ def info(tag: str, *fields: bytes) -> bytes:
 
 def h(tag: str, *fields: bytes) -> bytes:
     return hashlib.sha256(info(tag, *fields)).digest()
+
+
+def verify(public: bytes, signature: bytes, digest: bytes) -> None:
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, digest)
+    except InvalidSignature as error:
+        raise Refused("bad-signature") from error
 
 
 def hkdf(secret: bytes, salt: bytes, context: bytes) -> str:

@@ -49,7 +49,7 @@ from protocol.ring import Ring
 from protocol.sealing import commitment_tree
 from protocol.shamir import ShareError, recover_secrets, share_secrets
 from protocol.tags import Tag, hash_fields
-from tests.vectors import produce_helping, results, transcripts
+from tests.vectors import results, transcripts
 
 Case = Mapping[str, Any]
 TAGS = {tag.value.decode().split("/")[2].rstrip("\0"): tag for tag in Tag}
@@ -210,7 +210,6 @@ def sizes(case: Case) -> Case:
         coordinator=key,
         members=tuple(Entry(member, key) for member in everyone),
         decryptors=tuple(everyone[: case["nominated"]]),
-        helpers=(),
         extractors=(),
         readers=(),
         withhold=0,
@@ -401,5 +400,4 @@ FUNCTIONS: dict[str, Callable[[Case], Case]] = {
     "record": record,
     "transcript": transcripts.replayed,
     "result": results.read,
-    **produce_helping.FUNCTIONS,
 }

@@ -198,6 +198,7 @@ def _run(
         "admin": federation.admin.seed.hex(),
         "coordinator": federation.coordinator.seed.hex(),
         "now_s": int(federation.now_s),
+        "late_s": int(federation.now_s) + 86_400,
         "expires_s": int(federation.now_s) + 10**7,
         "roster": federation.roster.to_bytes().hex(),
         "cap": federation.cap,
@@ -291,9 +292,14 @@ def nominated() -> Recorded:
     )
 
 
+def erased() -> Recorded:
+    """Five members of whom two vanish after their receipts: no certificate can be had, and the others report that they erased."""
+    return _run("erased", Recorder(5, drop={0: After.RECEIPT, 1: After.RECEIPT}), _plain())
+
+
 def lost() -> Recorded:
-    """Five members of whom two vanish after their receipts: no certificate can be had, and the admin closes the attempt."""
-    return _run("lost", Recorder(5, drop={0: After.RECEIPT, 1: After.RECEIPT}), _plain())
+    """Five members of whom three vanish after their receipts: too few report, and the admin closes the attempt."""
+    return _run("lost", Recorder(5, drop=dict.fromkeys(range(3), After.RECEIPT)), _plain())
 
 
 def indicator() -> Recorded:
@@ -316,6 +322,7 @@ SCENARIOS: dict[str, Callable[[], Recorded]] = {
     "voided": voided,
     "evicted": evicted,
     "nominated": nominated,
+    "erased": erased,
     "lost": lost,
     "indicator": indicator,
 }

@@ -9,7 +9,19 @@ from protocol.attempt import Attempt
 from protocol.coordinator import Collecting, Enrolling, Windows
 from protocol.identity import SigningKey
 from protocol.member import Enrolled, MemberPhase, Opened
-from protocol.messages import Cards, Disclosure, Lost, Message, Opening, Past, Roster, parse
+from protocol.messages import (
+    Cards,
+    Disclosure,
+    Erased,
+    Erasure,
+    ErasureRequest,
+    Lost,
+    Message,
+    Opening,
+    Past,
+    Roster,
+    parse,
+)
 from tests.vectors.rounds import played
 
 ENROLMENT = -1
@@ -62,16 +74,22 @@ def sealed(
 
 
 def until(phase: Any, member: str, message: Message) -> Any:
-    """The coordinator once it says this to the member: deadlines pass, and the admin closes what is lost."""
+    """The coordinator once it says this to the member: deadlines pass, and the admin closes what too few report on."""
     context = phase.attempt.context
     if isinstance(message, Opening | Disclosure) or getattr(message, "context", context) != context:
         return phase  # so is a member that comes late told of an opening, or of how the last attempt ended
     while phase.request_for(member) != message and phase.deadline_s is not None:
         phase = phase.expire(phase.deadline_s)
-    if isinstance(message, Lost) and phase.name == "lost":
+    if isinstance(message, Lost) and phase.name == "erasing":
         phase = phase.receive(message, 0.0)
     assert phase.request_for(member) == message
     return phase
+
+
+def clock(document: dict[str, Any], message: Message) -> float:
+    """When a message of a round is said: what ends an attempt without votes is said after its latest end."""
+    late = isinstance(message, ErasureRequest | Erased | Erasure | Lost)
+    return float(document["late_s" if late else "now_s"])
 
 
 def log_of(document: dict[str, Any], attempt: int) -> list[list[Any]]:
@@ -107,7 +125,8 @@ def member_at(round_: str, member: str, attempt: int, at: int) -> tuple[SigningK
         given = document["attempts"][number]["members"].get(member) if number >= 0 else None
         for _, to, index in log[:at] if number == attempt else log:
             if to == member:
-                phase, _ = phase.receive(message_of(round_, index), key, document["now_s"])
+                message = message_of(round_, index)
+                phase, _ = phase.receive(message, key, clock(document, message))
                 if isinstance(phase, Opened) and given:
                     phase, _, _ = sealed(phase, key, given)
     return key, phase
@@ -139,7 +158,8 @@ def coordinator_at(round_: str, attempt: int, at: int) -> Any:
         if source == "coordinator":
             phase = until(phase, to, message_of(round_, index))
             continue
-        phase = phase.receive(message_of(round_, index), document["now_s"])
+        message = message_of(round_, index)
+        phase = phase.receive(message, clock(document, message))
         if isinstance(phase, Collecting) and source in phase.announced:
             for chunk in range(phase.attempt.chunks):
                 phase = phase.chunk_stored(source, chunk, document["now_s"])

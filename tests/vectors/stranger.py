@@ -12,6 +12,8 @@ from tests.reference.wire import KINDS, Refused, decode
 
 Json = dict[str, Any]
 OPENING, REFUSAL = 4, 11
+LATE = {KINDS[name] for name in ("ErasureRequest", "Erased", "Erasure", "Lost")}
+"""Kinds of what is said after the latest end."""
 MESSAGES = {"roster", "manifest", "opening", "ledger"}
 """What a script begins with."""
 
@@ -51,11 +53,12 @@ def shown(attack: Json, document: Json) -> str | None:
             if to == member.name
         ]
         for message in (bytes.fromhex(document["messages"][index]) for index in log):
+            member.now = document["late_s" if message[1] in LATE else "now_s"]
             with suppress(Refused):  # an opening is told to who comes late, and to others again
                 member.receive(message)
                 if message[1] == OPENING and member.name in attempt["members"]:
                     _upload(member, attempt["members"][member.name])
-    member.now = int(attack.get("now_s", member.now))
+    member.now = int(attack.get("now_s") or document["now_s"])
     try:
         answer = member.receive(_false(attack, document))
     except Refused as refused:

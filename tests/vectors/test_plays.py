@@ -29,7 +29,6 @@ OTHERWISE = {
         (
             "two members with one key",
             "a nominee whom the roster does not list",
-            "a helper whom the roster does not list",
             "a reader whom the roster does not list",
             "a link to a ninth attempt",
         )

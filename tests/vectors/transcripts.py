@@ -9,11 +9,11 @@ from protocol.messages import (
     BadRun,
     Cards,
     Certificate,
+    Erased,
     Evictions,
     Message,
     Receipt,
     Refusal,
-    Report,
     Reveal,
     RevealSummary,
     Upload,
@@ -79,7 +79,7 @@ def case(name: str, round_: str, attempt: int, edit: Edit, **changes: str) -> Ca
 
 def cases() -> Iterator[Case]:
     """Honest transcripts, then each lie."""
-    for round_ in ("complete", "evicted", "lost", "voided", "nominated", "indicator"):
+    for round_ in ("complete", "evicted", "erased", "lost", "voided", "nominated", "indicator"):
         for attempt in range(len(played(round_).document["attempts"])):
             yield case(f"the attempt {attempt} of {round_} as it is", round_, attempt, lambda *_: None)
     unsigned = bytes(64).hex()
@@ -95,7 +95,11 @@ def cases() -> Iterator[Case]:
         ("two receipts", "complete", twice(Receipt, lambda m, f: again(m, f.keys[m.member], dealers=()))),
         ("two votes", "complete", twice(Vote, elsewhere)),
         ("a reveal for another outcome", "complete", twice(RevealSummary, elsewhere)),
-        ("two reports", "lost", twice(Report, lambda m, f: again(m, f.keys[m.member], sets=()))),
+        (
+            "two reports",
+            "erased",
+            twice(Erased, lambda m, f: again(m, f.keys[m.member], revealed=b"\x66" * 32)),
+        ),
         ("a bad run", "complete", bad_run),
         ("a bad run of shares that are right", "complete", lambda e, f: bad_run(e, f, wrong=0)),
         ("an eviction whose shares are others", "evicted", other_proof),

@@ -137,17 +137,17 @@ class Consortium:
     ) -> None:
         self.cli, self.folder = cli, cli.folder
         self.members = tuple(f"m{index}" for index in range(members))
-        self.admin = cli.json("federation", "new", self.folder / "admin")["federation"]
+        self.admin = cli.json("admin", "new", self.folder / "admin")["federation"]
         keys: list[str] = []
         for member in self.members:
-            shown = cli.json("identity", "new", self.folder / member, "--member", member)
+            shown = cli.json("member", "new", self.folder / member, "--member", member)
             keys += ["--member", f"{member}={shown['public_key']}"]
         self.draft = self.folder / "roster.json"
         rare = "--withhold" if withhold else "--publish-rare-classes"
-        cli.json(*cli.at("federation", "roster", self.draft, *keys, "--extractor", EXTRACTOR, rare))
-        cli.operate("federation", "sign", self.draft, "--folder", self.folder / "admin", "--publish")
+        cli.json(*cli.at("admin", "roster", self.draft, *keys, "--extractor", EXTRACTOR, rare))
+        cli.operate("admin", "sign", self.draft, "--folder", self.folder / "admin", "--publish")
         options = [word for name, value in cohort.items() for word in (f"--{name.replace('_', '-')}", value)]
-        self.cohort = str(cli.operate("cohort", "open", self.admin, *options)["cohort"])
+        self.cohort = str(cli.operate("operator", "cohort", "open", self.admin, *options)["cohort"])
         rng = np.random.default_rng(seed)
         self.files = [self.write(member, *records(rng, 40)) for member in self.members]
         self.test = self.write("test", *records(rng, 30))
@@ -160,7 +160,7 @@ class Consortium:
 
     def words(self, member: str, *more: object) -> tuple[object, ...]:
         features = self.files[self.members.index(member)]
-        words = ("join", self.folder / member, "--cohort", self.cohort, "--admin-key", self.admin)
+        words = ("member", "join", self.folder / member, "--cohort", self.cohort, "--admin-key", self.admin)
         return self.cli.at(*words, "--features", features, "--lineage", "x", *more)
 
     def join(self, member: str, *more: object) -> Future[Outcome]:
@@ -175,7 +175,7 @@ class Consortium:
 
     def open(self, *more: object) -> str:
         terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
-        return str(self.cli.operate("round", "open", self.cohort, *terms, *more)["round"])
+        return str(self.cli.operate("operator", "round", "open", self.cohort, *terms, *more)["round"])
 
     def secrets(self) -> Iterator[str]:
         """What no command may print, as text and as hexadecimal."""

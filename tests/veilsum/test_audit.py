@@ -5,22 +5,36 @@ from tests.veilsum.cli import Cli
 
 
 def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
-    made = remote.operate("token", "new", "auditor", "--scope", "read")
+    made = remote.operate("operator", "token", "new", "auditor", "--scope", "read")
     reader = ("--token", made["secret"])
-    first = remote.json(*remote.at("audit", "verify"), *reader)
+    first = remote.json(*remote.at("operator", "audit", "verify"), *reader)
     assert first["whole"] is True
-    remote.operate("token", "revoke", remote.operate("token", "new", "x", "--scope", "read")["token"])
-    second = remote.json(*remote.at("audit", "verify", "--head", first["head"]), *reader)
+    remote.operate(
+        "operator",
+        "token",
+        "revoke",
+        remote.operate("operator", "token", "new", "x", "--scope", "read")["token"],
+    )
+    second = remote.json(*remote.at("operator", "audit", "verify", "--head", first["head"]), *reader)
     assert second["entries"] >= first["entries"] + 2
     assert second["heads_held"] == 1
-    exported = remote.json(*remote.at("audit", "export", "log.json"), *reader)
+    exported = remote.json(*remote.at("operator", "audit", "export", "log.json"), *reader)
     assert exported["entries"] >= second["entries"]
     assert made["secret"] not in Path("log.json").read_text()
-    key = remote.json("federation", "roster", "r.json", "--member", f"a={'ab' * 32}", "--extractor", "cd" * 32,
+    key = remote.json("admin", "roster", "r.json", "--member", f"a={'ab' * 32}", "--extractor", "cd" * 32,
                       "--url", remote.url)  # fmt: skip
     del key
     key_of = json.loads(Path("r.json").read_text())["coordinator"]
-    offline = ("audit", "verify", "log.json", "--coordinator-key", key_of, "--head", second["head"])
+    offline = (
+        "operator",
+        "audit",
+        "verify",
+        "log.json",
+        "--coordinator-key",
+        key_of,
+        "--head",
+        second["head"],
+    )
     assert remote.json(*offline)["head"] == exported["head"]
     page = json.loads(Path("log.json").read_text())
     page["entries"][1]["who"] = "member somebody-else"
@@ -28,5 +42,5 @@ def test_the_log_is_fetched_and_checked(remote: Cli) -> None:
     assert "entry 2 is not what was written" in remote(*offline).error
     Path("log.json").write_text("{}")
     assert "no audit log" in remote(*offline).error
-    assert "--coordinator-key" in remote("audit", "verify", "log.json").error
-    assert "NUMBER:HASH" in remote("audit", "verify", "log.json", "--head", "1").error
+    assert "--coordinator-key" in remote("operator", "audit", "verify", "log.json").error
+    assert "NUMBER:HASH" in remote("operator", "audit", "verify", "log.json", "--head", "1").error

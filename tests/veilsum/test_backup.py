@@ -104,14 +104,23 @@ def test_a_damaged_database_is_found_before_it_is_kept(tmp_path: Path) -> None:
 
 def test_commands_replace_nothing(cli: Cli, tmp_path: Path) -> None:
     data = small(tmp_path / "data")
-    made = cli.json("backup", "create", tmp_path / "a.tar", "--data-dir", data)
+    made = cli.json("operator", "backup", "create", tmp_path / "a.tar", "--data-dir", data)
     assert made["files"] == 2
     assert (
-        "exists: give every backup its own name" in cli("backup", "create", "a.tar", "--data-dir", data).error
+        "exists: give every backup its own name"
+        in cli("operator", "backup", "create", "a.tar", "--data-dir", data).error
     )
-    assert "never restored over anything" in cli("backup", "restore", "a.tar", "--data-dir", data).error
-    assert cli.json("backup", "restore", "a.tar", "--data-dir", tmp_path / "new")["files"] == 2
+    assert (
+        "never restored over anything"
+        in cli("operator", "backup", "restore", "a.tar", "--data-dir", data).error
+    )
+    assert cli.json("operator", "backup", "restore", "a.tar", "--data-dir", tmp_path / "new")["files"] == 2
     assert (tmp_path / "new" / "coordinator.key").read_bytes() == b"k" * 32
-    assert "is no coordinator's data folder" in cli("backup", "create", "b.tar", "--data-dir", tmp_path).error
+    assert (
+        "is no coordinator's data folder"
+        in cli("operator", "backup", "create", "b.tar", "--data-dir", tmp_path).error
+    )
     Path("c.tar").write_text(json.dumps({}))
-    assert "is no readable backup" in cli("backup", "restore", "c.tar", "--data-dir", "other").error
+    assert (
+        "is no readable backup" in cli("operator", "backup", "restore", "c.tar", "--data-dir", "other").error
+    )

@@ -125,9 +125,9 @@ def test_progress_is_a_line_a_change(capsys: pytest.CaptureFixture[str]) -> None
 SAID = {
     "pass normalise=True": "pass --normalise",
     "send 'Authorization: Bearer <token>'": "set VEILSUM_OPERATOR_TOKEN, or name its file by `veilsum --token-file`",
-    "create one with Identity.create(folder, member)": "make one with `veilsum identity new`",
-    "make one with Identity.create": "make one with `veilsum identity new`",
-    "load it with Identity.load, or choose": "see it with `veilsum identity show`, or choose",
+    "create one with Identity.create(folder, member)": "make one with `veilsum member new`",
+    "make one with Identity.create": "make one with `veilsum member new`",
+    "load it with Identity.load, or choose": "see it with `veilsum member show`, or choose",
     "pass verify= with the path of your authority's PEM file": "pass --ca with your authority's PEM file",
     "pass the same statistics, or statistics=None to": "pass the same --features, or none to",
     "with statistics=None this": "without --features this",
@@ -150,7 +150,7 @@ def test_what_the_packages_say_is_still_what_we_reword(said: str) -> None:
 
 def test_an_unfinished_round_is_finished_by_a_command() -> None:
     said = f"finish it by contribute({'ab' * 8!r}) first"
-    assert for_commands(said) == f"finish it by `veilsum join --round {'ab' * 8}` first"
+    assert for_commands(said) == f"finish it by `veilsum member join --round {'ab' * 8}` first"
 
 
 def test_a_validation_error_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""`veilsum db`: an operator looks at the tables, and moves them."""
+"""`veilsum operator db`: an operator looks at the tables, and moves them."""
 
 from pathlib import Path
 
@@ -18,17 +18,17 @@ def test_tables_go_up_and_down(cli: Cli) -> None:
         (("current",), newest),
         (("downgrade", "base", "--yes"), None),
     ):
-        assert cli("db", *command, "--json").values == {"revision": revision, "newest": newest}
+        assert cli("operator", "db", *command, "--json").values == {"revision": revision, "newest": newest}
 
 
 def test_nothing_is_lost_by_mistake(cli: Cli, tmp_path: Path) -> None:
-    cli("db", "upgrade")
-    assert "say --yes" in cli("db", "downgrade", "base").error
-    assert "no revision older: `base`, initial" in cli("db", "downgrade", "older", "--yes").error
+    cli("operator", "db", "upgrade")
+    assert "say --yes" in cli("operator", "db", "downgrade", "base").error
+    assert "no revision older: `base`, initial" in cli("operator", "db", "downgrade", "older", "--yes").error
     lock = FolderLock(tmp_path / "veilsum-data")
-    assert "another coordinator" in cli("db", "downgrade", "base", "--yes").error
+    assert "another coordinator" in cli("operator", "db", "downgrade", "base", "--yes").error
     lock.release()
-    assert cli("db", "current", "--json").values["revision"] == migrating.newest()
+    assert cli("operator", "db", "current", "--json").values["revision"] == migrating.newest()
 
 
 def test_a_database_that_cannot_be_had_is_said_in_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +41,6 @@ def test_a_database_that_cannot_be_had_is_said_in_one_line(cli: Cli, monkeypatch
         ),
     ):
         monkeypatch.setenv("VEILSUM_DATABASE_URL", url)
-        outcome = cli("db", "current")
+        outcome = cli("operator", "db", "current")
         assert said in outcome.error
         assert "ret" not in outcome.err

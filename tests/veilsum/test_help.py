@@ -13,7 +13,6 @@ import pytest
 from typer import rich_utils
 
 from client_sdk import Policy
-from client_sdk.policy import AIMED
 from tests.veilsum.cli import COMMAND, Cli
 from veilsum.commands.options import MemberLimits
 
@@ -32,30 +31,35 @@ PATHS = dict(commands())
 
 def test_the_commands_are_those_that_are_promised() -> None:
     assert {" ".join(path) for path, command in PATHS.items() if not hasattr(command, "commands")} == {
-        *("db current", "db upgrade", "db downgrade"),
-        *("demo", "serve", "pilot", "join", "speak", "verify", "ledger", "calibrate", "train", "report"),
-        *(
-            "federation new",
-            "federation roster",
-            "federation sign",
-            "federation publish",
-            "identity new",
-            "identity show",
-        ),
-        *("cohort open", "cohort status", "cohort watch", "cohort close"),
-        *("round open", "round status", "round watch", "round cancel", "round lost", "round exception"),
-        *("round schedules list", "round schedules cancel"),
-        *(
-            "round questions",
-            "round result",
-            "round combine",
-            "round combined",
-            "round transcript",
-            "privacy plan",
-        ),
-        *("helper run", "helper show", "backup create", "backup restore", "round extend"),
-        *("token new", "token list", "token revoke", "audit export", "audit verify", "bench service"),
+        *("demo", "pilot", "calibrate", "verify", "privacy plan", "train", "report", "bench service"),
+        *("admin new", "admin roster", "admin sign", "admin publish", "admin close", "admin exception"),
+        *("admin study new", "admin study check", "admin study sign"),
+        *("serve", "member new", "member show", "member join", "member ledger"),
+        *(f"operator cohort {name}" for name in ("open", "status", "watch", "close")),
+        *(f"operator round {name}" for name in ("open", "status", "watch", "cancel", "extend", "questions")),
+        *(f"operator round {name}" for name in ("result", "combine", "combined", "transcript")),
+        *(f"operator token {name}" for name in ("new", "list", "revoke")),
+        *("operator audit export", "operator audit verify"),
+        *("operator backup create", "operator backup restore"),
+        *("operator db current", "operator db upgrade", "operator db downgrade"),
     }
+
+
+def test_help_lists_the_commands_by_role(cli: Cli) -> None:
+    shown = re.findall(r"^╭─ (\w+) |^│ (\w+) ", cli("--help").out, re.MULTILINE)
+    panels: dict[str, list[str]] = {}
+    for panel, command in shown:
+        if panel:
+            panels[panel] = []
+        else:
+            panels[[*panels][-1]].append(command)
+    assert list(panels.items())[1:] == [
+        ("Anyone", ["demo", "pilot", "calibrate", "verify", "train", "privacy"]),
+        ("Admin", ["admin"]),
+        ("Operator", ["serve", "operator"]),
+        ("Member", ["member"]),
+        ("Research", ["report", "bench"]),
+    ]
 
 
 @pytest.mark.parametrize("path", PATHS, ids=" ".join)
@@ -82,7 +86,7 @@ def test_help_names_every_option_in_words(
 
 def test_defaults_that_are_words_are_shown(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rich_utils, "MAX_WIDTH", 200)
-    assert "[default: (the next one)]" in cli("join", "--help").out
+    assert "[default: (the next one)]" in cli("member", "join", "--help").out
     assert "[default: (the highest label + 1)]" in cli("calibrate", "--help").out
 
 
@@ -94,7 +98,6 @@ def test_limits_that_are_not_given_are_the_sdk_s() -> None:
     assert numbers == {name: getattr(Policy, name) for name in numbers}
     key = "ab" * 32
     assert MemberLimits().policy(key) == Policy(admin_key=key)
-    assert ", ".join(sorted(AIMED)) in hints["statistic"].__metadata__[0].help
     strict = MemberLimits(
         extractor=["cd" * 32], changed_records_min=0, refuse_rare_classes=True, statistic=["ccvr"]
     )
@@ -104,7 +107,6 @@ def test_limits_that_are_not_given_are_the_sdk_s() -> None:
         changed_records_min=0,
         publish_rare_classes=False,
         statistics=Policy.statistics | {"ccvr"},
-        aimed=frozenset({"ccvr"}),
     )
 
 
@@ -126,16 +128,10 @@ def test_help_answers_at_once() -> None:
     assert not modules(helped()) & {*HEAVY, "numpy", "pydantic", "httpx", "cryptography", "protocol"}
 
 
-def test_a_member_starts_without_what_only_the_helpers_mode_needs() -> None:
-    code = "from client_sdk import Identity, Member, Policy, Records"
-    ours = {"client_sdk.helping", "client_sdk.speaking", "client_sdk.client_result"}
-    assert not modules(code) & {*ours, "protocol.helpers.client", "protocol.helpers.helper"}
-
-
 @pytest.mark.parametrize(
     "code",
     [
-        helped("join"),
+        helped("member", "join"),
         "from client_sdk import Identity, Member, Policy, Result",
         "import calibration",
         "import client_sdk.operator, veilsum.contribute, veilsum.calibrating.shared, veilsum.remote, veilsum.admin",
@@ -159,4 +155,4 @@ def test_no_command_is_help() -> None:
 
 def test_the_version_is_told(cli: Cli) -> None:
     said = cli("--version")
-    assert (said.code, said.out.strip()) == (0, f"veilsum {version('veilsum')}, protocol version 2")
+    assert (said.code, said.out.strip()) == (0, f"veilsum {version('veilsum')}, protocol version 3")

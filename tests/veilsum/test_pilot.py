@@ -33,7 +33,7 @@ def test_two_rounds_and_a_command_for_each_member(remote: Cli) -> None:
             joins = [
                 pool.submit(
                     remote.json,
-                    *remote.at("join", f"try/{name}", "--lineage", lineage),
+                    *remote.at("member", "join", f"try/{name}", "--lineage", lineage),
                     *("--features", written(remote.folder, len(lineage) + index)),
                 )
                 for index, name in enumerate(NAMES)
@@ -45,7 +45,7 @@ def test_two_rounds_and_a_command_for_each_member(remote: Cli) -> None:
             "done",
             made["cohort"],
         )
-    assert "a takes part by: veilsum join try/a --features FILE" in outcome.err
+    assert "a takes part by: veilsum member join try/a --features FILE" in outcome.err
     assert remote.json("verify", "try/a/result", "--admin-key", made["federation"])["verified_against"]
 
     grown = remote.json(*pilot, "--member", "d")  # another roster, another cohort
@@ -61,7 +61,7 @@ def test_an_enrolment_that_fails(remote: Cli, monkeypatch: pytest.MonkeyPatch) -
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(remote, *pilot, "--dim", DIM, "--classes", CLASSES)
         assert waits.wait(60)
-        remote.operate("cohort", "close", cohort)
+        remote.operate("operator", "cohort", "close", cohort)
         assert "run this again for another cohort" in watching.result(60).error
     assert remote.json(*pilot)["cohort"] != cohort
 
@@ -80,21 +80,21 @@ def test_what_means_nothing(cli: Cli, words: tuple[object, ...], why: str) -> No
 
 
 def test_a_member_joins_what_its_admin_leads(remote: Cli) -> None:
-    admin = remote.json("federation", "new", "admin")["federation"]
-    remote.json("identity", "new", "a", "--member", "a")
-    join = remote.at("join", "a", "--features", written(remote.folder, 0))
+    admin = remote.json("admin", "new", "admin")["federation"]
+    remote.json("member", "new", "a", "--member", "a")
+    join = remote.at("member", "join", "a", "--features", written(remote.folder, 0))
     assert "no admin's key is pinned in a" in remote(*join).error
-    other = remote.json("identity", "new", "b", "--member", "b", "--admin-key", admin.upper())
+    other = remote.json("member", "new", "b", "--member", "b", "--admin-key", admin.upper())
     assert Path("b/admin-key").read_text() == f"{admin}\n"
     draft: tuple[str, ...] = ("roster.json", "--publish-rare-classes", "--member", f"b={other['public_key']}")
     for name in ("c", "d"):
         draft += (
             "--member",
-            f"{name}={remote.json('identity', 'new', name, '--member', name)['public_key']}",
+            f"{name}={remote.json('member', 'new', name, '--member', name)['public_key']}",
         )
-    remote.json(*remote.at("federation", "roster", *draft, "--extractor", "ab" * 32))
-    remote.operate("federation", "sign", "roster.json", "--folder", "admin", "--publish")
-    at_b = remote.at("join", "b", "--features", written(remote.folder, 0))
+    remote.json(*remote.at("admin", "roster", *draft, "--extractor", "ab" * 32))
+    remote.operate("admin", "sign", "roster.json", "--folder", "admin", "--publish")
+    at_b = remote.at("member", "join", "b", "--features", written(remote.folder, 0))
     assert "no cohort yet" in remote(*at_b).error
     assert "pins another admin's key" in remote(*at_b, "--admin-key", "cd" * 32).error
 

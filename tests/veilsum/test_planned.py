@@ -23,7 +23,9 @@ def test_a_saved_plan_opens_its_round(consortium: Make, remote: Cli) -> None:
     path = plan(remote, 4, "--bias", "--replace", "--nonnegative", "--delta", 1e-6)
     joining = [c.join(member, "--json") for member in c.members]
     c.formed()
-    words = remote.at("round", "open", c.cohort, "--plan", path, "--extractor", EXTRACTOR, "--grace-s", 0.05)
+    words = remote.at(
+        "operator", "round", "open", c.cohort, "--plan", path, "--extractor", EXTRACTOR, "--grace-s", 0.05
+    )
     refused = remote(*words, "--token", TOKEN, "--epsilon", 1).error
     assert refused.startswith("--plan fixes dim, classes, bias and noise")
     other = plan(remote, 5)
@@ -37,7 +39,7 @@ def test_a_saved_plan_opens_its_round(consortium: Make, remote: Cli) -> None:
     assert re.search("verdict +it would be opened\n", foreseen.out)
     narrow = remote(*words, "--dry-run", "--token", TOKEN, "--ring-bits", 8)
     assert "no scale of the features lattice" in narrow.error
-    assert remote.json(*remote.at("cohort", "status", c.cohort))["rounds"] == []
+    assert remote.json(*remote.at("operator", "cohort", "status", c.cohort))["rounds"] == []
     opened = remote.operate(*words[:-2])
     terms = opened["terms"]
     assert (terms["statistic"], terms["dim"], terms["classes"]) == ("ffc-bias", DIM, CLASSES)
@@ -55,18 +57,15 @@ def promise() -> tuple[object, ...]:
 
 
 def test_a_plan_of_another_question_says_which_it_is(cli: Cli) -> None:
-    saved = SavedPlan.load(plan(cli, 6, "--statistic", "ccvr", "--parameter", "axes=2")).request
-    assert (saved["statistic"], saved["parameters"], "bias" in saved) == ("ccvr", {"axes": 2}, False)
-    assert SavedPlan.load(plan(cli, 6, "--statistic", "folds", "--bias")).request["parameters"] == {
-        "bias": True
-    }
+    saved = SavedPlan.load(plan(cli, 6, "--statistic", "ccvr", "--parameter", "per_class=9")).request
+    assert (saved["statistic"], saved["parameters"], "bias" in saved) == ("ccvr", {"per_class": 9}, False)
     assert SavedPlan.load(plan(cli, 6, "--statistic", "mean")).request["statistic"] == "mean"
 
 
 def test_what_is_no_plan_is_refused(cli: Cli) -> None:
     path = plan(cli, 6)
     assert SavedPlan.load(path).survivors_min == 4
-    words = ("round", "open", "00" * 32, "--extractor", EXTRACTOR)
+    words = ("operator", "round", "open", "00" * 32, "--extractor", EXTRACTOR)
     assert cli(*words).error == "a round takes --dim and --classes, or --plan with both in it"
     exact = cli(*words, "--dim", DIM, "--classes", CLASSES, "--insist").error
     assert exact == "--insist goes with --epsilon or --plan: an exact sum has no noise"

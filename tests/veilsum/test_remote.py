@@ -34,8 +34,8 @@ def test_addresses(url: str, address: str) -> None:
 )
 def test_what_is_no_address(url: str, cli: Cli) -> None:
     expected = "--url is not a coordinator's address: write https://HOST[:PORT]"
-    assert cli("round", "status", "ab" * 8, "--url", url).error == expected
-    assert cli("cohort", "status", COHORT, "--url", url).error == expected
+    assert cli("operator", "round", "status", "ab" * 8, "--url", url).error == expected
+    assert cli("operator", "cohort", "status", COHORT, "--url", url).error == expected
 
 
 def free_port() -> int:
@@ -50,17 +50,17 @@ def test_nobody_answers(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     plain = remote.operator.__wrapped__  # type: ignore[attr-defined]  # contextmanager keeps it
     monkeypatch.setattr(plain, "__kwdefaults__", {**plain.__kwdefaults__, "patience_s": 0.05})
     address = f"http://127.0.0.1:{free_port()}"
-    said = cli("cohort", "status", COHORT, "--url", address)
+    said = cli("operator", "cohort", "status", COHORT, "--url", address)
     assert said.err.startswith(f"No answer from {address}: ConnectError: ")
     assert said.error.startswith(f"{address}: GET /v1/cohorts/")
     assert "check the address and the network" in said.error
-    as_json = cli("cohort", "status", COHORT, "--url", address, "--json").values
+    as_json = cli("operator", "cohort", "status", COHORT, "--url", address, "--json").values
     assert as_json["cause"] is None
     assert address in as_json["error"]
 
 
 def test_no_coordinator_at_that_address(cli: Cli, url: str) -> None:
-    outcome = cli("round", "status", "ab" * 8, "--url", f"{url}/elsewhere")
+    outcome = cli("operator", "round", "status", "ab" * 8, "--url", f"{url}/elsewhere")
     assert outcome.code == 1
 
 
@@ -68,22 +68,22 @@ def test_authorities(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     assert trust(None) is True
     assert (
         "--ca nowhere.pem is not a readable PEM file"
-        in cli("cohort", "status", COHORT, "--ca", "nowhere.pem").error
+        in cli("operator", "cohort", "status", COHORT, "--ca", "nowhere.pem").error
     )
     Path("junk.pem").write_text("junk")
     assert (
         "--ca junk.pem is not a readable PEM file"
-        in cli("cohort", "status", COHORT, "--ca", "junk.pem").error
+        in cli("operator", "cohort", "status", COHORT, "--ca", "junk.pem").error
     )
     monkeypatch.setenv("VEILSUM_CA", "junk.pem")
-    assert "--ca junk.pem is not a readable PEM file" in cli("cohort", "status", COHORT).error
+    assert "--ca junk.pem is not a readable PEM file" in cli("operator", "cohort", "status", COHORT).error
     monkeypatch.setenv("VEILSUM_CA", "")  # as a unit has it whose file says nothing of it
-    shown = cli("cohort", "status", "none")
+    shown = cli("operator", "cohort", "status", "none")
     assert "is not a cohort's id" in shown.error
 
 
 def test_a_token_s_newline_is_not_quoted_in_an_error(cli: Cli, url: str) -> None:
-    words = ("cohort", "open", COHORT, "--url", url, "--token")
+    words = ("operator", "cohort", "open", COHORT, "--url", url, "--token")
     assert "not-found" in cli(*words, f" {TOKEN}\r\n").error  # it was taken
     for damaged in (f"{TOKEN}\nx", f"{TOKEN}ä"):
         outcome = cli(*words, damaged)
@@ -158,7 +158,7 @@ def test_misuse_of_an_address_is_found_before_it_is_used() -> None:
 
 
 def test_a_client_certificate_that_cannot_be_used(cli: Cli, tmp_path: Path) -> None:
-    status = ("cohort", "status", COHORT, "--url", "http://127.0.0.1:1")
+    status = ("operator", "cohort", "status", COHORT, "--url", "http://127.0.0.1:1")
     assert cli("--client-key", "k", *status).error == "--client-key goes with --client-cert"
     assert "--client-cert c can't be used: " in cli("--client-cert", "c", *status).error
     certificate, key = Authority(tmp_path, "authority").issue("member")

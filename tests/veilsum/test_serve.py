@@ -191,7 +191,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """One coordinator behind mutual TLS, three members, a round, and an end by SIGTERM."""
-    folder, url, status = cli.folder, server.facts["url"], ("round", "status", "ab" * 8)
+    folder, url, status = cli.folder, server.facts["url"], ("operator", "round", "status", "ab" * 8)
     ca = ("--ca", server.authority.path)
     refused = cli(*status, "--url", url).error
     assert "certificate is not trusted" in refused
@@ -215,17 +215,17 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     assert server.process.stderr.readline().startswith(f"Operator token: in {kept}; ")
     token = kept.read_text().strip()
 
-    admin = cli.json("federation", "new", "admin")["federation"]
+    admin = cli.json("admin", "new", "admin")["federation"]
     keys: list[str] = []
     for member in ("a", "b", "c"):
-        identity = cli.json("identity", "new", member, "--member", member)
+        identity = cli.json("member", "new", member, "--member", member)
         keys += ["--member", f"{member}={identity['public_key']}"]
         np.savez(
             f"{member}.npz",
             **dict(zip(("features", "labels"), records(np.random.default_rng(1), 30), strict=True)),
         )
     cli.json(
-        "federation",
+        "admin",
         "roster",
         "r.json",
         *keys,
@@ -238,12 +238,13 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     )
     assert json.loads(Path("r.json").read_text())["coordinator"] == server.facts["public_key"]
     operating = {"VEILSUM_URL": url, "VEILSUM_OPERATOR_TOKEN": token, **tls}
-    Process(folder, "federation", "sign", "r.json", "--folder", "admin", "--publish", *ca, **operating).end()
-    cohort = cli.json("cohort", "open", admin, "--url", url, "--token", token, *ca)["cohort"]
+    Process(folder, "admin", "sign", "r.json", "--folder", "admin", "--publish", *ca, **operating).end()
+    cohort = cli.json("operator", "cohort", "open", admin, "--url", url, "--token", token, *ca)["cohort"]
     words = ("--cohort", cohort, "--lineage", "x", *ca)
     joining = [
         Process(
             folder,
+            "member",
             "join",
             m,
             "--features",
@@ -257,15 +258,31 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     ]
     enrolled(url, cohort, 3, server.authority.path)
     terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
-    round_id = cli.json("round", "open", cohort, *terms, "--url", url, "--token", token, *ca)["round"]
-    assert Process(folder, "round", "watch", round_id, *ca, VEILSUM_URL=url, **tls).end()["state"] == "done"
+    round_id = cli.json("operator", "round", "open", cohort, *terms, "--url", url, "--token", token, *ca)[
+        "round"
+    ]
+    assert (
+        Process(folder, "operator", "round", "watch", round_id, *ca, VEILSUM_URL=url, **tls).end()["state"]
+        == "done"
+    )
     for process in joining:
         assert process.end()["counted"] is True
     checked = Process(folder, "verify", "a/result", "--admin-key", admin).end()
     assert checked["records"] == 90
 
     waiting = Process(
-        folder, "join", "a", "--features", "a.npz", *words, "--admin-key", admin, "--url", url, **tls
+        folder,
+        "member",
+        "join",
+        "a",
+        "--features",
+        "a.npz",
+        *words,
+        "--admin-key",
+        admin,
+        "--url",
+        url,
+        **tls,
     )
     assert waiting.process.stderr is not None
     assert any("Waiting for the operator" in line for line in waiting.process.stderr)

@@ -9,35 +9,39 @@ from tests.veilsum.cli import TOKEN, Cli
 
 
 def test_a_token_s_life(remote: Cli) -> None:
-    made = remote.operate("token", "new", "night shift", "--scope", "read", "--days", 1)
+    made = remote.operate("operator", "token", "new", "night shift", "--scope", "read", "--days", 1)
     assert made["scopes"] == ["read"]
-    listed = remote.operate("token", "list")["tokens"]
+    listed = remote.operate("operator", "token", "list")["tokens"]
     assert [each["name"] for each in listed if each["token"] == made["token"]] == ["night shift"]
-    refused = remote(*remote.at("token", "list"), "--token", made["secret"])
+    refused = remote(*remote.at("operator", "token", "list"), "--token", made["secret"])
     assert "this takes 'admin'" in refused.error
     assert made["secret"] not in refused.err
-    text = remote(*remote.at("token", "list"), "--token", TOKEN)
+    text = remote(*remote.at("operator", "token", "list"), "--token", TOKEN)
     assert "night shift" in text.out
     assert made["secret"] not in text.out
     assert (
-        "veilsum token list" in remote(*remote.at("token", "revoke", made["secret"]), "--token", TOKEN).error
+        "veilsum operator token list"
+        in remote(*remote.at("operator", "token", "revoke", made["secret"]), "--token", TOKEN).error
     )
-    assert remote.operate("token", "revoke", made["token"])["revoked"] is not None
-    ended = remote(*remote.at("token", "list"), "--token", made["secret"])
+    assert remote.operate("operator", "token", "revoke", made["token"])["revoked"] is not None
+    ended = remote(*remote.at("operator", "token", "list"), "--token", made["secret"])
     assert f"token {made['token']} was revoked" in ended.error
-    assert "scopes" in remote(*remote.at("token", "new", "x", "--scope", "root"), "--token", TOKEN).error
-    shown = remote(*remote.at("token", "new", "y", "--scope", "rounds"), "--token", TOKEN)
+    assert (
+        "scopes"
+        in remote(*remote.at("operator", "token", "new", "x", "--scope", "root"), "--token", TOKEN).error
+    )
+    shown = remote(*remote.at("operator", "token", "new", "y", "--scope", "rounds"), "--token", TOKEN)
     assert "Shown only this once" in shown.err
 
 
 def test_without_any_token_it_says_so(remote: Cli) -> None:
-    assert "set VEILSUM_OPERATOR_TOKEN" in remote(*remote.at("token", "list")).error
+    assert "set VEILSUM_OPERATOR_TOKEN" in remote(*remote.at("operator", "token", "list")).error
 
 
 def test_a_token_comes_from_a_file_or_standard_input(
     remote: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, listing = tmp_path / "token", remote.at("token", "list", "--json")
+    file, listing = tmp_path / "token", remote.at("operator", "token", "list", "--json")
     file.write_text(f"{TOKEN}\n")
     assert remote("--token-file", file, *listing).values.keys() == {"tokens"}
     assert remote("--token-file", file, *listing, "--token", "another").code == 0, "the file goes before"

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 HEADS = {
     "none": "trained",
     "ffc": "FFC",
-    "balanced": "balanced FFC",
     "rff": "random features",
     "ccvr": "CCVR",
     "lda": "LDA",

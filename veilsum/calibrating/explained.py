@@ -30,9 +30,9 @@ def of_questions(questions: Sequence[Question]) -> list[dict[str, Any]]:
             "what": asked.title,
             "sums": _sums(asked.layout),
             **_sent(asked.layout.elements, _RING_BITS),
-            **_learned(asked.name, str(asked.layout.parameter("publish") or ""), tuple(asked.material)),
+            **_learned(asked.name, str(asked.layout.parameter("publish") or "")),
             "noise": EXACT,
-            "trust": TRUST["members"],
+            "trust": TRUST,
             "sent": _NOTHING,
         }
         for asked in questions
@@ -44,7 +44,6 @@ def of_round(view: RoundView, layout: Layout) -> list[dict[str, Any]]:
     terms = view.terms
     assert terms is not None
     given = terms.parameters
-    rests = ("material",) if terms.rests_on else ()
     return [
         {
             "round": view.round,
@@ -53,9 +52,9 @@ def of_round(view: RoundView, layout: Layout) -> list[dict[str, Any]]:
             "fewest_in_a_sum": view.survivors_min,
             "sums": _sums(layout),
             **_sent(terms.elements, terms.ring_bits),
-            **_learned(terms.statistic, str(given.get("publish", "")), rests),
+            **_learned(terms.statistic, str(given.get("publish", "")), rests=terms.rests_on is not None),
             **promised(terms.noise or "none"),
-            "trust": TRUST[view.mode],
+            "trust": TRUST,
             "sent": _NOTHING,
         }
     ]
@@ -69,7 +68,7 @@ def _sent(elements: int, ring_bits: int) -> dict[str, Any]:
     }
 
 
-def _learned(statistic: str, publish: str, material: tuple[str, ...]) -> dict[str, Any]:
+def _learned(statistic: str, publish: str, *, rests: bool = False) -> dict[str, Any]:
     if statistic == "indicator":
         return {
             "coordinator_learns": "how many members hold each class",
@@ -78,8 +77,8 @@ def _learned(statistic: str, publish: str, material: tuple[str, ...]) -> dict[st
         }
     asked = kind(statistic)
     published = [name for name in publish.split(",") if name]
-    if material:
-        published.append(f"{', '.join(material)}: what the round before says, and this one rests on")
+    if rests:
+        published.append("material: what the round before says, and this one rests on")
     return {
         "coordinator_learns": asked.learns,
         "members_learn": "; ".join(published) or "no more than anybody",

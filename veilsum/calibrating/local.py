@@ -86,8 +86,6 @@ class Local:
             "classes": self._classes,
             "documents": self._save_documents(found.answer),
         }
-        if head is None:
-            return values
         seen, records = None, self._judging(head)
         counts = np.bincount(np.concatenate([labels for _, labels in self._fitted]), minlength=self._classes)
         head = changed(head, order, counts, records)
@@ -148,11 +146,12 @@ class Local:
                 "another --head, or a larger machine"
             )
 
-    def _head(self, answer: Answer) -> Calibrated | None:
+    def _head(self, answer: Answer) -> Calibrated:
         if self.order.head in DERIVED:
             document = answer.documents[self.order.head]
             return Calibrated.of(document.arrays, document.notes)
-        return None if answer.head is None else Calibrated(answer.head)
+        assert answer.head is not None  # `Order.chain` refuses what ends in none
+        return Calibrated(answer.head)
 
     def _judging(self, head: Calibrated) -> Part | None:
         """The records held out; None for none."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calibration import ReliabilityStatistics
+from calibration import Reliability
 from calibration.head_file import Calibrated
 from calibration.questions import QUESTIONS, kind
 from calibration.questions.alone import chain
@@ -30,10 +30,10 @@ LOG_ODDS = ("lda", "ccvr")
 """Heads whose scores are log-odds as they are, at a temperature of 1."""
 
 CENTRED = "centred"
-"""FFC's head of features less their mean, which a round of means finds first."""
+"""FFC's noisy head of features less their mean, which a noisy round of means finds first."""
 
-HEADS = (*(name for name in QUESTIONS if name != "reliability"), *DERIVED, CENTRED)
-"""What `--head` takes; how far a head is to be trusted, records held out tell."""
+HEADS = (*QUESTIONS, *DERIVED, CENTRED)
+"""What `--head` takes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,11 +93,10 @@ class Order:
 
     @property
     def chain(self) -> tuple[str, ...]:
-        """The questions of its rounds, in order."""
-        leading = ("mean",) if self.head == CENTRED else ()
-        rounds = self.parameters.get("rounds")
-        given = rounds if type(rounds) is int else None
-        return (*leading, *chain(self.question, bias=self.bias, rounds=given))
+        """The questions that lead to it from files, in order; Misuse for a head that exists under noise alone."""
+        if self.head == CENTRED or not kind(self.question).exact:
+            raise Misuse(f"{self.head} exists under noise alone: only a round ends in it")
+        return chain(self.question, bias=self.bias)
 
     @property
     def asked(self) -> dict[str, Parameter]:
@@ -105,8 +104,6 @@ class Order:
         given = dict(self.parameters)
         if self.head in DERIVED:
             given["publish"] = ",".join(filter(None, (str(given.get("publish", "")), self.head)))
-        if self.bias and "bias" in kind(self.question).domains:
-            given["bias"] = True
         return given
 
     def check_output(self, files: Sequence[Path]) -> None:
@@ -174,14 +171,10 @@ def _numbers(path: Path) -> Floats:
         raise Misuse(f"--prior {path} is neither uniform nor a text file of numbers: {error}") from error
 
 
-def judged(
-    head: Calibrated, features: Features, labels: Labels, without: Sequence[int] = ()
-) -> ReliabilityStatistics:
+def judged(head: Calibrated, features: Features, labels: Labels, without: Sequence[int] = ()) -> Reliability:
     """How often a head is right, and how sure, over records of classes that are not left out; CalibrationError as `Head.rows`."""
     asked = ~np.isin(labels, list(without))
-    statistics = ReliabilityStatistics(head.head)
-    statistics.update(features[asked], labels[asked], normalise=head.head.scales)
-    return statistics
+    return Reliability.of(head.head, features[asked], labels[asked], normalise=head.head.scales)
 
 
 def halves(records: Part) -> tuple[Part, Part]:

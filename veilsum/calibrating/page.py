@@ -15,15 +15,14 @@ from training.report.page import style
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from veilsum.calibrating.findings import Findings, Judgement
+    from calibration import Reliability
+    from veilsum.calibrating.findings import Findings
 
 _CRITERIA = {
     "gcv": (
         "generalised cross-validation",
         "It follows from the sums alone, so nobody has to hold records out for it.",
     ),
-    "folds": ("cross-validation over folds", "Each fold is judged by a head of the other folds' sums."),
-    "leave-one-out": ("leave-one-out", "Each record is judged by a head that was fitted without it."),
 }
 _MANY = 100  # classes that a table shows
 
@@ -42,9 +41,10 @@ def render(found: Findings) -> str:
 
 
 def _figures(found: Findings) -> Iterator[str]:
-    for seen in found.judgements:
-        yield _figure_of("right", _percent(seen.right), f"of {seen.records:,} {seen.whose}")
-        error = _percent(seen.calibration_error)
+    seen = found.judged
+    if seen is not None and seen.records:
+        yield _figure_of("right", _percent(seen.accuracy), f"of {seen.records:,} records held out")
+        error = _percent(seen.calibration_errors[seen.best])
         yield _figure_of("calibration error", error, f"at temperature {seen.temperature:.3g}")
     yield _figure_of("records", f"{found.records:,}", f"in {found.head.head.classes} classes")
     if found.ridge is not None:
@@ -94,34 +94,27 @@ def _spectrum(found: Findings) -> Iterator[str]:
 
 
 def _judged(found: Findings) -> Iterator[str]:
-    judgements = [*found.judgements]
-    if not judgements:
+    seen = found.judged
+    if seen is None or not seen.records:
         yield _section(
             "How often it is right", "<p>No records were held out: pass <code>--held-out</code>.</p>"
         )
-    for seen in judgements:
-        yield from _judgement(seen)
-
-
-def _judgement(seen: Judgement) -> Iterator[str]:
+        return
+    confidence, accuracy, binned = seen.diagram
     tau, counts = f"{seen.temperature:.3g}", seen.confusion.sum(axis=1)
-    if seen.before is None:
-        why = "which was known before the round."
-    else:
-        why = (
-            f"at which these records are likeliest. At τ = 1 the calibration error would be {_percent(seen.before)}. "
-            "τ was chosen on the records that the diagram shows."
-        )
+    before = seen.calibration_errors[int(np.abs(np.log(seen.temperatures)).argmin())]
     yield _section(
-        f"How sure it is of {seen.whose}",
+        "How sure it is of records held out",
         _picture(
-            plots.reliability_diagram(seen.confidence, seen.accuracy, seen.binned),
-            f"Accuracy against confidence in {len(seen.binned)} bins at temperature {tau}.",
-            f"Confidence is the largest of softmax(scores / τ), τ = {tau}, {why}",
+            plots.reliability_diagram(confidence, accuracy, binned),
+            f"Accuracy against confidence in {len(binned)} bins at temperature {tau}.",
+            f"Confidence is the largest of softmax(scores / τ), τ = {tau}, at which these records are likeliest. "
+            f"At τ = 1 the calibration error would be {_percent(before)}. "
+            "τ was chosen on the records that the diagram shows.",
         ),
     )
     yield _section(
-        f"How often it is right about {seen.whose}",
+        "How often it is right about records held out",
         _picture(
             plots.class_recalls(seen.recalls, counts),
             "Share of each class's records that are called that class; the table below holds the numbers.",
@@ -131,7 +124,7 @@ def _judgement(seen: Judgement) -> Iterator[str]:
     )
 
 
-def _table(seen: Judgement) -> str:
+def _table(seen: Reliability) -> str:
     confusion = seen.confusion
     counts = confusion.sum(axis=1)
     wrong = confusion - np.diag(np.diagonal(confusion))

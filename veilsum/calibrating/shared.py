@@ -74,7 +74,7 @@ def through_rounds(errand: Errand, order: Order) -> dict[str, Any]:
     else:
         content = result.documents[order.head] if order.head in DERIVED else result.weights_file
     if order.unit_columns:
-        head = replace(head, head=head.head.with_unit_columns(), temperature=None)
+        head = replace(head, head=head.head.with_unit_columns())
         content = save(head.arrays, {HEAD: json.dumps(head.notes)})
     assert content is not None  # `calibrated` would have refused
     save_to(order.output, content)

@@ -1,4 +1,4 @@
-"""`veilsum audit`: who did what at this coordinator, and whether the log is whole."""
+"""`veilsum operator audit`: who did what at this coordinator, and whether the log is whole."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,7 +7,10 @@ import typer
 
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, reported, say
 
-app = typer.Typer(help="The audit log; it takes a token with the scope 'read'.", no_args_is_help=True)
+app = typer.Typer(
+    help="For an operator or auditor with the scope 'read': export and verify the audit log.",
+    no_args_is_help=True,
+)
 Key = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,7 @@ import typer
 
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
 
-app = typer.Typer(help="Measure a coordinator.", no_args_is_help=True)
+app = typer.Typer(help="For researchers: measure a coordinator.", no_args_is_help=True)
 
 
 @app.callback()

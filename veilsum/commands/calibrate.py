@@ -20,8 +20,8 @@ def calibrate(
     head: Annotated[
         str | None,
         typer.Option(
-            help="Which head: ffc, folds, loo, balanced, rff, ccvr, refine …, as `veilsum round questions` lists them; lda and ncm, which follow "
-            "from ffc's sums; centred, which takes the mean off first.",
+            help="Which head: ffc, rff, ccvr, as `veilsum operator round questions` lists them; lda and ncm, which follow from ffc's sums; of noisy rounds "
+            "also refine, and centred, which takes the mean off first.",
             show_default="ffc; of a round what it asks",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`veilsum cohort`: the operator opens enrolment."""
+"""`veilsum operator cohort`: the operator opens enrolment."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from protocol.rest import QuorumView
 
 app = typer.Typer(
-    help="The operator's side: cohorts, who has enrolled with fresh keys for some rounds.",
+    help="For the operator: open a cohort, in which members enrol with fresh keys for some rounds.",
     no_args_is_help=True,
 )
 CohortId = Annotated[str, typer.Argument(metavar="COHORT", help="The cohort's id.")]
@@ -48,7 +48,7 @@ def open_(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Open a cohort; members enrol with `veilsum join`."""
+    """Open a cohort; members enrol with `veilsum member join`."""
     with reported(as_json=json_):
         from protocol.rest import CohortRequest
         from veilsum.names import federation_id

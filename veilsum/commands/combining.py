@@ -1,4 +1,4 @@
-"""`veilsum round combine` and `combined`: a head from the sums of several rounds."""
+"""`veilsum operator round combine` and `combined`: a head from the sums of several rounds."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,21 +1,19 @@
-"""`veilsum round open`: each group of options is one part of the request, and the request is opened, or scheduled."""
+"""`veilsum operator round open`: each group of options is one part of the request, and the request is opened."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from veilsum.commands.options import gathered
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported
 
 if TYPE_CHECKING:
-    from client_sdk.operator import Operator
-    from protocol.rest import RoundRequest, WindowsModel
+    from protocol.rest import WindowsModel
     from veilsum.planned import SavedPlan
 
-_NOISE, _MEMBERS, _HELPERS = "Differential privacy", "With the members' mode", "With mask helpers"
+_NOISE, _MEMBERS = "Differential privacy", "Members"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,17 +27,13 @@ class Asked:
     classes: Annotated[int | None, typer.Option(help="Classes.", min=1, show_default="the plan's")] = None
     bias: Annotated[bool, typer.Option("--bias", help="Fit a constant too.")] = False
     statistic: Annotated[
-        str, typer.Option(help="What is asked: `veilsum round questions` lists what there is.")
+        str, typer.Option(help="What is asked: `veilsum operator round questions` lists what there is.")
     ] = "ffc"
     parameter: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE of the question; repeat.", show_default="its own")
     ] = None
     rests_on: Annotated[
         str | None, typer.Option(help="The finished round that the question rests on.", show_default="none")
-    ] = None
-    lattice: Annotated[
-        str | None,
-        typer.Option(help="How numbers become integers: sums or features.", show_default="the question's"),
     ] = None
     ring_bits: Annotated[int, typer.Option(help="Bits of an element on the wire.", min=8, max=64)] = 48
     records_max: Annotated[
@@ -60,7 +54,6 @@ class Asked:
             "parameters": parsed(self.parameter or ()),
             "rests_on": None if self.rests_on is None else round_id(self.rests_on),
             "extractor": extractor_digest(self.extractor),
-            "lattice": self.lattice,
             "ring_bits": self.ring_bits,
             "records_max": self.records_max,
             "ridges": self.ridge or (),
@@ -150,13 +143,13 @@ class Noise:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithMembers:
-    """What there is in the members' mode alone: exceptions, counts of rare classes, who must be there, and a time to open it."""
+class Members:
+    """Exceptions, counts of rare classes, and who must be there."""
 
     exception: Annotated[
         list[Path] | None,
         typer.Option(
-            help="An exception that the admin signed (`veilsum round exception`); repeat.",
+            help="An exception that the admin signed (`veilsum admin exception`); repeat.",
             rich_help_panel=_MEMBERS,
         ),
     ] = None
@@ -186,15 +179,6 @@ class WithMembers:
             rich_help_panel=_MEMBERS,
         ),
     ] = None
-    at: Annotated[
-        datetime | None,
-        typer.Option(
-            formats=["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"],
-            help="Have the coordinator open it then, UTC; tried once. `veilsum round schedules list` shows what became of it.",
-            show_default="now",
-            rich_help_panel=_MEMBERS,
-        ),
-    ] = None
 
     @property
     def request(self) -> dict[str, Any]:
@@ -207,71 +191,16 @@ class WithMembers:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WithHelpers:
-    """Who takes the masks off, and what there is in the mode with helpers alone."""
-
-    mode: Annotated[
-        str,
-        typer.Option(
-            help="Who takes the masks off: members among themselves, or four mask helpers, which is another trust statement."
-        ),
-    ] = "members"
-    records_cap: Annotated[
-        int | None,
-        typer.Option(
-            help="With helpers: most records of one client.",
-            min=1,
-            show_default="none",
-            rich_help_panel=_HELPERS,
-        ),
-    ] = None
-    colluders: Annotated[
-        int | None,
-        typer.Option(
-            help="With helpers: clients that may collude.",
-            min=0,
-            show_default="a quarter of them",
-            rich_help_panel=_HELPERS,
-        ),
-    ] = None
-    survivors_min: Annotated[
-        int | None,
-        typer.Option(
-            help="With helpers: fewest clients in a sum.",
-            min=3,
-            show_default="colluders + 3",
-            rich_help_panel=_HELPERS,
-        ),
-    ] = None
-
-    def chosen(self, members: WithMembers) -> bool:
-        """Whether helpers take the masks off; Misuse for an option of the other mode, or another mode."""
-        from protocol.errors import Misuse
-
-        if self.mode == "helpers":
-            if members.recount or any(
-                value is not None for value in (members.at, members.margin, members.heard_within)
-            ):
-                raise Misuse(
-                    "--at, --recount, --margin and --heard-within go with --mode members: leave them out"
-                )
-            return True
-        if self != WithHelpers():
-            raise Misuse(
-                "--records-cap, --colluders and --survivors-min go with --mode helpers; --mode is members or helpers"
-            )
-        if members.at is not None and members.recount:
-            raise Misuse("--at opens the round alone: leave --recount out, or count again beforehand")
-        return False
-
-
-@dataclass(frozen=True, kw_only=True)
 class Windows:
     """How long each phase waits."""
 
     upload_s: Annotated[float, typer.Option(help="Seconds to wait for uploads.")] = 3600.0
     answer_s: Annotated[float, typer.Option(help="Seconds to wait for each later answer.")] = 300.0
     grace_s: Annotated[float, typer.Option(help="Seconds to wait for more receipts than needed.")] = 15.0
+    lifetime_s: Annotated[
+        float,
+        typer.Option(help="Seconds until the latest end: what has not ended by then is erased."),
+    ] = 7 * 86_400.0
 
     @property
     def request(self) -> "WindowsModel":
@@ -283,18 +212,16 @@ class Windows:
             upload_s=self.upload_s,
             check_s=answer_s,
             freeze_s=answer_s,
-            reveal_s=answer_s,
             grace_s=self.grace_s,
         )
 
 
 @gathered
 def open_(
-    cohort: Annotated[str, typer.Argument(help="The cohort's id; with --mode helpers the federation's.")],
+    cohort: Annotated[str, typer.Argument(help="The cohort's id.")],
     asked: Asked,
     noise: Noise,
-    members: WithMembers,
-    helpers: WithHelpers,
+    members: Members,
     windows: Windows,
     dry_run: Annotated[
         bool,
@@ -307,15 +234,15 @@ def open_(
     ca: Ca = None,
     json_: AsJson = False,
 ) -> None:
-    """Open the cohort's next round, or the next attempt of one that ended VOID; with helpers, the federation's.
+    """Open the cohort's next round, or the next attempt of one that ended VOID.
 
     Where rare classes are withheld, the round that counts how many members hold each class comes first: it is opened and followed to its
     end, then the round itself. Interrupted, run it again: it goes on where it was.
     """
     with reported(as_json=json_):
-        from protocol.rest import HelperRoundRequest, RoundRequest
+        from protocol.rest import RoundRequest
         from veilsum import opening
-        from veilsum.names import cohort_id, federation_id
+        from veilsum.names import cohort_id
         from veilsum.remote import operator
         from veilsum.round_view import line, show, show_foreseen
 
@@ -325,29 +252,14 @@ def open_(
             **_fixed(asked, noise, saved),
             **members.request,
             "windows": windows.request,
+            "lifetime_s": windows.lifetime_s,
         }
-        if helpers.chosen(members):
-            name, helped = (
-                federation_id(cohort),
-                HelperRoundRequest.model_validate({**values, **vars(helpers)}),
-            )
-            with operator(url, token, ca) as client:
-                if dry_run:
-                    show_foreseen([client.helper_preflight(name, helped)], as_json=json_)
-                else:
-                    show(client.open_helper_round(name, helped), as_json=json_)
-            return
         name, request = cohort_id(cohort), RoundRequest.model_validate(values)
         with operator(url, token, ca) as client:
             if saved is not None:
                 saved.check_cohort(client, name)
             if dry_run:
-                foreseen = opening.foreseen(client, name, request, recount=members.recount)
-                # At a later time the round opens alone.
-                show_foreseen(foreseen if members.at is None else foreseen[-1:], as_json=json_)
-                return
-            if members.at is not None:
-                _schedule(client, name, request, members.at, as_json=json_)
+                show_foreseen(opening.foreseen(client, name, request, recount=members.recount), as_json=json_)
                 return
             view = opening.open_in_turn(
                 client,
@@ -357,18 +269,8 @@ def open_(
                 tell=lambda seen: note(f"counting, {line(seen)}"),
             )
         show(view, as_json=json_)
-    if view.ended or view.state == "lost":
+    if view.ended or view.state == "erasing":
         raise typer.Exit(1)
-
-
-def _schedule(
-    client: "Operator", cohort: str, request: "RoundRequest", at: datetime, *, as_json: bool
-) -> None:
-    from protocol.scheduling import ScheduleRequest
-
-    kept = client.schedule(cohort, ScheduleRequest(at_s=at.replace(tzinfo=UTC).timestamp(), round=request))
-    said = {"schedule": kept.schedule, "cohort": kept.cohort, "at": f"{at:%Y-%m-%d %H:%M:%S} UTC"}
-    say(said, as_json=as_json, title="Scheduled")
 
 
 def _fixed(asked: Asked, noise: Noise, saved: "SavedPlan | None") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Options of every command that contributes data, whatever the mode, and how options are gathered into dataclasses."""
+"""Options of every command that contributes data, and how options are gathered into dataclasses."""
 
 import inspect
 from collections.abc import Callable
@@ -29,8 +29,8 @@ _LIMITS = "What you insist on"
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClientLimits:
-    """What a client insists on: each field an option of the command, with `Policy`'s own value where it is not given."""
+class MemberLimits:
+    """What a member insists on: each field an option of the command, with `Policy`'s own value where it is not given."""
 
     extractor: Annotated[
         list[str] | None,
@@ -43,7 +43,7 @@ class ClientLimits:
     members_min: Annotated[
         int | None,
         typer.Option(
-            help="Refuse a cohort of fewer members, or a roster of fewer clients.",
+            help="Refuse a cohort of fewer members.",
             min=3,
             show_default="3",
             rich_help_panel=_LIMITS,
@@ -66,30 +66,6 @@ class ClientLimits:
             rich_help_panel=_LIMITS,
         ),
     ] = False
-
-    @property
-    def given(self) -> dict[str, Any]:
-        """Those that are, by name; 0 is a number."""
-        return {name: value for name, value in vars(self).items() if value or type(value) in {int, float}}
-
-    def policy(self, admin_key: str) -> "Policy":
-        """The limits as the SDK takes them; Misuse where an id is none."""
-        from client_sdk import Policy
-        from veilsum.names import extractor_digest
-
-        limits = self.given
-        if digests := limits.pop("extractor", ()):
-            limits["extractors"] = frozenset(map(extractor_digest, digests))
-        if more := limits.pop("statistic", ()):
-            limits["statistics"], limits["aimed"] = Policy.statistics.union(more), frozenset(more)
-        refused = limits.pop("refuse_rare_classes", False)
-        return Policy(admin_key=admin_key, publish_rare_classes=not refused, **limits)
-
-
-@dataclass(frozen=True, kw_only=True)
-class MemberLimits(ClientLimits):
-    """What a member of a cohort insists on."""
-
     colluders_min: Annotated[
         int | None,
         typer.Option(
@@ -119,9 +95,8 @@ class MemberLimits(ClientLimits):
     statistic: Annotated[
         list[str] | None,
         typer.Option(
-            help="Answer this question too, such as ccvr, and without noise what a coordinator can aim at few records: balanced, loo, refine, "
-            "reliability, rff; repeat.",
-            show_default="all but ccvr, those five under noise alone",
+            help="Answer this question too, such as ccvr; repeat.",
+            show_default="all but ccvr",
             rich_help_panel=_LIMITS,
         ),
     ] = None
@@ -151,6 +126,24 @@ class MemberLimits(ClientLimits):
             rich_help_panel=_LIMITS,
         ),
     ] = None
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """Those that are, by name; 0 is a number."""
+        return {name: value for name, value in vars(self).items() if value or type(value) in {int, float}}
+
+    def policy(self, admin_key: str) -> "Policy":
+        """The limits as the SDK takes them; Misuse where an id is none."""
+        from client_sdk import Policy
+        from veilsum.names import extractor_digest
+
+        limits = self.given
+        if digests := limits.pop("extractor", ()):
+            limits["extractors"] = frozenset(map(extractor_digest, digests))
+        if more := limits.pop("statistic", ()):
+            limits["statistics"] = Policy.statistics.union(more)
+        refused = limits.pop("refuse_rare_classes", False)
+        return Policy(admin_key=admin_key, publish_rare_classes=not refused, **limits)
 
 
 def gathered(command: Callable[..., None]) -> Callable[..., None]:

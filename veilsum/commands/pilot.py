@@ -61,7 +61,7 @@ def pilot(
                 say({**facts, "state": cohort.state}, as_json=json_, title="Pilot")
                 return
             for name in made.members:
-                note(f"{name} takes part by: veilsum join {folder / name} --features FILE --url {url}")
+                note(f"{name} takes part by: veilsum member join {folder / name} --features FILE --url {url}")
             cohort = formed(client, cohort.cohort)
             if cohort.fault is not None:
                 raise Misuse(f"enrolment failed: {cohort.fault.detail}; run this again for another cohort")

@@ -7,7 +7,9 @@ import typer
 
 from veilsum.console import AsJson, reported, say
 
-app = typer.Typer(help="Differential privacy: what it would promise and cost.", no_args_is_help=True)
+app = typer.Typer(
+    help="For anyone: plan differential privacy, what it promises and what it costs.", no_args_is_help=True
+)
 
 
 @app.command("plan")
@@ -22,7 +24,7 @@ def plan_(
     statistic: Annotated[
         str,
         typer.Option(
-            help="What is asked: any question (`veilsum round questions`); refine is one round of ffc and rounds of gradients after it."
+            help="What is asked: any question (`veilsum operator round questions`); refine is one round of ffc and rounds of gradients after it."
         ),
     ] = "ffc",
     parameter: Annotated[
@@ -53,7 +55,8 @@ def plan_(
         ),
     ] = None,
     output: Annotated[
-        Path | None, typer.Option(help="Save it for `veilsum round open --plan`.", show_default="nowhere")
+        Path | None,
+        typer.Option(help="Save it for `veilsum operator round open --plan`.", show_default="nowhere"),
     ] = None,
     json_: AsJson = False,
 ) -> None:

@@ -1,14 +1,16 @@
-"""`veilsum round`: the operator opens a round and watches it."""
+"""`veilsum operator round`: the operator opens a round and watches it."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from veilsum.commands import combining, opening, schedules
-from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, note, reported, say
+from veilsum.commands import combining, opening
+from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, reported, say
 
-app = typer.Typer(help="The operator's side: one secure sum.", no_args_is_help=True)
+app = typer.Typer(
+    help="For the operator: open a secure sum, and follow it to its result.", no_args_is_help=True
+)
 RoundId = Annotated[str, typer.Argument(metavar="ROUND", help="The round's id.")]
 
 app.command("open")(opening.open_)
@@ -128,102 +130,6 @@ def extend(
 
 
 @app.command()
-def lost(
-    round_id: RoundId,
-    folder: Annotated[
-        Path | None,
-        typer.Option(help="The admin's folder: sign and close it.", show_default="only show the reports"),
-    ] = None,
-    incomplete: Annotated[
-        bool,
-        typer.Option(
-            "--incomplete",
-            help="Sign although fewer decryptors than needed have reported; with helpers, once all were asked.",
-        ),
-    ] = False,
-    roster: Annotated[
-        Path | None,
-        typer.Option(help="The signed roster of the round's cohort.", show_default="the newest published"),
-    ] = None,
-    url: Url = DEFAULT_URL,
-    ca: Ca = None,
-    json_: AsJson = False,
-) -> None:
-    """Show who reported what of a lost round; as its admin, sign over the reports, so that the federation goes on."""
-    with reported(as_json=json_):
-        from protocol.messages import Roster
-        from veilsum import names
-        from veilsum.admin import load_admin
-        from veilsum.lost import HelperPapers, Papers
-        from veilsum.remote import operator
-
-        name = names.round_id(round_id)
-        known = Roster.from_bytes(roster.read_bytes()) if roster else None
-        admin = load_admin(folder) if folder is not None else None
-        with operator(url, ca=ca, admin=admin) as client:
-            with_helpers = client.round(name).mode == "helpers"
-            papers = (HelperPapers if with_helpers else Papers).fetch(client, name, known)
-            values: dict[str, Any] = {"round": name, **papers.values()}
-            if folder is None:
-                values["state"] = client.round(name).state
-                note("Not signed: the admin closes it with --folder ADMIN.")
-            else:
-                values["state"] = client.close_lost(name, papers.sign(folder, incomplete=incomplete)).state
-        say(values, as_json=json_, title="Lost round")
-
-
-@app.command()
-def exception(
-    cohort: Annotated[str, typer.Argument(help="The cohort's id.")],
-    member: Annotated[
-        list[str],
-        typer.Option(help="A member of the group; repeat for all of them, as the refusal names them."),
-    ],
-    reason: Annotated[str, typer.Option(help="What becomes readable, and why; every member sees it.")],
-    folder: Annotated[Path, typer.Option(help="The admin's folder.")],
-    output: Annotated[Path, typer.Option(help="Where the signed exception goes.")],
-    sequence: Annotated[
-        int | None, typer.Option(help="The round's sequence number.", min=0, show_default="the cohort's next")
-    ] = None,
-    url: Url = DEFAULT_URL,
-    ca: Ca = None,
-    json_: AsJson = False,
-) -> None:
-    """As the admin, sign that one round may expose the group of exactly these members; who is named may still refuse it."""
-    with reported(as_json=json_):
-        from protocol.messages import LedgerException
-        from veilsum.admin import load_admin
-        from veilsum.names import cohort_id
-        from veilsum.remote import operator
-
-        admin, cohort = load_admin(folder), cohort_id(cohort)
-        if sequence is None:
-            with operator(url, ca=ca) as client:
-                sequence = client.cohort(cohort).next_sequence
-        signed = LedgerException.make(
-            admin,
-            federation=admin.public,
-            cohort=bytes.fromhex(cohort),
-            sequence=sequence,
-            members=tuple(sorted(set(member))),
-            reason=reason,
-        )
-        # What could not be read back is refused here, not by everybody else.
-        output.write_bytes(LedgerException.from_bytes(signed.to_bytes()).to_bytes())
-        say(
-            {
-                "exception": str(output),
-                "cohort": cohort,
-                "sequence": sequence,
-                "members": list(signed.members),
-                "reason": signed.reason,
-            },
-            as_json=json_,
-            title="Exception, signed",
-        )
-
-
-@app.command()
 def transcript(
     round_id: RoundId,
     output: Annotated[Path, typer.Option("--output", "-o", help="Where the transcript goes, a JSON file.")],
@@ -249,4 +155,3 @@ def transcript(
 
 app.command("combine")(combining.combine)
 app.command("combined")(combining.combined)
-app.add_typer(schedules.app, name="schedules")

@@ -1,4 +1,4 @@
-"""`veilsum token`: who else may operate this coordinator."""
+"""`veilsum operator token`: who else may operate this coordinator."""
 
 from typing import Annotated, Any
 
@@ -6,7 +6,10 @@ import typer
 
 from veilsum.console import DEFAULT_URL, AsJson, Ca, Token, Url, clock, note, reported, say, table
 
-app = typer.Typer(help="Operators' tokens; all of it takes one with the scope 'admin'.", no_args_is_help=True)
+app = typer.Typer(
+    help="For an operator with the scope 'admin': make, list and revoke operators' tokens.",
+    no_args_is_help=True,
+)
 DAY_S = 86_400.0
 
 
@@ -73,7 +76,9 @@ def list_(url: Url = DEFAULT_URL, token: Token = None, ca: Ca = None, json_: AsJ
 
 @app.command()
 def revoke(
-    name: Annotated[str, typer.Argument(metavar="TOKEN", help="The token's id, from `veilsum token list`.")],
+    name: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="The token's id, from `veilsum operator token list`.")
+    ],
     url: Url = DEFAULT_URL,
     token: Token = None,
     ca: Ca = None,
@@ -89,7 +94,7 @@ def revoke(
 
         if not re.match(SHORT_ID_PATTERN, name):
             raise Misuse(
-                "a token's id has 8 hexadecimal digits: `veilsum token list` shows it, not its secret"
+                "a token's id has 8 hexadecimal digits: `veilsum operator token list` shows it, not its secret"
             )
         with operator(url, token, ca) as client:
             ended = client.revoke_token(name)

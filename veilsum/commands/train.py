@@ -65,7 +65,7 @@ def train(
         ),
     ] = Through.PLAIN,
     features: Annotated[
-        bool, typer.Option("--features", help="Write every member's features, for `veilsum join`.")
+        bool, typer.Option("--features", help="Write every member's features, for `veilsum member join`.")
     ] = False,
     analyse: Annotated[
         bool,

@@ -13,9 +13,7 @@ BROKEN, NO_TRANSCRIPT = 1, 2
 def verify(
     path: Annotated[
         Path,
-        typer.Argument(
-            help="A result's folder, as `veilsum join` or `veilsum speak` saved it; or a transcript's file."
-        ),
+        typer.Argument(help="A result's folder, as `veilsum member join` saved it; or a transcript's file."),
     ],
     admin_key: Annotated[
         str | None, typer.Option(envvar="VEILSUM_ADMIN_KEY", help="The admin's public key that you pinned.")
@@ -56,11 +54,13 @@ def verify(
 
 
 def _result(folder: Path, pinned: bytes | None, *, as_json: bool) -> bool:
-    from veilsum.speaking import verified
+    from client_sdk import Result
+    from veilsum.contribute import summary
 
-    values, kept = verified(folder, pinned)
-    say({**_against(pinned), **values}, as_json=as_json, title="Verified")
-    return kept
+    result = Result.load(folder)
+    result.verify(pinned)
+    say({**_against(pinned), **summary(result, folder)}, as_json=as_json, title="Verified")
+    return result.verdict is None or result.verdict.kept
 
 
 def _transcript(

@@ -1,6 +1,6 @@
 """The masked head beside the one that the same records give in the clear."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,12 +10,12 @@ import torch
 
 from calibration import FFCStatistics, Solution, solve_ffc
 from client_sdk import Result
-from training import Classifier, Dataset, accuracy, per_class_accuracy, with_head
+from training import Classifier, Dataset, accuracy, extract_features, per_class_accuracy, with_head
 from veilsum.demo.consortium import Held
 from veilsum.demo.errors import DemoError
 from veilsum.demo.folder import Folder
 from veilsum.demo.learning import Learned
-from veilsum.features import read_features
+from veilsum.features import Part, read_features
 
 Floats = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -23,11 +23,21 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Heads(Generic[T]):
-    """Something of each head: the trained one, FFC over masked sums, FFC on the survivors' pooled records."""
+    """Something of each head.
+
+    Attributes:
+        before: SphereFed's fixed one, with which its extractor was trained.
+        masked: FFC's for that extractor, over masked sums.
+        plain: FFC's for that extractor, on the survivors' pooled records in the clear.
+        fedavg: the one that FedAvg learned together with its own extractor.
+        fedavg_plain: FFC's for FedAvg's extractor, on the survivors' pooled records in the clear.
+    """
 
     before: T
     masked: T
     plain: T
+    fedavg: T
+    fedavg_plain: T
 
 
 @dataclass(frozen=True)
@@ -66,14 +76,14 @@ def compare(learned: Learned, held: Held, folder: Folder) -> Comparison:
     if len({result.record.signature for result in results.values()}) != 1:
         raise DemoError("members hold different results of one round")
     result = next(iter(results.values()))
-    plain = fit_in_the_clear(result, folder)
+    plain = fit_in_the_clear(result, (read_features(folder.features(m)) for m in result.survivors))
     ridge = result.record.solution.ridge
     if plain.ridge != ridge:
         raise DemoError(f"the masked sums chose λ = {ridge:g}, the plain ones λ = {plain.ridge:g}")
     none = result.unanswered
     masked_head = with_head(learned.classifier, result.weights, result.bias, unanswered=none)
     plain_head = with_head(learned.classifier, plain.weights, plain.bias, unanswered=none)
-    heads = (learned.classifier, masked_head, plain_head)
+    heads = (learned.classifier, masked_head, plain_head, learned.fedavg, calibrated_fedavg(result, learned))
     test, withheld = learned.data.test, list(result.record.withheld)
     if withheld:
         test = test.subset(torch.from_numpy(np.flatnonzero(~np.isin(test.y.numpy(), withheld))))
@@ -88,23 +98,26 @@ def compare(learned: Learned, held: Held, folder: Folder) -> Comparison:
     )
 
 
-def fit_in_the_clear(result: Result, folder: Folder) -> Solution:
-    """FFC on the survivors' pooled features, from the files that they gave, over the result's own grid of λ."""
-    statistics: FFCStatistics | None = None
-    for member in result.survivors:
-        features, labels = read_features(folder.features(member))
-        if statistics is None:
-            dim, classes = result.weights.shape
-            statistics = FFCStatistics(
-                dim,
-                classes,
-                bias=result.bias is not None,
-                withheld=result.record.withheld,
-                track_records=False,
-            )
+def fit_in_the_clear(result: Result, survivors: Iterable[Part]) -> Solution:
+    """FFC on the survivors' pooled features and labels, over the result's own grid of λ."""
+    dim, classes = result.weights.shape
+    statistics = FFCStatistics(
+        dim, classes, bias=result.bias is not None, withheld=result.record.withheld, track_records=False
+    )
+    for features, labels in survivors:
         statistics.update(features, labels)
-    assert statistics is not None
     return solve_ffc(statistics, result.record.solution.grid)
+
+
+def calibrated_fedavg(result: Result, learned: Learned) -> Classifier:
+    """FedAvg's extractor under FFC's head, fitted in the clear to the records in the result's sum."""
+    unit = Classifier(learned.fedavg.extractor, learned.fedavg.head, normalise=True)  # as FFC sees features
+    data = learned.data.train
+    features, labels = extract_features(unit, data.x).numpy(), data.y.numpy()
+    held = dict(zip(learned.members, learned.partition.members, strict=True))
+    survivors = (held[member] for member in result.survivors)
+    fitted = fit_in_the_clear(result, ((features[rows], labels[rows]) for rows in survivors))
+    return with_head(unit, fitted.weights, fitted.bias, unanswered=result.unanswered)
 
 
 def max_rel_diff(ours: Sequence[Floats | None], reference: Sequence[Floats | None]) -> float:

@@ -134,7 +134,7 @@ class _Consortium:
             options += ["--lineage", LINEAGE, "--output", home / "result", "--json"]
             self.children.start(
                 member,
-                [sys.executable, "-m", "veilsum", "join", home, *options],
+                [sys.executable, "-m", "veilsum", "member", "join", home, *options],
                 log=home / "log",
                 output=self.printed(member),
                 environment=surroundings(),
@@ -190,7 +190,6 @@ class _Consortium:
                 upload_s=max(plan.upload_min_s, enrolment_s),
                 check_s=plan.answer_s,
                 freeze_s=plan.answer_s,
-                reveal_s=plan.answer_s,
                 grace_s=plan.grace_s,
             ),
         )
@@ -198,7 +197,7 @@ class _Consortium:
     def ended(self, view: RoundView, victim: Lost) -> RoundView:
         """Follow the round to its result, and kill the victim once its upload is whole."""
         alive = True
-        while not view.ended and view.state != "lost":  # nobody signs for the admin here
+        while not view.ended and view.state != "erasing":  # nobody comes back here
             state, expected = view.state, len(view.waiting_for)
             with self.screen.stage(_TITLES.get(state, "Sum")) as stage:
                 while view.state == state and not view.ended:

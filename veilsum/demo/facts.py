@@ -118,6 +118,8 @@ class Facts:
             "accuracy_before": self.accuracies.before,
             "accuracy_masked": self.accuracies.masked,
             "accuracy_plain": self.accuracies.plain,
+            "accuracy_fedavg": self.accuracies.fedavg,
+            "accuracy_fedavg_plain": self.accuracies.fedavg_plain,
             "weights_max_rel_diff": self.max_rel_diff,
             "upload_bytes_per_member": self.upload_bytes,
             "vector_elements": self.elements,

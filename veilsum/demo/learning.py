@@ -1,7 +1,11 @@
 """The extractor: trained by the members together, then each member's features from it."""
 
+import multiprocessing
+import pickle
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 
@@ -10,6 +14,8 @@ from training import (
     Partition,
     RoundRecord,
     Split,
+    Trained,
+    demo_fedavg_recipe,
     demo_partition,
     load_digits_dataset,
     rare_partition,
@@ -29,14 +35,16 @@ class Learned:
     """A trained federation.
 
     Attributes:
-        classifier: under the fixed head that it was trained with.
+        classifier: SphereFed's, under the fixed head that it was trained with.
+        fedavg: FedAvg's on the same data and partition, under the head that it learned.
         members: ids, in the partition's order.
         digest: the extractor's, 32 bytes.
-        accuracies: on the test records after each round, in 0..1.
-        seconds: that training took.
+        accuracies: SphereFed's on the test records after each round, in 0..1.
+        seconds: that training took, both runs side by side.
     """
 
     classifier: Classifier
+    fedavg: Classifier
     data: Split
     partition: Partition
     members: tuple[str, ...]
@@ -46,7 +54,7 @@ class Learned:
 
 
 def learn(plan: Plan, folder: Folder, screen: Screen) -> Learned:
-    """Train, then write the checkpoint and every member's features and labels to its own folder."""
+    """Train SphereFed, with FedAvg beside it, and write SphereFed's checkpoint and each member's features and labels."""
     data = load_digits_dataset(plan.seed)
     deal = rare_partition if plan.withhold else demo_partition
     partition = deal(data.train, plan.seed)
@@ -60,9 +68,16 @@ def learn(plan: Plan, folder: Folder, screen: Screen) -> Learned:
         if plan.withhold:
             # Digits dealt evenly are soon learnt, and little would be left to calibrate.
             recipe = replace(recipe, rounds=min(recipe.rounds, EVEN_ROUNDS))
-        trained = train(recipe, data, partition, progress=progress)
-        last = trained.history[-1]
-        stage.outcome = f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}"
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as beside:
+            baseline = beside.submit(_train, pickle.dumps((demo_fedavg_recipe(recipe), data, partition)))
+            trained = train(recipe, data, partition, progress=progress)
+            last = trained.history[-1]
+            stage.update(last.rounds, last.rounds, "waiting for FedAvg")
+            fedavg = cast("Trained", pickle.loads(baseline.result()))  # noqa: S301  from our own child process
+        stage.outcome = (
+            f"{last.rounds} rounds on {len(partition)} members' digits: {last.accuracy:.1%}; "
+            f"FedAvg {fedavg.history[-1].accuracy:.1%}"
+        )
     seconds = time.perf_counter() - began
     digest = save_checkpoint(trained.classifier, folder.extractor, preprocessing=PREPROCESSING)
     members = tuple(f"member-{k + 1:02}" for k in range(len(partition)))
@@ -70,4 +85,11 @@ def learn(plan: Plan, folder: Folder, screen: Screen) -> Learned:
         folder.member(member).mkdir(mode=0o700, parents=True)
         write_features(folder.features(member), trained.classifier, data.train.subset(torch.from_numpy(rows)))
     accuracies = tuple(record.accuracy for record in trained.history)
-    return Learned(trained.classifier, data, partition, members, digest, accuracies, seconds)
+    return Learned(
+        trained.classifier, fedavg.classifier, data, partition, members, digest, accuracies, seconds
+    )
+
+
+def _train(choices: bytes) -> bytes:
+    """`train` in a process of its own. Pickled by hand, tensors travel as bytes and not as shared memory."""
+    return pickle.dumps(train(*pickle.loads(choices)))  # noqa: S301  from our own parent process

@@ -5,14 +5,18 @@ from dataclasses import asdict
 from html import escape
 from importlib.resources import files
 from string import Template
+from typing import TypeVar
 
 import numpy as np
 
 from protocol.trust import TRUST
 from training import plots
+from veilsum.demo.comparison import Heads
 from veilsum.demo.facts import Facts
 from veilsum.demo.story import exactness, knowledge, lead, method, rare, steps, uneven
-from veilsum.demo.wording import PHASE_NAMES, fate, kibibytes, percent, power, seconds
+from veilsum.demo.wording import NUMBER_TO_BEAT, PHASE_NAMES, fate, kibibytes, percent, power, seconds
+
+T = TypeVar("T")
 
 _IDENTITIES = {
     "federation": "federation: the admin's public key",
@@ -32,9 +36,10 @@ def render(facts: Facts) -> str:
         title=escape(f"veilsum demo, seed {facts.seed}"),
         seed=facts.seed,
         members=len(facts.members),
-        trust=escape(TRUST["members"].replace("`", "")),
+        trust=escape(TRUST.replace("`", "")),
         lead=lead(facts),
         bars="".join(_bars(facts)),
+        to_beat=NUMBER_TO_BEAT,
         figures="".join(_figures(facts)),
         steps="".join(
             f'<li{_killed(step.killed)}><p>{step.text}</p><span class="time">{_time(step.seconds)}</span></li>'
@@ -70,9 +75,16 @@ def render(facts: Facts) -> str:
 def _bars(facts: Facts) -> Iterable[str]:
     heads = facts.accuracies
     for kind, label, detail, value in (
-        ("before", "Trained head", "fixed, as training left it", heads.before),
-        ("masked", "Masked FFC", f"from the secure sum over {len(facts.survivors)} members", heads.masked),
-        ("plain", "Plain FFC", "the same records pooled in the clear", heads.plain),
+        ("fedavg", "FedAvg", "trained head: same members, model, rounds", heads.fedavg),
+        ("fedavg plain", "FedAvg, plain FFC", "survivors' records pooled in the clear", heads.fedavg_plain),
+        ("before", "SphereFed", "fixed head, as training left it", heads.before),
+        (
+            "masked",
+            "SphereFed, masked FFC",
+            f"from the secure sum over {len(facts.survivors)} members",
+            heads.masked,
+        ),
+        ("plain", "SphereFed, plain FFC", "survivors' records pooled in the clear", heads.plain),
     ):
         yield (
             f'<div class="bar {kind}"><dt>{label} <small>{detail}</small></dt>'
@@ -133,11 +145,15 @@ def _chunks(count: int) -> str:
 
 def _classes(facts: Facts) -> Iterable[str]:
     heads, overall = facts.per_class, facts.accuracies
-    for label, values in enumerate(zip(heads.before, heads.masked, heads.plain, strict=True)):
+    for label, values in enumerate(zip(*_columns(heads), strict=True)):
         gone = f'<td class="number" colspan="{len(values)}">withheld</td>'
         yield f'<tr><th scope="row">{label}</th>{gone if label in facts.withheld else _cells(*values)}</tr>'
-    cells = _cells(overall.before, overall.masked, overall.plain)
+    cells = _cells(*_columns(overall))
     yield f'<tr class="sum"><th scope="row">all {facts.test_records}</th>{cells}</tr>'
+
+
+def _columns(heads: Heads[T]) -> tuple[T, ...]:
+    return heads.fedavg, heads.fedavg_plain, heads.before, heads.masked, heads.plain
 
 
 def _cells(*values: float) -> str:
@@ -167,7 +183,9 @@ def _plot_classes(facts: Facts) -> str:
         facts.per_class.before[known], facts.per_class.masked[known], class_names=names
     )
     return _figure(
-        image, "Accuracy by class under both heads; the table below holds the numbers.", "Worst class first."
+        image,
+        "Accuracy by class under SphereFed's fixed head and under masked FFC's; the table below holds the numbers.",
+        "SphereFed's extractor; worst class first.",
     )
 
 

@@ -42,7 +42,8 @@ def steps(facts: Facts) -> Iterator[Step]:
     whole = len(facts.survivors)
     yield Step(
         f"<strong>Training.</strong> The members trained a small network together, {len(facts.training)} rounds of "
-        "SphereFed: the extractor travels, the head is fixed from the start and never sent.",
+        "SphereFed: the extractor travels, the head is fixed from the start and never sent. FedAvg trained the same "
+        "network beside it, with a head that is learned and sent, for comparison only.",
         took["training"],
     )
     yield Step(

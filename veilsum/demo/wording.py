@@ -3,7 +3,7 @@
 from veilsum.demo.facts import Facts
 
 PHASE_NAMES = {
-    "training": "training the extractor",
+    "training": "training SphereFed and FedAvg",
     "enrolment": "process starts and key cards",
     "collecting": "masked uploads",
     "checking": "receipts for sealed shares",
@@ -12,6 +12,7 @@ PHASE_NAMES = {
     "recovered": "unmasking and solving",
     "total": "everything",
 }
+NUMBER_TO_BEAT = "SphereFed trains under a fixed head, so its accuracy before calibration is not the number to beat: FedAvg's is."
 FATES = {
     "card": "killed after its key card: not in the sum",
     "upload": "killed after its upload: still in the sum",

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from calibration.head import Head
 from calibration.head_file import Calibrated
-from client_sdk.client_result import ClientResult
 from client_sdk.combined import Combined
 from client_sdk.errors import PeerFault
 from client_sdk.result import Result, calibrated_in
@@ -18,7 +17,7 @@ from protocol.errors import Misuse
 Floats = npt.NDArray[np.float64]
 
 
-Published = Result | ClientResult | Combined
+Published = Result | Combined
 Source = Published | Calibrated | Head | str | os.PathLike[str]
 
 
@@ -30,7 +29,7 @@ class LinearHead:
         weights: (dim, C) float64.
         bias: (C,) float64; zeros where the head has none.
         unanswered: classes whose column is no answer, because nothing in the sum speaks for them.
-        temperature: τ of softmax(scores/τ), above 0, as records held out or a reliability round found it; None before that.
+        temperature: τ of softmax(scores/τ), above 0, as records held out found it; None where none were.
     """
 
     weights: Floats
@@ -52,7 +51,7 @@ class LinearHead:
                 return cls._of(source)
             case Head():
                 return cls._of(Calibrated(source))
-            case Result() | ClientResult() | Combined():
+            case Result() | Combined():
                 withheld = getattr(source.record, "withheld", ())
                 return cls._of(source.calibrated.without((*source.record.solution.empty_classes, *withheld)))
         path = Path(source)

@@ -34,8 +34,8 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             None takes those in y, sorted. None of them twice.
         ridge: λ; None chooses it by generalised cross-validation. In a round its terms fix it.
         bias: whether to fit a constant. In a round its terms fix it.
-        temperature: T of `predict_proba`. None takes what a reliability round has found, and 1 before one: the scores are of
-            ridge regression and no log-odds, so that at T = 1 the probabilities are much too even.
+        temperature: T of `predict_proba`, above 0. The scores are of ridge regression and no log-odds, so that at T = 1 the
+            probabilities are much too even: records held out say which T suits.
 
     Attributes:
         classes_: (C,) labels, sorted, as all of scikit-learn expects them; scores and probabilities are in their order.
@@ -61,7 +61,7 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         classes: Any = None,
         ridge: float | None = None,
         bias: bool = True,
-        temperature: float | None = None,
+        temperature: float = 1.0,
     ) -> None:
         self.member = member
         self.round_id = round_id
@@ -149,10 +149,10 @@ class SecureRidgeClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         """(n, C) softmax of the scores over the temperature; 0 for classes it never answers."""
-        if self.temperature is not None and not self.temperature > 0:
+        if not self.temperature > 0:
             raise ValueError(f"temperature is {self.temperature}, not above 0")
         scores = self._scores(X)
-        scores /= self.temperature or self.head_.temperature or 1.0
+        scores /= self.temperature
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
         found: npt.NDArray[np.float64] = shares / shares.sum(axis=1, keepdims=True)
         return found

@@ -75,9 +75,9 @@ def replace_head(
 
     Args:
         model: changed in place.
-        source: a result, a solution of `calibration`, or a file that `veilsum calibrate` or `join` wrote.
+        source: a result, a solution of `calibration`, or a file that `veilsum calibrate` or `veilsum member join` wrote.
         at: the classifier's name among `model.named_modules()`; None finds it.
-        temperature: what logits are divided by; None takes the head's own, as records held out or a reliability round found it,
+        temperature: what logits are divided by; None takes the head's own, as records held out found it,
             and 1 where none was found: then a softmax of the logits equals `Result.probabilities`.
 
     Returns:

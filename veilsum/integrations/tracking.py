@@ -24,7 +24,6 @@ def facts(result: Result) -> dict[str, str]:
         "round": record.round,
         "federation": record.federation,
         "cohort": record.cohort,
-        "mode": record.mode,
         "statistic": record.statistic,
         "extractor": record.extractor,
         "noise": record.noise if isinstance(record.noise, str) else record.noise.model_dump_json(),

@@ -6,23 +6,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibration import CalibrationError, FeaturesLattice, FFCStatistics, LayoutMismatch, WrongDtype
+from calibration import CalibrationError, FeaturesLattice, LayoutMismatch, WrongDtype
+from calibration.moments import IntegerMoments
 from calibration.privacy import (
     Mechanism,
     Neighbours,
     ccvr_sensitivity,
     clip_member,
-    counts_sensitivity,
     ffc_sensitivity,
     member_sensitivity,
     noisy_layout,
 )
-from calibration.privacy.sensitivity import (
-    fold_sensitivity,
-    mean_sensitivity,
-    path_sensitivity,
-    reliability_sensitivity,
-)
+from calibration.privacy.sensitivity import mean_sensitivity
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE
 
@@ -116,18 +111,6 @@ def test_the_closed_forms_of_a_replacement_beside_a_constant() -> None:
     assert math.sqrt(2) < mean_sensitivity(REPLACE, constant=fine) < 1.00015 * math.sqrt(2)
 
 
-def test_what_no_label_or_bin_can_exceed() -> None:
-    assert (counts_sensitivity(), counts_sensitivity(REPLACE)) == (1, math.sqrt(2))
-    assert reliability_sensitivity(1) == math.sqrt(5)
-    assert reliability_sensitivity(17, REPLACE) == math.sqrt(121)
-    assert path_sensitivity(8) == 4
-    fixed: Any = {"constant": 0.5, "nonnegative": True}
-    assert fold_sensitivity(2, neighbours=ADD, **fixed) == math.sqrt(5)
-    # to another fold a record takes its constants with it: √(1.5 + 2w²) would be too little
-    assert fold_sensitivity(2, neighbours=REPLACE, **fixed) == pytest.approx(math.sqrt(2 + 2 * 4))
-    assert fold_sensitivity(2, neighbours=REPLACE, constant=0.0, nonnegative=False) == 4
-
-
 @pytest.mark.parametrize("bias", [False, True])
 def test_integer_rows_keep_it_in_grid_units(*, bias: bool, rng: np.random.Generator) -> None:
     lattice = FeaturesLattice(8)
@@ -135,9 +118,9 @@ def test_integer_rows_keep_it_in_grid_units(*, bias: bool, rng: np.random.Genera
     weights = Mechanism(layout, lattice, 1.5, 1.0, 0.1, 3, 3, 0).weights()
     delta = ffc_sensitivity(1.5)
     for _ in range(200):
-        one = FFCStatistics(5, 3, bias=bias, normalise=True, lattice=lattice)
+        one = IntegerMoments(layout, lattice, bias=bias)
         one.update(rng.standard_normal((1, 5)) ** 3, rng.integers(0, 3, 1))
-        norm = float(np.linalg.norm(one.vector()[: layout.elements] * weights))
+        norm = float(np.linalg.norm(one.flat * weights))
         assert 0.97 * delta <= norm <= delta * (1 + 1e-12)
 
 

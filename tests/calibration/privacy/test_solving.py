@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from calibration import CalibrationError, FeaturesLattice, FFCStatistics, NonFinite, ShapeMismatch
+from calibration import CalibrationError, FeaturesLattice, NonFinite, ShapeMismatch
+from calibration.moments import IntegerMoments
 from calibration.privacy import (
     Mechanism,
     MemberNoise,
@@ -47,13 +48,10 @@ def noisy_sums(
     )
     total = np.zeros(layout.elements, np.int64)
     for member in range(MEMBERS):
-        statistics = FFCStatistics(
-            rows.shape[1], 10, bias=bias, normalise=True, lattice=lattice, track_records=False
-        )
-        statistics.update(rows[member::MEMBERS], labels[member::MEMBERS])
-        vector = statistics.vector()[: layout.elements]
-        MemberNoise(layout, mechanism.shares, keystream(100 * seed + member)).add_to(vector)
-        total += vector
+        sums = IntegerMoments(layout, lattice, bias=bias)
+        sums.update(rows[member::MEMBERS], labels[member::MEMBERS])
+        MemberNoise(layout, mechanism.shares, keystream(100 * seed + member)).add_to(sums.flat)
+        total += sums.flat
     blocks = layout.unflatten(total)
     return (
         lattice.decode(blocks["V"], 2),

@@ -9,17 +9,16 @@ from protocol.coordinator import (
     CoordinatorPhase,
     Ended,
     Freezing,
-    Lost,
     Recovered,
     Revealing,
     Voiding,
     Windows,
 )
+from protocol.coordinator.base import cancelled
 from protocol.errors import Misuse, PeerFault
 from protocol.messages import VoidRequest
 from protocol.messages.parse import MESSAGES
-from protocol.phases import cancelled
-from protocol.simulator import Federation
+from protocol.simulator import After, Federation
 
 STAGES: tuple[type[CoordinatorPhase], ...] = (Collecting, Checking, Freezing, Revealing)
 
@@ -37,12 +36,17 @@ def lives() -> dict[str, Any]:
     voiding = at(Collecting)[1].cancel(0.0)
     federation, checking = at(Checking)
     federation.phase = checking.cancel(federation.now_s)
-    lost = voiding.expire(0.0)
-    failed = at(Revealing)[1].expire(0.0)
-    phases |= {"voiding": voiding, "voided": federation.run_until(), "lost": lost, "failed": failed}
-    given_up, phase = at(Collecting)
-    given_up.phase = phase.cancel(0.0).expire(0.0)
-    return {**phases, "abandoned": given_up.finish().phase}
+    erasing = voiding.expire(voiding.deadline_s)
+    failed = at(Revealing)[1].cancel(0.0)
+    phases |= {"voiding": voiding, "voided": federation.run_until(), "erasing": erasing, "failed": failed}
+    for name, drop in (("erased", {}), ("lost", dict.fromkeys(range(4), After.CARD))):
+        given_up = Federation(4, drop=drop)
+        given_up.begin(terms=given_up.terms(8))
+        given_up.now_s = given_up.phase.attempt.terms.latest_end_s
+        given_up.phase = given_up.phase.expire(given_up.now_s)
+        given_up.run_until()
+        phases[name] = given_up.finish().phase
+    return phases
 
 
 LIVES = lives()
@@ -51,12 +55,13 @@ TAKES = {
     "checking": {"Receipt"},
     "freezing": {"Vote", "Refusal", "Receipt"},
     "revealing": {"Reveal", "Receipt", "Vote", "Refusal"},
-    "recovered": {"Receipt", "Vote", "Refusal", "Reveal", "Report"},
+    "recovered": {"Receipt", "Vote", "Refusal", "Reveal", "Erased"},
     "voiding": {"Vote", "Receipt", "Refusal"},
-    "voided": {"Receipt", "Vote", "Refusal", "Reveal", "Report"},
-    "failed": {"Receipt", "Vote", "Refusal", "Reveal", "Report"},
-    "lost": {"Receipt", "Vote", "Refusal", "Report", "Lost"},
-    "abandoned": {"Receipt", "Vote", "Refusal", "Report", "Lost"},
+    "voided": {"Receipt", "Vote", "Refusal", "Reveal", "Erased"},
+    "failed": {"Receipt", "Vote", "Refusal", "Reveal", "Erased"},
+    "erasing": {"Receipt", "Vote", "Refusal", "Reveal", "Erased", "Lost"},
+    "erased": {"Receipt", "Vote", "Refusal", "Reveal", "Erased"},
+    "lost": {"Receipt", "Vote", "Refusal", "Reveal", "Erased", "Lost"},
 }
 
 
@@ -103,27 +108,33 @@ def test_a_cancellation_without_words_says_the_causes() -> None:
     assert str(cancelled("")) == "cancelled: the operator cancelled the round [operator]"
 
 
-@pytest.mark.parametrize("name", ["recovered", "voided", "failed", "lost", "abandoned"])
+@pytest.mark.parametrize("name", ["recovered", "voided", "failed", "erased", "lost"])
 def test_an_end_is_an_end(name: str) -> None:
     phase = LIVES[name]
     assert isinstance(phase, Ended)
     assert phase.deadline_s is None
-    assert phase.waiting_for() == (phase.attempt.decryptors if name == "lost" else ())
+    assert phase.waiting_for() == ()
     assert phase.cancel(0.0, "too late") is phase
     with pytest.raises(Misuse, match=f"an attempt that is {name} has no deadline"):
         phase.expire(0.0)
 
 
-@pytest.mark.parametrize("name", ["recovered", "voided", "failed"])
-def test_a_certified_end_shows_its_certificate_to_everybody(name: str) -> None:
+@pytest.mark.parametrize("name", ["recovered", "voided", "failed", "erased", "lost"])
+def test_an_end_shows_what_closes_it_to_everybody(name: str) -> None:
     phase = LIVES[name]
-    assert [phase.request_for(member) for member in phase.attempt.members] == [phase.certificate] * 4
-    phase.attempt.check_certificate(phase.certificate)
+    assert [phase.request_for(member) for member in phase.attempt.members] == [phase.closing] * 4
+    phase.attempt.check_closing(phase.closing)
 
 
 @pytest.mark.parametrize(
     ("name", "reason", "sets"),
-    [("recovered", "none", 1), ("failed", "none", 1), ("voided", "cancelled", 0), ("abandoned", "lost", 0)],
+    [
+        ("recovered", "none", 1),
+        ("failed", "none", 1),
+        ("voided", "cancelled", 0),
+        ("erased", "erased", 0),
+        ("lost", "lost", 0),
+    ],
 )
 def test_an_end_is_a_link_of_the_chain(name: str, reason: str, sets: int) -> None:
     phase = LIVES[name]
@@ -132,16 +143,11 @@ def test_an_end_is_a_link_of_the_chain(name: str, reason: str, sets: int) -> Non
     assert phase.link == phase.attempt.link(phase.past)
 
 
-def test_what_is_lost_is_no_link_before_the_admin_says_so() -> None:
-    assert isinstance(LIVES["lost"], Lost)
-    assert LIVES["lost"].past is None
-    assert LIVES["lost"].link is None
-
-
 @pytest.mark.parametrize(
-    ("stage", "window_s"), [(Collecting, 3600.0), (Checking, 300.0), (Freezing, 300.0), (Revealing, 300.0)]
+    ("stage", "window_s"), [(Collecting, 3600.0), (Checking, 300.0), (Freezing, 300.0), (Revealing, 86_400.0)]
 )
 def test_every_phase_waits_its_window(stage: type[CoordinatorPhase], window_s: float) -> None:
     federation, phase = at(stage)
-    assert phase.deadline_s == federation.now_s + window_s
+    begun_s = 1_000_000.0 if stage is Revealing else federation.now_s
+    assert phase.deadline_s == begun_s + window_s
     assert phase.setting.windows == Windows()

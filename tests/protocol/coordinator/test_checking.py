@@ -331,8 +331,10 @@ def test_an_edge_to_a_member_who_is_not_there_is_nobodys_disagreement(resign: Re
 
 def test_too_many_lost_next_to_each_other_void_the_attempt(sparse: Callable[..., Federation]) -> None:
     federation = sparse()
-    ring = federation.manifest.graph.ring
-    for lost, ends in ((ring[0:2], Voiding), ((ring[0], ring[2], ring[4]), Freezing)):
+    ring, drawn = federation.manifest.graph.ring, federation.manifest.decryptors
+    pair = next(pair for pair in pairwise((*ring, ring[0])) if not {*pair} & {*drawn})
+    apart = [member for member in ring[::2] if member not in drawn]
+    for lost, ends in ((pair, Voiding), (apart, Freezing)):
         federation = sparse(drop={federation.ids.index(m): After.OPENING for m in lost})
         federation.begin(terms=federation.terms(8))
         phase = federation.run_until(Voiding, Freezing)

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Lost, Revealing, Voiding
+from protocol.coordinator import Checking, CoordinatorPhase, Freezing, Revealing, Voiding
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.ledger import Group, LedgerFault
@@ -177,11 +177,12 @@ def test_at_the_deadline_too_few_votes_void_the_attempt_and_name_the_missing(
     assert phase.waiting_for() == federation.ids[1:]
 
 
-def test_once_too_many_have_signed_void_cannot_be_had(federation: Federation) -> None:
+def test_void_is_asked_of_those_who_have_not_signed_be_they_too_few(federation: Federation) -> None:
     votes = [vote(federation, m) for m in federation.ids[:3]]
     phase = received(federation, *votes).expire(federation.now_s)
-    assert isinstance(phase, Lost)
+    assert isinstance(phase, Voiding)
     assert phase.fault.cause is Cause.QUORUM_LOST
+    assert phase.waiting_for() == federation.ids[3:]
 
 
 def test_a_cancelled_proposal_asks_those_who_have_not_signed(federation: Federation) -> None:

@@ -8,7 +8,7 @@ import pytest
 from protocol.attempt import Attempt
 from protocol.causes import Cause
 from protocol.codec import SecretBytes
-from protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing
+from protocol.coordinator import CoordinatorPhase, Erasing, Failed, Recovered, Revealing
 from protocol.coordinator.revealing import ShareFault
 from protocol.errors import PeerFault
 from protocol.evicting import check_proof
@@ -184,16 +184,14 @@ def test_a_reveal_without_a_receipt_is_not_read(federation: Federation) -> None:
     assert without.receive(reveal(federation, "member-0"), federation.now_s) is without
 
 
-def test_too_few_reveals_fail_the_sum_and_name_the_missing(federation: Federation) -> None:
+def test_too_few_reveals_by_the_latest_end_name_the_missing(federation: Federation) -> None:
     phase = received(federation, *(reveal(federation, m) for m in ("member-0", "member-2", "member-3")))
-    lost = phase.expire(federation.now_s)
-    assert isinstance(lost, Failed)
+    lost = phase.expire(phase.attempt.terms.latest_end_s)
+    assert isinstance(lost, Erasing)
     assert lost.fault.cause is Cause.QUORUM_LOST
     assert lost.fault.detail == "3 reveals, the threshold is 4"
     assert lost.fault.parties == ("member-1", "member-4", "member-5")
-    # the set stays opened in everybody's ledger, and the certificate can still be fetched
-    assert lost.past == phase.certificate.past  # type: ignore[attr-defined]  # it is Revealing
-    assert lost.request_for("member-1") == lost.certificate
+    assert lost.certificate == phase.certificate  # type: ignore[attr-defined]  # it is Revealing
 
 
 def test_a_certified_attempt_that_is_cancelled_has_no_sum(federation: Federation) -> None:

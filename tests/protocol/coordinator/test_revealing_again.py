@@ -2,7 +2,7 @@
 
 import pytest
 
-from protocol.coordinator import CoordinatorPhase, Failed, Recovered, Revealing
+from protocol.coordinator import CoordinatorPhase, Erasing, Failed, Recovered, Revealing
 from protocol.errors import PeerFault
 from protocol.messages import Evictions, Reveal
 from protocol.simulator import After, Federation
@@ -32,7 +32,7 @@ def test_decryptors_are_asked_again_with_the_proof(evicting: tuple[Federation, R
     federation, phase = evicting
     assert phase.evicted == ("member-3",)
     assert phase.staying == tuple(m for m in federation.ids if m != "member-3")
-    assert phase.deadline_s == federation.now_s + 7 + 300
+    assert phase.deadline_s == phase.attempt.terms.latest_end_s
     assert phase.waiting_for() == federation.ids
     assert phase.heard == set(federation.ids[:6])
     for member in federation.ids:
@@ -97,11 +97,13 @@ def test_evictions_that_reach_too_few_fail_the_sum_and_open_no_more(
         assert isinstance(after, Revealing)
         after = after.receive(reveal_of(federation, after, member), federation.now_s)
     assert isinstance(after, Revealing)
-    failed = after.expire(federation.now_s)
+    late = after.expire(after.attempt.terms.latest_end_s)
+    assert isinstance(late, Erasing)
+    assert (late.certificate, late.proofs) == (phase.certificate, phase.proofs)
+    assert late.fault.parties == ("member-5", "member-6", "member-7")
+    failed = late.cancel(federation.now_s, "no sum")
     assert isinstance(failed, Failed)
     assert failed.proofs == phase.proofs
-    assert failed.fault.parties == ("member-5", "member-6", "member-7")
-    assert failed.past.sets[0].survivors == phase.certificate.survivors
 
 
 def test_with_the_evictions_shown_to_a_threshold_the_sum_is_exact(

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 
 from protocol.causes import Cause
-from protocol.coordinator import Checking, CoordinatorPhase, Lost, Voided, Voiding
+from protocol.coordinator import Checking, CoordinatorPhase, Voided, Voiding
 from protocol.errors import PeerFault
 from protocol.identity import SigningKey
 from protocol.messages import VoidRequest, Vote, void_hash
@@ -18,7 +18,7 @@ def federation() -> Federation:
     federation = Federation(6)
     federation.begin(terms=federation.terms(8))
     phase = federation.run_until(Checking)
-    federation.phase = Voiding.begin(phase.setting, federation.now_s, FAULT, frozenset({"member-0"}))
+    federation.phase = Voiding.begin(phase.setting, FAULT, frozenset({"member-0"}))
     return federation
 
 
@@ -49,10 +49,10 @@ def test_a_threshold_of_votes_ends_the_attempt_as_void(federation: Federation) -
     phase = three.receive(vote(federation, "member-4"), federation.now_s)
     assert isinstance(phase, Voided)
     assert phase.fault is FAULT
-    assert phase.certificate.void
-    assert phase.certificate.reason == "box-refused"
-    phase.attempt.check_certificate(phase.certificate)
-    assert [v.member for v in phase.certificate.votes] == ["member-1", "member-2", "member-4", "member-5"]
+    assert phase.closing.void
+    assert phase.closing.reason == "box-refused"
+    phase.attempt.check_certificate(phase.closing)
+    assert [v.member for v in phase.closing.votes] == ["member-1", "member-2", "member-4", "member-5"]
 
 
 def test_the_same_vote_again_counts_once(federation: Federation) -> None:
@@ -68,16 +68,6 @@ def test_a_late_vote_on_the_survivors_is_harmless_and_spends_its_decryptor(feder
     assert phase.votes == {}
     # and again, as after a lost answer
     assert isinstance(phase.receive(late, federation.now_s), Voiding)
-
-
-def test_late_votes_that_leave_no_threshold_end_the_attempt_as_lost(federation: Federation) -> None:
-    phase = received(
-        federation,
-        vote(federation, "member-3", outcome=bytes(32)),
-        vote(federation, "member-4", outcome=bytes(32)),
-    )
-    assert isinstance(phase, Lost)
-    assert phase.fault is FAULT
 
 
 def test_void_after_survivors_does_not_count(federation: Federation) -> None:
@@ -106,18 +96,6 @@ def test_other_peoples_votes_are_refused(
     changes = {} if context is None else {"context": context}
     with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{member}\]$"):
         received(federation, vote(federation, member, federation.keys[signer], **changes))
-
-
-def test_void_that_cannot_be_had_is_lost_at_once(federation: Federation) -> None:
-    phase = Voiding.begin(federation.phase.setting, 0.0, FAULT, frozenset(federation.ids[:3]))
-    assert isinstance(phase, Lost)
-    assert phase.fault is FAULT
-
-
-def test_at_the_deadline_neither_certificate_can_be_had(federation: Federation) -> None:
-    phase = federation.phase.expire(federation.now_s)
-    assert isinstance(phase, Lost)
-    assert phase.fault is FAULT
 
 
 def test_an_attempt_that_is_given_up_cannot_be_given_up_again(federation: Federation) -> None:

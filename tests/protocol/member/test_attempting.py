@@ -65,7 +65,7 @@ def voided(federation: Federation) -> Certificate:
     assert isinstance(federation.phase, Voiding)
     phase = federation.run_until()
     assert isinstance(phase, Voided)
-    return phase.certificate
+    return phase.closing
 
 
 def test_a_void_certificate_opens_the_next_attempt_with_the_same_keys(answer: Answer) -> None:

@@ -8,7 +8,7 @@ from protocol.errors import Misuse, PeerFault
 from protocol.member import PHASES, MemberPhase, load_phase
 from protocol.member.attempting import Attempting
 from protocol.member.base import PhaseKind
-from protocol.messages import Message, ReportRequest
+from protocol.messages import Message
 from protocol.messages.parse import MESSAGES
 from protocol.simulator import Federation
 from tests.protocol.forging import again
@@ -37,9 +37,7 @@ def lives() -> dict[str, MemberPhase]:
     again = Federation(4)
     again.begin()
     opened, _ = again.phases["member-0"].receive(again.phase.attempt.opening, again.keys["member-0"], 1e6)
-    request = ReportRequest(again.phase.attempt.context)
-    reported, _ = opened.receive(request, again.keys["member-0"], 1e6)
-    return {**seen, "Opened": opened, "Reported": reported}
+    return {**seen, "Opened": opened}
 
 
 LIVES = lives()
@@ -69,22 +67,21 @@ def test_a_stored_phase_that_is_cut_or_longer_is_refused(name: str) -> None:
         load_phase(stored + b"\0")
 
 
-@pytest.mark.parametrize("stored", [b"", b"\x02", b"\x02\x00", b"\x02\x63"])
+@pytest.mark.parametrize("stored", [b"", b"\x03", b"\x03\x00", b"\x03\x63"])
 def test_what_is_no_phase_is_a_misuse(stored: bytes) -> None:
     with pytest.raises(Misuse, match="not a member's phase"):
         load_phase(stored)
 
 
-ENDS = {"Certificate", "Lost"}
+ENDS = {"Certificate", "Erasure", "Lost", "ErasureRequest"}
 TAKES = {
     "Enrolled": {"Cards"},
-    "Ready": {"Opening", "ReportRequest", *ENDS},
-    "Opened": {"Opening", "Deliveries", "VoidRequest", "ReportRequest", *ENDS},
-    "Uploaded": {"Opening", "Deliveries", "VoidRequest", "ReportRequest", *ENDS},
-    "Checked": {"Opening", "Deliveries", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
-    "Voted": {"Opening", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
-    "Reported": {"Opening", "Freeze", "VoidRequest", "ReportRequest", *ENDS},
-    "Closed": {"Opening", "ReportRequest", "Evictions", "Disclosure", *ENDS},
+    "Ready": {"Opening", *ENDS},
+    "Opened": {"Opening", "Deliveries", "VoidRequest", *ENDS},
+    "Uploaded": {"Opening", "Deliveries", "VoidRequest", *ENDS},
+    "Checked": {"Opening", "Deliveries", "Freeze", "VoidRequest", *ENDS},
+    "Voted": {"Opening", "Freeze", "VoidRequest", *ENDS},
+    "Closed": {"Opening", "Evictions", "Disclosure", *ENDS},
 }
 
 
@@ -99,7 +96,7 @@ def test_a_phase_takes_what_it_names_and_refuses_the_rest(name: str) -> None:
                 phase.receive(message, Federation(3).keys["member-0"], 1e6)
 
 
-@pytest.mark.parametrize("name", ["Opened", "Uploaded", "Checked", "Voted", "Reported"])
+@pytest.mark.parametrize("name", ["Opened", "Uploaded", "Checked", "Voted"])
 def test_inside_an_attempt_no_other_is_opened(name: str) -> None:
     federation, phase = Federation(4), LIVES[name]
     assert isinstance(phase, Attempting)

@@ -6,27 +6,25 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from protocol.attempt import Closing
 from protocol.causes import Cause
-from protocol.coordinator import Abandoned, Checking, Failed, Freezing, Lost, Recovered, Revealing, Voided
+from protocol.coordinator import Checking, Freezing, Lost, Recovered, Revealing
 from protocol.errors import PeerFault
 from protocol.member import Enrolled, History, MemberPhase, Opened, Ready, Voted
 from protocol.member.attempting import Attempting
-from protocol.member.history import Unsettled
+from protocol.member.history import Entered
 from protocol.messages import (
+    ErasureRequest,
     Freeze,
     Message,
     Past,
     Refusal,
-    Report,
-    ReportRequest,
-    SurvivorSet,
     Upload,
     VoidRequest,
     Vote,
 )
-from protocol.messages import Lost as LostMessage
 from protocol.simulator import After, Federation
-from tests.protocol.forging import again, lost
+from tests.protocol.forging import again, erasure, lost
 
 Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
 
@@ -80,8 +78,8 @@ def test_whoever_uploaded_opens_nothing_before_it_knows_how_that_ended(answer: A
 
 def test_lost_will_do_as_well(answer: Answer) -> None:
     federation = lapsed(Freezing, Federation(5))
-    closed = lost(federation, {})
-    close(federation, federation.phase.attempt.past(closed))
+    closed = lost(federation)
+    close(federation, closed.past)
     assert opens(answer, federation) == Cause.OUTCOME_MISSING
     federation.phases["member-0"], _ = answer(federation, "member-0", closed)
     assert opens(answer, federation) is None
@@ -120,32 +118,13 @@ def test_a_vote_for_void_counts_as_taking_part(answer: Answer) -> None:
     assert opens(answer, federation) == Cause.OUTCOME_MISSING
 
 
-def test_who_sent_a_receipt_alone_reports_when_the_attempt_has_run_out(answer: Answer) -> None:
-    """It signed nothing, and says so: else Lost finds too few reports where many came too late to upload (protocol §4.9)."""
-    federation = Federation(6)
-    federation.tamper = lambda who, sent: None if isinstance(sent, Upload) and who in late else sent
-    late = {"member-4", "member-5"}
-    lapsed(Freezing, federation)
-    context = federation.phase.attempt.context
-    request, reports = ReportRequest(context), {}
-    for member in federation.ids[2:]:
-        phase, (reports[member],) = answer(federation, member, request)
-        assert isinstance(phase, Ready)
-        assert phase == federation.phases[member]
-    assert all(isinstance(each, Report) and each.sets == () for each in reports.values())
-    made = LostMessage.make(federation.admin, context=context, reports=tuple(reports.values()))
-    assert federation.phase.attempt.check_lost(made)
-    # and it opens nothing before it has seen the end
-    close(federation, federation.phase.attempt.past(made))
-    assert opens(answer, federation, "member-5") == Cause.OUTCOME_MISSING
-    federation.phases["member-5"], _ = answer(federation, "member-5", made)
-    assert history_of(federation.phases["member-5"]).spent == ()
-    assert opens(answer, federation, "member-5") is None
-
-
-def test_who_only_opened_an_attempt_needs_no_end_of_it(answer: Answer) -> None:
+def test_who_only_opened_an_attempt_must_be_shown_its_end_once_it_has_erased(answer: Answer) -> None:
     federation = lapsed(Checking, Federation(5, drop={4: After.OPENING}))
-    close(federation, Past(federation.phase.attempt.context, "lost", ()))
+    closed = lost(federation)
+    close(federation, closed.past)
+    assert opens(answer, federation, "member-4") == Cause.OUTCOME_MISSING
+    federation.phases["member-4"], _ = answer(federation, "member-4", closed)
+    assert history_of(federation.phases["member-4"]).spent == ()
     assert opens(answer, federation, "member-4") is None
 
 
@@ -153,14 +132,14 @@ def test_an_end_of_something_else_settles_nothing(answer: Answer) -> None:
     federation = lapsed(Revealing, Federation(5))
     assert isinstance(federation.phase, Revealing)
     certified = federation.phase.certificate
-    for document in (replace(certified, context=bytes(32)), lost(federation, {}, context=bytes(32))):
+    for document in (replace(certified, context=bytes(32)), lost(federation, context=bytes(32))):
         with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for .*\[coordinator\]$"):
             answer(federation, "member-0", document)
     with pytest.raises(PeerFault, match=r"^certificate-invalid:"):
         answer(federation, "member-0", replace(certified, votes=certified.votes[1:]))
     federation.phases["member-0"], _ = answer(federation, "member-0", certified)
-    with pytest.raises(PeerFault, match=r"^wrong-context:"):
-        answer(federation, "member-0", certified)
+    after, _ = answer(federation, "member-0", certified)
+    assert after == federation.phases["member-0"]
 
 
 # From one cohort to the next
@@ -227,133 +206,111 @@ def test_a_member_starts_a_cohort_with_what_it_knows() -> None:
     assert len(known.settled) == 1
 
 
-# Lost: what was signed is not forgotten
+# Lost: what was uploaded is not summed again
 
 
-def test_without_a_threshold_of_reports_the_lineage_is_spent(answer: Answer) -> None:
-    federation = Federation(5, drop={3: After.VOTE, 4: After.VOTE}, lineage=b"the same")
+def run_lost(federation: Federation) -> None:
+    """An attempt that nobody comes back to."""
+    federation.drop = dict.fromkeys(range(federation.members), After.RECEIPT)
     outcome = federation.run_round(terms=federation.terms(8))
-    # three reveals of four: a certificate, and no sum
-    assert isinstance(outcome.phase, Failed)
-    federation.drop = {3: After.RECEIPT, 4: After.RECEIPT}
-    federation.lineage = b"another!"
-    outcome = federation.run_round(terms=federation.terms(8))
-    assert isinstance(outcome.phase, Abandoned)
-    assert len(outcome.phase.lost.reports) == 3
-    assert history_of(federation.phases["member-0"]).spent == (b"another!",)
-    # nobody can say which sets those two would have signed
+    assert isinstance(outcome.phase, Lost)
     federation.drop = {}
-    outcome = federation.run_round(terms=federation.terms(8))
+
+
+def test_what_was_uploaded_to_a_lost_attempt_is_spent(answer: Answer) -> None:
+    federation = Federation(5, lineage=b"the same")
+    run_lost(federation)
+    federation.begin(terms=federation.terms(8))
+    assert history_of(federation.phases["member-0"]).spent == (b"the same",)
+    federation.run_until()
+    outcome = federation.finish()
     assert {fault.cause for _, fault in outcome.faults} == {Cause.LINEAGE_SPENT}
     assert {who for who, _ in outcome.faults} == set(federation.ids)
-    for lineage, terms in ((b"a third!", {}), (b"another!", {"noise": b"some"})):
+    for lineage, terms in ((b"a third!", {}), (b"the same", {"noise": b"some"})):
         federation.lineage = lineage
         outcome = federation.run_round(terms=federation.terms(8, **terms))
-        assert isinstance(outcome.phase, Recovered | Voided | Abandoned)
-        assert Cause.LINEAGE_SPENT not in {fault.cause for _, fault in outcome.faults}
+        assert isinstance(outcome.phase, Recovered)
+        assert outcome.faults == ()
 
 
-def test_with_a_threshold_of_reports_no_lineage_is_spent() -> None:
-    federation = Federation(6, lineage=b"the same")
-    federation.begin(terms=federation.terms(8))
-    federation.phase = federation.run_until(Checking).cancel(federation.now_s).expire(federation.now_s)
-    assert isinstance(federation.phase, Lost)
-    outcome = federation.finish()
-    assert isinstance(outcome.phase, Abandoned)
-    assert len(outcome.phase.lost.reports) == 6
-    assert history_of(federation.phases["member-0"]).spent == ()
-    outcome = federation.run_round(terms=federation.terms(8))
-    assert isinstance(outcome.phase, Recovered)
-    assert outcome.faults == ()
-
-
-def signed_and_lost(federation: Federation, answer: Answer, reporting: tuple[str, ...]) -> SurvivorSet:
-    """Member-0 alone signs a set of all; then the attempt is lost with the reports of some."""
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Freezing)
-    assert isinstance(phase, Freezing)
-    proposal = phase.request_for("member-0")
-    assert isinstance(proposal, Freeze)
-    federation.phases["member-0"], (vote,) = answer(federation, "member-0", proposal)
-    assert isinstance(vote, Vote)
-    sets = {member: phase.survivors if member == "member-0" else () for member in reporting}
-    closed = lost(federation, sets)
-    for member in federation.ids:
-        federation.phases[member], _ = answer(federation, member, closed)
-    close(federation, phase.attempt.past(closed))
-    return SurvivorSet(phase.survivors)
-
-
-def test_a_set_it_signed_itself_counts_as_opened_though_nobody_reported_it(answer: Answer) -> None:
-    federation = Federation(8, lineage=b"the same")
-    opened = signed_and_lost(federation, answer, federation.ids[1:])
-    assert federation.history[-1].sets == ()
-    mine = history_of(federation.phases["member-0"])
-    assert [each.survivors for each in mine.signed] == [opened.survivors]
-    assert history_of(federation.phases["member-1"]).signed == ()
-    # two of the eight stay away: their difference to what member-0 signed would be a sum of two
-    federation.drop = {6: After.CARD, 7: After.CARD}
-    federation.begin(terms=federation.terms(8))
-    phase = federation.run_until(Freezing)
-    proposal = phase.request_for("member-0")
-    assert isinstance(proposal, Freeze)
-    _, (refusal,) = answer(federation, "member-0", proposal)
-    assert isinstance(refusal, Refusal)
-    assert (refusal.cause, refusal.group) == ("ledger-refused", ("member-6", "member-7"))
-    _, (vote,) = answer(federation, "member-1", proposal)
-    assert isinstance(vote, Vote)
-    end = federation.run_until()
-    assert isinstance(end, Voided)
-    assert (end.fault.cause, end.fault.parties) == (Cause.LEDGER_REFUSED, ("member-0",))
-
-
-def test_a_set_that_was_reported_stands_in_the_chain_and_not_here_as_well(answer: Answer) -> None:
-    federation = Federation(5, lineage=b"the same")
-    opened = signed_and_lost(federation, answer, ("member-0",))
-    assert federation.history[-1].sets == (opened,)
-    assert history_of(federation.phases["member-0"]).signed == ()
-
-
-def test_a_sequence_that_was_lost_is_not_tried_again(answer: Answer) -> None:
+def test_lost_holds_after_the_latest_end_and_not_before(answer: Answer) -> None:
     federation = Federation(5)
     federation.begin(terms=federation.terms(8))
-    federation.phase = federation.run_until(Checking).cancel(federation.now_s).expire(federation.now_s)
-    federation.finish()
-    assert federation.place == (1, 0)
-    assert opens(answer, federation) is None
-    for place in ((0, 0), (0, 1)):
-        federation.place = place
-        assert opens(answer, federation) == Cause.WRONG_SEQUENCE
-    federation.place = (2, 0)
-    assert opens(answer, federation) == Cause.CHAIN_BROKEN
-    federation.place = (1, 0)
-    assert isinstance(federation.run_round(terms=federation.terms(8)).phase, Recovered)
+    federation.run_until(Freezing)
+    with pytest.raises(PeerFault, match=r"^wrong-phase: an attempt is lost after its latest end.*\[admin\]$"):
+        answer(federation, "member-0", lost(federation))
+    federation.now_s = federation.phase.attempt.terms.latest_end_s
+    phase, _ = answer(federation, "member-0", lost(federation))
+    assert isinstance(phase, Ready)
+    assert len(history_of(phase).spent) == 1
 
 
-# Reports of an attempt that has run out
+def test_a_sequence_that_was_lost_or_erased_is_not_tried_again(answer: Answer) -> None:
+    for end in (lost, lambda federation: erasure(federation, *federation.ids)):
+        federation = lapsed(Checking, Federation(5))
+        closed = end(federation)
+        federation.phases["member-0"], _ = answer(federation, "member-0", closed)
+        close(federation, closed.past)
+        assert federation.place == (1, 0)
+        assert opens(answer, federation) is None
+        for place in ((0, 0), (0, 1)):
+            federation.place = place
+            assert opens(answer, federation) in {Cause.WRONG_SEQUENCE, Cause.CHAIN_BROKEN}
+        federation.place = (2, 0)
+        assert opens(answer, federation) == Cause.CHAIN_BROKEN
 
 
-def test_a_member_whose_attempt_has_run_out_still_reports(answer: Answer) -> None:
+# An Erasure or Lost takes the place of a certificate, and no certificate theirs
+
+
+@pytest.mark.parametrize("end", [lost, lambda federation: erasure(federation, *federation.ids[:3])])
+def test_a_certificate_is_not_the_last_word(answer: Answer, end: Callable[[Federation], Closing]) -> None:
     federation = lapsed(Revealing, Federation(5))
-    phase = federation.phase
-    assert isinstance(phase, Revealing)
-    request = ReportRequest(phase.attempt.context)
+    assert isinstance(federation.phase, Revealing)
+    certified, closed = federation.phase.certificate, end(federation)
+    federation.phases["member-0"], _ = answer(federation, "member-0", certified)
+    federation.phases["member-0"], _ = answer(federation, "member-0", closed)
+    history = history_of(federation.phases["member-0"])
+    assert history.settled == (federation.phase.attempt.link(closed.past),)
+    assert history.certified == ()
+    close(federation, certified.past)
+    assert opens(answer, federation) == Cause.CHAIN_BROKEN
+    federation.links, federation.history = (), ()
+    close(federation, closed.past)
+    assert opens(answer, federation) is None
+    # and now it is
+    with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for"):
+        answer(federation, "member-0", certified)
+    assert answer(federation, "member-0", closed)[0] == federation.phases["member-0"]
+
+
+def test_a_certificate_that_the_chain_has_shown_is_the_last_word(answer: Answer) -> None:
+    federation = lapsed(Revealing, Federation(5))
+    assert isinstance(federation.phase, Revealing)
+    certified, context = federation.phase.certificate, federation.phase.attempt.context
+    closed = erasure(federation, *federation.ids)
+    federation.phases["member-0"], _ = answer(federation, "member-0", certified)
+    close(federation, certified.past)
+    opening = federation.opening(federation.terms(8))
+    opened, _ = answer(federation, "member-0", opening)
+    ready = opened.lapse(opening.terms.latest_end_s)
+    assert context not in {entry.context for entry in history_of(ready).certified}
+    with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for"):
+        ready.receive(closed, federation.keys["member-0"], federation.now_s)
+
+
+def test_a_crash_between_history_and_phase_does_not_bring_a_certificate_back(answer: Answer) -> None:
+    federation = Federation(5)
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(Revealing)
+    assert isinstance(federation.phase, Revealing)
     before = federation.phases["member-0"]
-    after, (report,) = answer(federation, "member-0", request)
-    assert after is before
-    assert isinstance(report, Report)
-    assert report.sets == (SurvivorSet(phase.certificate.survivors),)
-    phase.attempt.check_report(report)
-    assert answer(federation, "member-0", request)[1] == (report,)
-
-
-def test_who_left_no_such_attempt_open_reports_nothing(answer: Answer) -> None:
-    federation = lapsed(Revealing, Federation(5, decryptors=(1, 2, 3), colluders=0))
-    context = federation.phase.attempt.context
-    with pytest.raises(PeerFault, match=r"^wrong-context: this member waits for .*\[coordinator\]$"):
-        answer(federation, "member-1", ReportRequest(bytes(32)))
-    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
-        answer(federation, "member-0", ReportRequest(context))
+    after, _ = answer(federation, "member-0", erasure(federation, *federation.ids))
+    federation.phases["member-0"] = before.knowing(history_of(after))  # the phase was not stored any more
+    with pytest.raises(PeerFault, match=r"^wrong-context: this member knows another end"):
+        answer(federation, "member-0", federation.phase.certificate)
+    again_, _ = answer(federation, "member-0", erasure(federation, *federation.ids))
+    assert again_ == after
 
 
 # Two cohorts that are open at once
@@ -402,7 +359,7 @@ def test_nobody_signs_in_one_cohort_what_it_has_not_been_shown_of_another(answer
     # an attempt of another cohort, opened and ended meanwhile, that this one's opening does not tell of
     elsewhere = replace(here.attempt, manifest=replace(here.attempt.manifest, counter=1))
     for known, cause in (
-        (history.entered(Unsettled(elsewhere, (), ())), "outcome-missing"),
+        (history.entered(Entered(elsewhere, ())), "outcome-missing"),
         (replace(history, settled=(elsewhere.link(Past(elsewhere.context, "lost", ())),)), "chain-broken"),
     ):
         federation.phases["member-0"] = here.knowing(known)
@@ -418,7 +375,7 @@ def test_a_report_is_made_in_the_cohort_of_the_attempt() -> None:
     here = federation.phases["member-0"]
     assert isinstance(here, Ready)
     two_cohorts(federation)
-    elsewhere = ReportRequest(federation.phase.attempt.context)
+    elsewhere = ErasureRequest(federation.phase.attempt.context)
     known = here.knowing(history_of(federation.phases["member-0"]))
     with pytest.raises(PeerFault, match=r"^wrong-context: the attempt is another cohort's"):
         known.receive(elsewhere, federation.keys["member-0"], federation.now_s)

@@ -74,6 +74,9 @@ def test_an_expired_card_ends_the_cohort(answer: Answer) -> None:
 def test_expired_terms_are_refused(federation: Federation, answer: Answer) -> None:
     now = int(federation.now_s)
     answer(federation, "member-0", opening(federation, terms=federation.terms(8, latest_end_s=now + 1)))
+    expired = opening(federation, terms=federation.terms(8, latest_end_s=now))
+    assert isinstance(answer(federation, "member-0", expired)[0], Ready)  # a decryptor has erased its keys
+    federation = Federation(5, decryptors=(1, 2, 3), colluders=0)
     with pytest.raises(PeerFault, match=r"^terms-expired:"):
         answer(federation, "member-0", opening(federation, terms=federation.terms(8, latest_end_s=now)))
 

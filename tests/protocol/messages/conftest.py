@@ -17,8 +17,8 @@ def _strict(message: Message, wire: bytes) -> None:
                 decode(wire[:length])
     with pytest.raises(PeerFault, match=r"^left-over-bytes: 1 bytes"):
         parse(wire + b"\0")
-    for version in (1, 3):
-        with pytest.raises(PeerFault, match=rf"^unknown-version: version {version}, this side speaks 2"):
+    for version in (2, 4):
+        with pytest.raises(PeerFault, match=rf"^unknown-version: version {version}, this side speaks 3"):
             form.from_bytes(bytes((version,)) + wire[1:])
     with pytest.raises(PeerFault, match=r"^unknown-message: kind 99"):
         form.from_bytes(wire[:1] + b"\x63" + wire[2:])

@@ -29,7 +29,7 @@ def test_every_signed_message_has_a_tag_of_its_own_but_a_reveal_s_summary() -> N
 
 def test_a_signature_covers_tag_version_kind_and_all_other_fields() -> None:
     signed = vote()
-    body = b"\x02\x0a" + b"\xc7" * 32 + b"\x03bob" + b"\x0c" * 32
+    body = b"\x03\x0a" + b"\xc7" * 32 + b"\x03bob" + b"\x0c" * 32
     assert signed.digest == hash_fields(Tag.VOTE, body)
     assert signed.signature == KEY.sign(signed.digest)
 

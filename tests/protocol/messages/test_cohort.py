@@ -41,7 +41,7 @@ def card_hex(member: str, fill: str) -> str:
 
 
 CARD = card("ann", 0xA1)
-CARD_WIRE = bytes.fromhex("02" + "02" + card_hex("ann", "a1"))  # version, kind: card, fields
+CARD_WIRE = bytes.fromhex("03" + "02" + card_hex("ann", "a1"))  # version, kind: card, fields
 
 MANIFEST = Manifest(
     cohort=b"\xcc" * 32,
@@ -79,13 +79,13 @@ MANIFEST_HEX = "".join(
         "02000000" + "0800000000000000" + "0900000000000000",  # caps
     )
 )
-MANIFEST_WIRE = bytes.fromhex("02" + "03" + MANIFEST_HEX)  # version, kind: manifest, fields
+MANIFEST_WIRE = bytes.fromhex("03" + "03" + MANIFEST_HEX)  # version, kind: manifest, fields
 
 CARDS = Cards(manifest=MANIFEST, shown=(Shown(CARD, ()), Shown(card("bob", 0xB2), (b"\x70" * 32,))))
 CARDS_WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "0e",  # kind: cards
             MANIFEST_HEX,  # manifest
             "02000000",  # shown: two
@@ -107,16 +107,16 @@ def test_on_the_wire(message: Message, wire: bytes, strict: Callable[[Message, b
 
 def test_known_hash_beacon_and_signature() -> None:
     assert MANIFEST.hash == h(b"manifest", MANIFEST_WIRE)
-    assert MANIFEST.hash.hex() == "9818df30023cbb4093a66789e48cf96e7cb87c79d174a8c3318b37a2d8cf196d"
+    assert MANIFEST.hash.hex() == "297681f8e747acfb91f6dfe3fd9bb1560bbe9f4bd402a84f53f7122a0763b3f1"
     assert (
         MANIFEST.beacon == cards_beacon(b"\xcc" * 32, b"\xca" * 32) == h(b"cards", b"\xcc" * 32, b"\xca" * 32)
     )
-    assert MANIFEST.beacon.hex() == "b837c482beed34addf0caaca75ee6e5991fbc5922881ddc75763477202705c92"
+    assert MANIFEST.beacon.hex() == "9e0ad875fd655111ffc064eb0fc5c51786264f950a30abe0f87d43ce870a64f3"
     assert CARD.digest == h(b"card", CARD_WIRE[:-64])
     values = {name: getattr(CARD, name) for name in vars(CARD) if name != "signature"}
     assert KeyCard.make(KEY, **values).signature.hex() == (
-        "9beb60891b7926f131f2a500ba56e2f448c4de309d9b23537a944fbec644ee60"
-        "8cad8f0f68016c90f8d415b352586f941c2c7066e0ea99c97df38018fff0340a"
+        "fd6d0a09f48d2ab5f83237537e8ec1961c0de35cdcfa1194d6a27e1b30b152dd"
+        "f7febb0e55d6a44939a2a4325ac6edfcffb4f91bd1453b1041719deed99a5108"
     )
 
 

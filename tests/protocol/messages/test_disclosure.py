@@ -35,7 +35,7 @@ ENTRY_HEX = "".join(
 WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "14",  # kind: disclosure
             "c7" * 32,  # context
             "01000000" + ENTRY_HEX,  # entries: one

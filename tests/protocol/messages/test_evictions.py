@@ -30,7 +30,7 @@ EVICTIONS = Evictions(context=CONTEXT, proofs=(PROOF,))
 WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "0f",  # kind: evictions
             "c7" * 32,  # context
             "01000000" + PROOF_HEX,  # proofs: one
@@ -59,7 +59,7 @@ BAD_RUN = BadRun(
 BAD_RUN_WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "18",  # kind: bad run
             "c7" * 32,  # reveal: its context
             "03626f62",  # member: "bob"

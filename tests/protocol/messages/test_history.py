@@ -23,7 +23,7 @@ LEDGER = Ledger(
 WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "17",  # kind: ledger
             "f0" * 32,  # federation
             "01000000",  # links: one

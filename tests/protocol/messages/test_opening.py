@@ -102,7 +102,7 @@ EXCEPTION_HEX = "".join(
         "5e" * 64,  # signature
     )
 )
-EXCEPTION_WIRE = bytes.fromhex("02" + "13" + EXCEPTION_HEX)  # version, kind: exception, fields
+EXCEPTION_WIRE = bytes.fromhex("03" + "13" + EXCEPTION_HEX)  # version, kind: exception, fields
 
 OPENING = Opening(
     cohort=b"\xcc" * 32,
@@ -116,7 +116,7 @@ OPENING = Opening(
 WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "04",  # kind: opening
             "cc" * 32,  # cohort
             "0200000000000000",  # sequence
@@ -144,17 +144,17 @@ def test_on_the_wire(message: Message, wire: bytes, strict: Callable[[Message, b
 
 def test_known_hashes() -> None:
     assert TERMS.hash == h(b"terms", bytes.fromhex(TERMS_HEX))
-    assert TERMS.hash.hex() == "cc1942d2b68eb06b6cc9105ae129a330f53f1e52dec45b66d47a1442f91266a1"
+    assert TERMS.hash.hex() == "48fd9ece9bc2ba0edf05e8664242a7c5ed74a352ae7e4dbf160292c5ae913f0d"
     assert TERMS.layout_hash == h(b"layout", b"{}")
-    assert TERMS.layout_hash.hex() == "2726818c4666e90200f9ddf788650e1488390b3c00c823053e5ba12817239365"
+    assert TERMS.layout_hash.hex() == "b4eb28625d5899e340ecf63637d70521013a51d62fa8a8afe1f30df0871d5962"
     assert OPENING.digest == h(b"opening", WIRE[:-64])
-    assert OPENING.digest.hex() == "e574af67a43327c0eb991a60d30f817d17e99877c475c0b84fa1f36bf53c5879"
+    assert OPENING.digest.hex() == "359c49b5e86ced0d2b85ae68bf6f70711d56875a2017d754db6a3af2a32128ae"
 
 
 def test_exceptions_are_named_by_all_their_bytes_in_order() -> None:
     other = replace(EXCEPTION, reason="")
     assert OPENING.exceptions_hash == h(b"exception", EXCEPTION_WIRE)
-    assert OPENING.exceptions_hash.hex() == "c03520e65a0681c377cf2e52b39fb6a98aee4206a7669da7011de985f77e584d"
+    assert OPENING.exceptions_hash.hex() == "d02d443e878a1a3c2bf2042563cc703f10449be880de1ac50e17aa4caf8faa32"
     assert replace(OPENING, exceptions=()).exceptions_hash == h(b"exception")
     both = replace(OPENING, exceptions=(EXCEPTION, other)).exceptions_hash
     assert both == h(b"exception", EXCEPTION_WIRE, other.to_bytes())

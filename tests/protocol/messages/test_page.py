@@ -56,7 +56,7 @@ def test_a_message_has_the_page_s_fields(form: type[Message]) -> None:
     row = KINDS[named(form)][1]
     assert fields(form) == types(row)
     if tag := re.search(r'signature \(.*?"([a-z]+)"', row):
-        assert form.__dict__["tag"].value == f"veilsum/2/{tag[1]}\0".encode()
+        assert form.__dict__["tag"].value == f"veilsum/3/{tag[1]}\0".encode()
 
 
 def test_the_structs_have_the_page_s_fields() -> None:

@@ -16,7 +16,6 @@ ROSTER = Roster(
     coordinator=b"\xc0" * 32,
     members=(Entry("ann", b"\xa1" * 32), Entry("bob", b"\xb2" * 32)),
     decryptors=("bob",),
-    helpers=("ann", "bob"),
     extractors=(b"\xe1" * 32,),
     readers=("ann",),
     withhold=1,
@@ -25,7 +24,7 @@ ROSTER = Roster(
 WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "01",  # kind: roster
             "0700000000000000",  # version_number
             "f0" * 32,  # federation
@@ -34,7 +33,6 @@ WIRE = bytes.fromhex(
             "03616e6e" + "a1" * 32,  # "ann", her key
             "03626f62" + "b2" * 32,  # "bob", his key
             "01000000" + "03626f62",  # decryptors: "bob"
-            "02000000" + "03616e6e" + "03626f62",  # helpers: "ann", "bob"
             "01000000" + "e1" * 32,  # extractors
             "01000000" + "03616e6e",  # readers: "ann"
             "01",  # withhold
@@ -54,16 +52,16 @@ def test_on_the_wire(strict: Callable[[Message, bytes], None]) -> None:
 
 
 def test_known_hash_and_cohort_id() -> None:
-    assert ROSTER.hash.hex() == "570474b688ae8446cc7ddabb0456903e9ad0788e595bba8789709f909cee8612"
+    assert ROSTER.hash.hex() == "8fd2bb3125f3edaebb3fb63991a42c582b475c71aa15f8d6097da5622279f689"
     assert (
-        cohort_id(ROSTER.hash, 3).hex() == "dd826146fb1c41787413e040f5e533bd36775ac30ee512e48d87cccc16764320"
+        cohort_id(ROSTER.hash, 3).hex() == "c9f5084359a374cda7931284063dae651037f123da4f535c7f99ecda7cc79acf"
     )
 
 
 def test_known_signature() -> None:
     assert signed().signature.hex() == (
-        "e23144d3075849740e5ed2a04669d9955da1f2e005dcf52e3964f526de42fb62"
-        "525856677589c25a2d31b1f829be40af142d3d8e5ba49ec073d8f68ffe6e290e"
+        "13bac6be4d5995ea012cfcafb93e410f9c740d808a08d0251fa6441857465db8"
+        "4d34e7c2b6f5f19d5e62627bfb0fa83a0586a8895937caed755de8ecb771ce0d"
     )
 
 
@@ -74,7 +72,6 @@ def test_known_signature() -> None:
         {"coordinator": bytes(32)},
         {"members": (*ROSTER.members, Entry("eve", bytes(32)))},
         {"decryptors": ("ann",)},
-        {"helpers": ("ann",)},
         {"extractors": (bytes(32),)},
         {"readers": ("bob",)},
         {"withhold": 0},
@@ -109,7 +106,7 @@ def test_two_members_with_one_key_are_refused() -> None:
         Roster.from_bytes(twice.to_bytes())
 
 
-@pytest.mark.parametrize("field", ["decryptors", "helpers", "readers"])
+@pytest.mark.parametrize("field", ["decryptors", "readers"])
 def test_a_stranger_with_a_role_is_refused(field: str) -> None:
     wrong = replace(ROSTER, **{field: ("eve",)})  # type: ignore[arg-type]  # the names are its own
     with pytest.raises(PeerFault, match=r"^unknown-member: .*\[eve\]$"):

@@ -34,7 +34,7 @@ UPLOAD = Upload(
 UPLOAD_WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "05",  # kind: upload
             HEADER_HEX,  # header
             "01000000" + "cd" * 32,  # chunk_digests: one
@@ -49,7 +49,7 @@ SUMMARY = UploadSummary(header=HEADER, secret_commitments=(b"\x51" * 16, b"\x52"
 SUMMARY_WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "15",  # kind: upload summary
             HEADER_HEX,  # header
             "02000000" + "51" * 16 + "52" * 16,  # secret_commitments: two
@@ -69,7 +69,7 @@ DELIVERIES = Deliveries(
 DELIVERIES_WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "06",  # kind: deliveries
             "c7" * 32,  # context
             "01000000",  # deliveries: one
@@ -93,7 +93,7 @@ RECEIPT = Receipt(
 RECEIPT_WIRE = bytes.fromhex(
     "".join(
         (
-            "02",  # version
+            "03",  # version
             "07",  # kind: receipt
             "c7" * 32,  # context
             "03626f62",  # member: "bob"
@@ -124,7 +124,7 @@ def test_the_upload_digest_is_the_hash_of_its_preimage() -> None:
     preimage = (CONTEXT, b"ann", b"\x11" * 8, b"\x4e" * 8, b"\x5a" * 32)
     roots = (b"\x01" * 32, b"\x02" * 32, b"\x03" * 32)
     assert HEADER.digest == h(b"upload-digest", *preimage, *roots)
-    assert HEADER.digest.hex() == "0d94893378d6942979f89fccc43736d808ec9d7fc01e94832816100e2c5fc512"
+    assert HEADER.digest.hex() == "8f31f05bc8504d0b782720ae65ab3d9f535f288ab009e93bbebc7a8205687ba7"
 
 
 def test_a_receipt_binds_what_was_delivered() -> None:
@@ -153,7 +153,7 @@ def test_every_field_of_the_header_is_signed(field: str) -> None:
 
 
 def test_known_receipt_digest() -> None:
-    assert RECEIPT.digest.hex() == "e83ac33618c1d7f6b4949113f9e5d1ffe9018d30fa5e0ff3ee4592c287793bfe"
+    assert RECEIPT.digest.hex() == "4ea3b1a93bcd98f34106ca58bdc79fac5282c7d36b409aa098678ee552e8493a"
 
 
 def test_commitments_are_sixteen_bytes_of_the_hash() -> None:
@@ -165,7 +165,7 @@ def test_commitments_are_sixteen_bytes_of_the_hash() -> None:
         share_commitment(ctx, "ann", "bob", 258, share)
         == h(b"commit-share", ctx, b"ann", b"bob", b"\x02\x01\0\0", share)[:16]
     )
-    assert self_commitment(ctx, "ann", seed).hex() == "4970ab224f99309d6fc468074e4acaef"
+    assert self_commitment(ctx, "ann", seed).hex() == "4cda88383ababeb1f3abbda14512fbe0"
 
 
 def test_what_a_commitment_is_of_changes_it() -> None:

@@ -45,5 +45,5 @@ SURVIVOR_HEX = "".join(
 def h(tag: bytes, *fields: bytes) -> bytes:
     """H(tag, fields) by hand."""
     return hashlib.sha256(
-        b"veilsum/2/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
+        b"veilsum/3/" + tag + b"\0" + b"".join(len(f).to_bytes(8, "little") + f for f in fields)
     ).digest()

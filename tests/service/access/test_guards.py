@@ -18,7 +18,7 @@ from service.access.guards import (
     ReaderOrOperator,
     guard_of,
 )
-from service.routes import audit, combinations, federations, health, helpers, rounds, schedules, tokens
+from service.routes import audit, combinations, federations, health, rounds, tokens
 from tests.service.declared import client_of
 from tests.service.serving import TOKEN, Server
 
@@ -33,7 +33,6 @@ MEMBERS = {
     ("GET", rest.DISCLOSURE),
     ("GET", rest.MATERIAL),
     ("GET", rest.DOCUMENT),
-    ("PUT", rest.HELPER_CARD),
 }
 ADMINS = {("PUT", rest.ROSTER), ("POST", rest.LOST)}
 OPERATORS = {
@@ -47,10 +46,6 @@ OPERATORS = {
     ("POST", rest.PREFLIGHT),
     ("POST", rest.CANCEL),
     ("POST", rest.EXTEND),
-    ("POST", rest.SCHEDULES),
-    ("POST", rest.UNSCHEDULE),
-    ("POST", rest.HELPER_ROUNDS),
-    ("POST", rest.HELPER_PREFLIGHT),
     ("POST", rest.COMBINATIONS),
 }
 READING = {("GET", rest.SUMS)}
@@ -63,13 +58,11 @@ PUBLIC = {
         rest.FEDERATION,
         rest.LEDGER,
         rest.BUDGET,
-        rest.SCHEDULES,
         rest.MANIFEST,
         rest.ROUND,
         rest.ROUND_EVENTS,
         rest.OPENING,
         rest.CLOSING,
-        rest.REPORTS,
         rest.TRANSCRIPT,
         rest.RESULT,
         rest.WEIGHTS,
@@ -77,8 +70,6 @@ PUBLIC = {
         rest.COMBINATIONS,
         rest.COMBINATION,
         rest.COMBINED_WEIGHTS,
-        rest.HELPERS,
-        rest.HELPER_CLOSING,
     )
 }
 WAITING = {("GET", rest.COHORT)}
@@ -87,9 +78,7 @@ ROUTERS = (
     audit.router,
     federations.router,
     rounds.router,
-    schedules.router,
     combinations.router,
-    helpers.router,
     health.router,
     tokens.router,
 )
@@ -127,8 +116,8 @@ async def test_every_route_refuses_whoever_it_is_not_for(server: Server) -> None
     """As it is served: nobody in particular, and the operator with its token on members' paths."""
     ids = {
         name: ("0" * 64 if name in {"federation", "cohort", "context"} else "0" * 16)
-        for name in ("federation", "cohort", "context", "round_id", "combination", "schedule")
-    } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "folds"}
+        for name in ("federation", "cohort", "context", "round_id", "combination")
+    } | {"member": "m-0", "token": "0" * 8, "index": 0, "position": 0, "name": "lda"}
     async with server.anonymous() as nobody:
         for method, path in MEMBERS | ADMINS | OPERATORS | READING:
             answer = await nobody.request(method, path.format(**ids))

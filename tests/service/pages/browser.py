@@ -44,16 +44,10 @@ async def reading_the_log(page: Page) -> None:
     await reach(page.get_by_role("group", name="Entries"))
 
 
-async def reading_the_schedule(page: Page) -> None:
-    """An operator looks at what is to be opened."""
-    await reach(page.get_by_role("group", name="Scheduled rounds"))
-
-
 BY_KEYBOARD: dict[str, tuple[str, Callable[[Page], Awaitable[None]]]] = {
     "extending": ("round-running", extending),
     "extended": ("round-running", extended),
     "audit": ("audit", reading_the_log),
-    "schedule": ("federation", reading_the_schedule),
 }
 
 

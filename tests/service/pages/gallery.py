@@ -70,13 +70,6 @@ async def hang(server: Server, party: Party) -> Gallery:
         f"/v1/federations/{party.federation}/roster", content=roster.to_bytes(), headers=OCTETS
     )
     assert put.status_code == 201, put.text
-    await server.client.post(
-        f"/v1/cohorts/{party.cohort}/schedules",
-        json={
-            "at_s": server.clock() + 86_400,
-            "round": {"dim": 4, "classes": 3, "extractor": party.extractor.hex()},
-        },
-    )
     running = await party.open_round(server)
     for member in party.ids[:3]:
         await party.serve(server, running, member)

@@ -133,7 +133,7 @@ async def test_a_result_names_what_it_is_and_how_to_check_it(
     text = words(page)
     assert "Without differential privacy" in text
     assert record["weights_sha256"] in text.replace(" ", "")
-    assert f"veilsum round transcript {gallery.done} --output transcript.json" in text
+    assert f"veilsum operator round transcript {gallery.done} --output transcript.json" in text
     assert "veilsum verify transcript.json --admin-key ADMIN_KEY" in text
     assert gallery.federation not in page  # the key to check with is the admin's to give
     assert page.count("<tr") == 1 + len(record["solution"]["grid"])
@@ -146,12 +146,14 @@ async def test_a_result_names_its_criterion_and_links_only_to_a_head_that_there_
     server: Server, visitor: httpx.AsyncClient, gallery: Gallery
 ) -> None:
     round_, where = await server.coordinator.round(gallery.done), f"/rounds/{gallery.done}/result"
-    record = round_.result()
+    record = round_.documents.result()
     assert 'data-criterion="GCV"' in (await visitor.get(where)).text
-    folds = record.solution.model_copy(update={"chosen_by": "folds"})
-    round_.record = record.model_copy(update={"solution": folds, "weights_sha256": None})  # as counts have it
+    given = record.solution.model_copy(update={"chosen_by": "given"})
+    round_.documents.record = record.model_copy(
+        update={"solution": given, "weights_sha256": None}
+    )  # as means have it
     page = (await visitor.get(where)).text
-    assert 'data-criterion="cross-validation"' in page
+    assert 'data-criterion="as asked for"' in page
     assert f"/v1{where}/weights" not in page
     assert "solved for the head" not in page
 
@@ -208,10 +210,10 @@ async def test_a_federations_members_are_paged(
 async def test_an_empty_coordinator_says_how_to_begin(
     visitor: httpx.AsyncClient, server: Server, party: Party
 ) -> None:
-    assert "veilsum federation new admin/" in (await visitor.get("/")).text
+    assert "veilsum admin new admin/" in (await visitor.get("/")).text
     assert "No federation yet" in (await visitor.get("/members")).text
     await party.found(server)
-    assert f"veilsum cohort open {party.federation}" in (await visitor.get("/")).text
+    assert f"veilsum operator cohort open {party.federation}" in (await visitor.get("/")).text
     assert "None yet" in (await visitor.get(f"/federations/{party.federation}")).text
 
 
@@ -250,7 +252,7 @@ async def test_a_problems_type_leads_to_its_page(visitor: httpx.AsyncClient, ser
 
 def test_every_state_and_phase_has_its_words() -> None:
     assert set(STATES) == set(VIEW_STATES)
-    assert {phase for phases in PHASES.values() for phase in phases} <= set(STATES)
+    assert set(PHASES) <= set(STATES)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,9 @@ async def test_a_combination_says_what_it_rests_on_and_how_to_check_it(
     assert "Without differential privacy" in text
     assert {f"/rounds/{part.round}/result" for part in record.parts} <= Reader(page).links
     assert {where, f"{where}/weights"} <= Reader(page).links
-    assert f"veilsum round combined {gallery.combination} --folder FOLDER --admin-key ADMIN_KEY" in text
+    assert (
+        f"veilsum operator round combined {gallery.combination} --folder FOLDER --admin-key ADMIN_KEY" in text
+    )
     for digest in (record_digest(record).hex(), str(record.weights_sha256), record.sums_sha256):
         assert fingerprint(bytes.fromhex(digest)) in text
     verify_record(record, server.coordinator.key.public)

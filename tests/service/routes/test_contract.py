@@ -21,7 +21,6 @@ BINARY = [
     ("put", "/v1/rounds/{r}/uploads/m-0/chunks/0"),
     ("post", "/v1/rounds/{r}/answers"),
     ("post", "/v1/rounds/{r}/lost"),
-    ("put", "/v1/federations/{f}/helpers/m-0/card"),
 ]
 JSON = [
     "/v1/tokens",
@@ -30,9 +29,6 @@ JSON = [
     "/v1/cohorts/{c}/rounds/preflight",
     "/v1/rounds/{r}/cancel",
     "/v1/rounds/{r}/extend",
-    "/v1/cohorts/{c}/schedules",
-    "/v1/federations/{f}/helpers/rounds",
-    "/v1/federations/{f}/helpers/rounds/preflight",
 ]
 
 
@@ -83,7 +79,6 @@ async def test_every_declared_binary_body_is_one(server: Server) -> None:
         ("put", rest.CHUNK),
         ("post", rest.ANSWERS),
         ("post", rest.LOST),
-        ("put", rest.HELPER_CARD),
     }
     assert {tuple(kind) for key, kind in kinds.items() if key not in octets} == {("application/json",)}
 

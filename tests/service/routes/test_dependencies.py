@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 
-from service.routes import unmasked
 from tests.service.access.test_guards import ROUTERS
 
 
@@ -20,7 +19,7 @@ def test_nothing_is_run_in_a_thread_of_its_own() -> None:
     """FastAPI does that with whatever is no coroutine: a request's threads are few, and wait for storage."""
     found = {
         call
-        for router in (*ROUTERS, unmasked.router)
+        for router in ROUTERS
         for route in router.routes
         if isinstance(route, APIRoute)
         for call in (route.endpoint, *depended_on(route.dependant))

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from service import course, views
+from service import rounds as service_rounds
+from service import views
 from service.access.limits import Limits
 from service.routes import rounds
 from tests.service.driver import Party
@@ -37,7 +38,7 @@ async def test_what_all_watch_is_made_once(
         made.append(values["version"])
         return views.round_view(*args, **values)
 
-    monkeypatch.setattr(course, "round_view", counted)
+    monkeypatch.setattr(service_rounds, "round_view", counted)
     streams = await opened(server, f"/v1/rounds/{round_id}/events", 50)
     await formed.play(server, round_id)
     texts = {(await asyncio.wait_for(stream, 20)).text.splitlines()[-2] for stream in streams}

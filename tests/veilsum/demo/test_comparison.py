@@ -24,7 +24,7 @@ def compare_results(monkeypatch: pytest.MonkeyPatch, signatures: dict[str, str])
     def load(folder: Path) -> Any:
         signature = signatures[folder.parent.name]
         record = SimpleNamespace(signature=signature, solution=SimpleNamespace(ridge=0.5))
-        return SimpleNamespace(record=record, verify=lambda key: key)
+        return SimpleNamespace(record=record, survivors=(), verify=lambda key: key)
 
     monkeypatch.setattr(comparison, "Result", SimpleNamespace(load=load))
     monkeypatch.setattr(comparison, "fit_in_the_clear", lambda *_: SimpleNamespace(ridge=0.25))

@@ -16,6 +16,8 @@ KEYS = {
     "accuracy_before",
     "accuracy_masked",
     "accuracy_plain",
+    "accuracy_fedavg",
+    "accuracy_fedavg_plain",
     "weights_max_rel_diff",
     "upload_bytes_per_member",
     "vector_elements",
@@ -27,6 +29,7 @@ def test_the_summary_has_exactly_its_keys_and_is_json(make_facts: Callable[..., 
     summary = json.loads(json.dumps(make_facts().summary()))
     assert set(summary) == KEYS
     assert summary["members"] == 4
+    assert (summary["accuracy_fedavg"], summary["accuracy_fedavg_plain"]) == (0.75, 0.85)
     assert summary["survivors"] == ["member-02", "member-03", "member-04"]
     assert summary["lost"] == [
         {"member": "member-01", "after": "card"},
@@ -46,7 +49,7 @@ def test_heads_that_differ_are_a_fault(make_facts: Callable[..., Facts], differe
 
 
 def test_a_head_that_is_no_better_is_a_fault(make_facts: Callable[..., Facts]) -> None:
-    (fault,) = make_facts(accuracies=Heads(0.9, 0.9, 0.9)).faults
+    (fault,) = make_facts(accuracies=Heads(0.9, 0.9, 0.9, 0.9, 0.9)).faults
     assert "no more than the trained one with 90.00%" in fault
 
 

@@ -17,19 +17,3 @@ def result(consortium: Callable[..., Consortium]) -> Result:
     found = Result.load(c.folder / "m0" / "result")
     found.verify(bytes.fromhex(c.admin))
     return found
-
-
-@pytest.fixture
-def judged(consortium: Callable[..., Consortium]) -> Result:
-    """The verified result of a reliability round over the head of the round before: it has a temperature."""
-    c = consortium()
-    joining = [c.join(member) for member in c.members]
-    c.formed()
-    first = c.open("--bias")
-    assert [future.result(60).code for future in joining] == [0, 0, 0]
-    joining = [c.join(member, "--statistic", "reliability") for member in c.members]
-    c.open("--statistic", "reliability", "--rests-on", first)
-    assert [future.result(60).code for future in joining] == [0, 0, 0]
-    found = Result.load(c.folder / "m0" / "result")
-    found.verify(bytes.fromhex(c.admin))
-    return found

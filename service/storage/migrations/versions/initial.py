@@ -65,13 +65,6 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("round", "number"),
     )
     op.create_table(
-        "helper_cards",
-        sa.Column("cohort", sa.String(length=64), nullable=False),
-        sa.Column("member", sa.String(length=64), nullable=False),
-        sa.Column("body", sa.LargeBinary(), nullable=False),
-        sa.PrimaryKeyConstraint("cohort", "member"),
-    )
-    op.create_table(
         "leases",
         sa.Column("key", sa.String(length=80), nullable=False),
         sa.Column("holder", sa.String(length=32), nullable=False),
@@ -131,18 +124,6 @@ def upgrade() -> None:
         postgresql_where=sa.text("final IS NULL"),
     )
     op.create_table(
-        "schedules",
-        sa.Column("id", sa.String(length=16), nullable=False),
-        sa.Column("cohort", sa.String(length=64), nullable=False),
-        sa.Column("at_s", sa.Float(), nullable=False),
-        sa.Column("request", sa.Text(), nullable=False),
-        sa.Column("begun_s", sa.Float(), nullable=True),
-        sa.Column("round", sa.String(length=16), nullable=True),
-        sa.Column("fault", sa.Text(), nullable=True),
-        sa.PrimaryKeyConstraint("id"),
-    )
-    op.create_index(op.f("ix_schedules_cohort"), "schedules", ["cohort"], unique=False)
-    op.create_table(
         "sums",
         sa.Column("round", sa.String(length=16), nullable=False),
         sa.Column("part", sa.Integer(), nullable=False),
@@ -169,8 +150,6 @@ def downgrade() -> None:
     """Drop them, and all that they hold."""
     op.drop_table("tokens")
     op.drop_table("sums")
-    op.drop_index(op.f("ix_schedules_cohort"), table_name="schedules")
-    op.drop_table("schedules")
     op.drop_index(
         "one_live_round",
         table_name="rounds",
@@ -185,7 +164,6 @@ def downgrade() -> None:
     op.drop_table("nonces")
     op.drop_table("links")
     op.drop_table("leases")
-    op.drop_table("helper_cards")
     op.drop_table("events")
     op.drop_table("coordinator")
     op.drop_index(op.f("ix_cohorts_federation"), table_name="cohorts")

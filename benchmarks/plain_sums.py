@@ -1,0 +1,136 @@
+"""No figure of its own: `veilsum serve` with routes that take statistics in the clear, which `http_round.py` measures a round against.
+
+Authentication, durable storage and the audit log are those of rounds. Never send it real data: the operator can read all of it.
+
+    .venv/bin/python -m benchmarks.plain_sums serve --port 8000
+"""
+
+import asyncio
+import time
+from unittest.mock import patch
+
+import numpy as np
+from fastapi import APIRouter, FastAPI, Response
+
+from calibration import FFCStatistics, solve_ffc
+from calibration.layout import DenseBlock, Layout, SymmetricBlock
+from protocol import rest
+from protocol.rest import Model
+from service.access.guards import GuardedRoute
+from service.app import create_app
+from service.asked import WEIGHTS, document
+from service.routes.common import ANYBODY, MEMBER, ROUNDS, Here, Hex32Path, IndexPath, MemberPath, Octets
+from service.settings import Settings
+from service.storage.blobs import Blobs
+from veilsum import cli, serving
+
+CHUNK_ELEMENTS = 1 << 17
+ELEMENT = np.dtype("<f4")
+SUM = f"{rest.FEDERATION}/plain"
+CHUNK = f"{SUM}/uploads/{{member}}/chunks/{{index}}"
+RESULT = f"{SUM}/weights"
+
+
+class PlainRequest(Model):
+    """What the members send.
+
+    Attributes:
+        dim: l, the number of features.
+        classes: C.
+        members: how many members send.
+        whole: send V as (l, l), not as its upper triangle, which is what a round sends.
+    """
+
+    dim: int
+    classes: int
+    members: int
+    whole: bool
+
+    @property
+    def layout(self) -> Layout:
+        """V, U (l, C) and the counts (C,), one after the other."""
+        V = DenseBlock("V", (self.dim, self.dim)) if self.whole else SymmetricBlock("V", self.dim)
+        return Layout((V, DenseBlock("U", (self.dim, self.classes)), DenseBlock("n", (self.classes,))))
+
+    @property
+    def chunks(self) -> int:
+        """Chunks of one member."""
+        return -(-self.layout.elements // CHUNK_ELEMENTS)
+
+
+class PlainSum:
+    """One sum in the clear; it is solved when the last chunk is stored.
+
+    Attributes:
+        seconds: how long members sent, and how long the sum and its solution took.
+        solved: set at the end.
+    """
+
+    def __init__(self, request: PlainRequest, folder: str, blobs: Blobs) -> None:
+        self.seconds: dict[str, float] = {}
+        self.solved = asyncio.Event()
+        self._request, self._folder, self._blobs = request, folder, blobs
+        self._stored = set[tuple[str, int]]()
+        self._begun_s = time.monotonic()
+
+    async def store(self, member: str, index: int, data: bytes) -> None:
+        """Keep a chunk durably."""
+        await asyncio.to_thread(self._blobs.put, f"{self._folder}/{member}/{index}", data)
+        self._stored.add((member, index))
+        complete = len(self._stored) == self._request.members * self._request.chunks
+        if complete and not self.seconds:  # a chunk may be sent twice
+            collected_s = time.monotonic()
+            self.seconds["collecting"] = collected_s - self._begun_s
+            await asyncio.to_thread(self._solve)
+            self.seconds["solving"] = time.monotonic() - collected_s
+            self.solved.set()
+
+    async def weights(self) -> bytes:
+        """Wait for the head's file."""
+        await self.solved.wait()
+        return await asyncio.to_thread(self._blobs.get, f"{self._folder}/{WEIGHTS}")
+
+    def _solve(self) -> None:
+        total = np.zeros(self._request.layout.elements)
+        for member, index in self._stored:
+            words = np.frombuffer(self._blobs.get(f"{self._folder}/{member}/{index}"), ELEMENT)
+            start = index * CHUNK_ELEMENTS
+            total[start : start + len(words)] += words
+        blocks = self._request.layout.unflatten(total)
+        counts = np.rint(blocks["n"]).astype(np.int64)
+        solution = solve_ffc(FFCStatistics.from_blocks(blocks["V"], blocks["U"], counts, bias=False))
+        self._blobs.put(f"{self._folder}/{WEIGHTS}", document({WEIGHTS: solution.weights}, {}))
+
+
+def plain_app(settings: Settings) -> FastAPI:
+    """The coordinator's app with the routes for plain sums, one sum per federation."""
+    router, sums = APIRouter(route_class=GuardedRoute, include_in_schema=False), dict[str, PlainSum]()
+
+    @router.post(SUM, dependencies=ROUNDS.dependencies, status_code=201)
+    async def begin(federation: Hex32Path, request: PlainRequest, here: Here) -> None:
+        """Begin a sum (operator)."""
+        sums[federation] = PlainSum(request, f"plain/{federation}", here.blobs)
+
+    @router.put(CHUNK, dependencies=MEMBER.dependencies)
+    async def put_chunk(federation: Hex32Path, member: MemberPath, index: IndexPath, body: Octets) -> None:
+        """Send float32 numbers as they are."""
+        await sums[federation].store(member, index, body)
+
+    @router.get(SUM, dependencies=ANYBODY.dependencies)
+    async def seconds(federation: Hex32Path) -> dict[str, float]:
+        """How long each phase took."""
+        return sums[federation].seconds
+
+    @router.get(RESULT, dependencies=ANYBODY.dependencies)
+    async def weights(federation: Hex32Path) -> Response:
+        """The head, as soon as it is solved."""
+        return Response(await sums[federation].weights(), media_type=rest.SAFETENSORS)
+
+    app = create_app(settings)
+    app.include_router(router)
+    return app
+
+
+if __name__ == "__main__":
+    with patch.object(serving, "create_app", plain_app):
+        cli.main()

@@ -1,0 +1,110 @@
+"""What a round publishes, in storage: its transcript, its head, its sums and other documents.
+
+They are named by what was signed: whoever stood still while it ended the round, and puts its own later, replaces nobody else's.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from protocol.published import ResultRecord
+from protocol.rest import RoundView
+from protocol.transcript import Transcript
+from service.problems import wrong_phase
+from service.storage.blobs import Blobs
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A finished sum: what is published, and the sum itself, which only the operator may read.
+
+    Attributes:
+        record: None for an indicator round.
+        holders: of an indicator round, how many members hold each class.
+    """
+
+    record: ResultRecord | None = None
+    documents: Mapping[str, bytes] = field(default_factory=dict)
+    holders: tuple[int, ...] = ()
+
+
+NOTHING = Outcome()
+
+
+class Documents:
+    """One round's.
+
+    Args:
+        view: the round as it stands.
+
+    Attributes:
+        record: the signed result of a round that has ended; None where it has no head.
+    """
+
+    record: ResultRecord | None = None
+
+    def __init__(self, blobs: Blobs, round_id: str, view: Callable[[], RoundView]) -> None:
+        self._blobs, self._round, self._view = blobs, round_id, view
+
+    def result(self) -> ResultRecord:
+        """The signed record of a finished round; PeerFault(wrong-phase) where there is none."""
+        self._check_done()
+        if self.record is None:
+            raise wrong_phase(
+                f"round {self._round} counted how many members hold each class: its view has the counts, and it has no head"
+            )
+        return self.record
+
+    def document(self, name: str) -> bytes:
+        """The weights, the sums or another document of a finished round; PeerFault(wrong-phase) where there is none."""
+        return b"".join(self.read_document(name)[1])
+
+    def read_document(self, name: str) -> tuple[int, Iterator[bytes]]:
+        """Its length and its bytes, piece by piece."""
+        self._check_done()
+        try:
+            return self._blobs.read(self._document(name, self.record))
+        except FileNotFoundError:
+            raise wrong_phase(f"round {self._round} keeps no {name}") from None
+
+    def _check_done(self) -> None:
+        view = self._view()
+        if view.state != "done":
+            raise wrong_phase(f"the round is {view.state}" + (f": {view.fault.detail}" if view.fault else ""))
+
+    def transcript(self) -> bytes:
+        """The signed transcript's file; PeerFault as `read_transcript`."""
+        return b"".join(self.read_transcript()[1])
+
+    def read_transcript(self) -> tuple[int, Iterator[bytes]]:
+        """Its length and its bytes, piece by piece; PeerFault(wrong-phase) before the round has ended."""
+        view = self._view()
+        if view.transcript is None:
+            raise wrong_phase(f"the round is {view.state}: its transcript is signed when it ends")
+        return self._blobs.read(self._transcript(view.transcript))
+
+    def put(self, signed: Transcript, outcome: Outcome) -> None:
+        """Store the transcript, and what beside the record is published."""
+        self._blobs.put(self._transcript(signed.head.hex()), signed.to_json().encode())
+        for name, data in outcome.documents.items():
+            self._blobs.put(self._document(name, outcome.record), data)
+
+    def clear(self) -> None:
+        """Remove what others have put who did not come to end the round; all but the transcript where it has no result."""
+        view = self._view()
+        if view.state != "done":
+            self._blobs.delete(f"results/{self._round}")
+        for folder, kept in (("results", _mark(self.record)), ("transcripts", (view.transcript or "")[:16])):
+            for name in self._blobs.names(f"{folder}/{self._round}"):
+                if not name.startswith(kept):
+                    self._blobs.delete(f"{folder}/{self._round}/{name}")
+
+    def _transcript(self, head: str) -> str:
+        return f"transcripts/{self._round}/{head[:16]}"
+
+    def _document(self, name: str, record: ResultRecord | None) -> str:
+        return f"results/{self._round}/{_mark(record)}{name}"
+
+
+def _mark(record: ResultRecord | None) -> str:
+    """Before the names of a record's documents; an indicator round has none, and its documents are whole numbers."""
+    return f"{record.signature[:16]}-" if record is not None else ""

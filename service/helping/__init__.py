@@ -1,1 +1,0 @@
-"""Rounds with mask helpers (docs/helpers.md) as the coordinator serves them."""

@@ -1,0 +1,232 @@
+"""The latest end has passed: reports come in, or the admin closes the attempt (protocol §4.9)."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from protocol.coordinator import (
+    Checking,
+    Collecting,
+    CoordinatorPhase,
+    Erasing,
+    Failed,
+    Freezing,
+    Lost,
+    Recovered,
+    Revealing,
+    VoidedByErasure,
+    Voiding,
+)
+from protocol.errors import Misuse, PeerFault
+from protocol.messages import Erased, ErasureRequest, Receipt, Vote
+from protocol.simulator import After, Federation
+from tests.protocol import forging
+from tests.protocol.forging import erased
+
+
+def overdue(stage: type[CoordinatorPhase], federation: Federation) -> Federation:
+    """Drive into this phase; then the terms' latest end passes."""
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(stage)
+    federation.now_s = phase.attempt.terms.latest_end_s
+    federation.phase = phase.expire(federation.now_s)
+    return federation
+
+
+@pytest.fixture
+def federation() -> Federation:
+    """Six members, t = 4, q = 4, in an attempt that has run out; no member has reported yet."""
+    return overdue(Checking, Federation(6))
+
+
+def erasing(federation: Federation) -> Erasing:
+    assert isinstance(federation.phase, Erasing)
+    return federation.phase
+
+
+def received(federation: Federation, *reports: Erased) -> CoordinatorPhase:
+    phase: CoordinatorPhase = federation.phase
+    for message in reports:
+        phase = phase.receive(message, federation.now_s)
+    return phase
+
+
+@pytest.mark.parametrize("stage", [Collecting, Checking, Freezing, Revealing])
+def test_whatever_has_not_ended_by_the_latest_end_is_erasing(stage: type[CoordinatorPhase]) -> None:
+    phase = erasing(overdue(stage, Federation(5)))
+    assert (phase.certificate is not None) == (stage is Revealing)
+    assert phase.fault.cause == ("quorum-lost" if stage is Revealing else "terms-expired")
+    assert phase.deadline_s is None
+    with pytest.raises(Misuse):
+        phase.expire(phase.attempt.terms.latest_end_s)
+
+
+def test_void_is_asked_for_until_the_latest_end(federation: Federation) -> None:
+    federation = Federation(5, drop=dict.fromkeys(range(5), After.RECEIPT))
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until(Voiding)
+    assert phase.deadline_s == phase.attempt.terms.latest_end_s
+    with pytest.raises(Misuse):
+        phase.expire(federation.now_s)
+    after = phase.expire(phase.attempt.terms.latest_end_s)
+    assert isinstance(after, Erasing)
+    assert isinstance(phase, Voiding)
+    assert after.fault is phase.fault
+
+
+def test_no_window_reaches_beyond_the_latest_end() -> None:
+    federation = Federation(5)
+    federation.begin(terms=federation.terms(8, latest_end_s=int(federation.now_s) + 60))
+    assert federation.phase.deadline_s == federation.now_s + 60
+    assert federation.run_until(Checking).deadline_s == federation.phase.attempt.terms.latest_end_s
+
+
+def test_decryptors_are_asked_until_they_report(federation: Federation) -> None:
+    phase = erasing(federation)
+    assert phase.waiting_for() == federation.ids
+    assert phase.request_for("member-0") == ErasureRequest(phase.attempt.context)
+    after = received(federation, erased(federation, "member-0"))
+    assert isinstance(after, Erasing)
+    assert after.request_for("member-0") is None
+    assert after.waiting_for() == federation.ids[1:]
+
+
+def test_who_holds_no_shares_is_not_asked() -> None:
+    federation = overdue(Checking, Federation(5, decryptors=(1, 2, 3), colluders=0))
+    assert federation.phase.request_for("member-0") is None
+    assert isinstance(federation.phase.request_for("member-1"), ErasureRequest)
+
+
+def test_enough_reports_of_nothing_end_the_attempt_as_void(federation: Federation) -> None:
+    told = erased(federation, "member-5", revealed=b"\x01" * 32)
+    three = received(federation, told, *(erased(federation, m) for m in ("member-2", "member-0", "member-4")))
+    assert isinstance(three, Erasing)
+    assert three.silent == ("member-0", "member-2", "member-4")
+    phase = three.receive(erased(federation, "member-1"), federation.now_s)
+    assert isinstance(phase, VoidedByErasure)
+    assert phase.fault is erasing(federation).fault
+    assert [each.member for each in phase.closing.reports] == ["member-0", "member-1", "member-2", "member-4"]
+    phase.attempt.check_erasure(phase.closing)
+    assert (phase.past.reason, phase.past.sets) == ("erased", ())
+    assert phase.link == phase.attempt.link(phase.past)
+    assert {phase.request_for(member) for member in federation.ids} == {phase.closing}
+    assert phase.receive(erased(federation, "member-3"), federation.now_s) is phase
+    assert phase.cancel(federation.now_s, "again") is phase
+
+
+def test_the_same_report_again_changes_nothing_and_another_is_a_conflict(federation: Federation) -> None:
+    phase = received(federation, erased(federation, "member-0"))
+    assert phase.receive(erased(federation, "member-0"), federation.now_s) is phase
+    other = erased(federation, "member-0", revealed=b"\x01" * 32)
+    with pytest.raises(PeerFault, match=r"^conflict: member-0 has sent another erased before \[member-0\]$"):
+        phase.receive(other, federation.now_s)
+
+
+@pytest.mark.parametrize(
+    ("member", "signer", "changes", "cause"),
+    [
+        ("member-0", "member-1", {}, "bad-signature"),
+        ("member-0", "member-0", {"context": bytes(32)}, "wrong-context"),
+        ("sybil", "member-0", {}, "not-a-decryptor"),
+    ],
+)
+def test_other_peoples_reports_are_refused(
+    federation: Federation, member: str, signer: str, changes: dict[str, Any], cause: str
+) -> None:
+    report = forging.again(erased(federation, "member-0"), federation.keys[signer], member=member, **changes)
+    with pytest.raises(PeerFault, match=rf"^{cause}: .*\[{member}\]$"):
+        received(federation, report)
+
+
+def test_an_erasure_takes_the_place_of_a_certificate() -> None:
+    federation = overdue(Revealing, Federation(5))
+    assert erasing(federation).certificate is not None
+    phase = received(federation, *(erased(federation, member) for member in federation.ids[:3]))
+    assert isinstance(phase, VoidedByErasure)
+
+
+def test_the_operator_may_close_a_certified_attempt_without_a_sum() -> None:
+    federation = overdue(Revealing, Federation(5))
+    phase = erasing(federation).cancel(federation.now_s, "no sum")
+    assert isinstance(phase, Failed)
+    assert phase.certificate is erasing(federation).certificate
+    assert (phase.fault.cause, phase.fault.detail) == ("cancelled", "no sum")
+    assert phase.past.reason == "none"
+
+
+def test_an_attempt_without_certificate_is_not_given_up(federation: Federation) -> None:
+    assert federation.phase.cancel(federation.now_s, "no sum") is federation.phase
+
+
+def test_answers_to_earlier_questions_are_left_unread(federation: Federation) -> None:
+    assert erasing(federation).late[:1] == (Receipt,)
+    assert Vote in erasing(federation).late
+
+
+def test_the_admins_signature_closes_the_attempt(federation: Federation) -> None:
+    closing = forging.lost(federation)
+    phase = erasing(federation).receive(closing, federation.now_s)
+    assert isinstance(phase, Lost)
+    assert phase.fault is erasing(federation).fault
+    assert phase.past == closing.past
+    assert [phase.request_for(member) for member in federation.ids] == [closing] * 6
+    assert phase.receive(closing, federation.now_s) is phase
+
+
+def test_a_lost_that_does_not_hold_closes_nothing(federation: Federation) -> None:
+    for message, cause in (
+        (forging.again(forging.lost(federation), federation.coordinator), "bad-signature"),
+        (forging.lost(federation, context=bytes(32)), "wrong-context"),
+        (replace(forging.lost(federation), signature=bytes(64)), "bad-signature"),
+    ):
+        with pytest.raises(PeerFault, match=rf"^{cause}:"):
+            erasing(federation).receive(message, federation.now_s)
+
+
+# Whole attempts
+
+
+def test_an_attempt_whose_decryptors_come_back_ends_without_the_admin() -> None:
+    federation = Federation(
+        6, drop={0: After.RECEIPT, 1: After.RECEIPT, 2: After.RECEIPT}, lineage=b"the same"
+    )
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until()
+    assert isinstance(phase, Erasing)
+    assert phase.silent == federation.ids[3:]
+    federation.now_s += 1e9  # reports have no time limit
+    federation.drop = {1: After.RECEIPT, 2: After.RECEIPT}
+    assert isinstance(federation.run_until(), VoidedByErasure)
+    assert federation.finish().total is None
+    assert (federation.place, federation.links[0].closing) == ((1, 0), federation.history[0].closing)
+    federation.drop = {}
+    federation.enrol(1)
+    outcome = federation.run_round(terms=federation.terms(8))
+    assert isinstance(outcome.phase, Recovered)
+    assert outcome.faults == ()
+
+
+def test_a_decryptor_that_never_saw_the_opening_is_shown_it_and_reports() -> None:
+    federation = Federation(6, drop=dict.fromkeys(range(3), After.CARD))
+    federation.begin(terms=federation.terms(8))
+    assert isinstance(federation.run_until(), Erasing)
+    federation.drop = {1: After.CARD, 2: After.CARD}
+    phase = federation.run_until()
+    assert isinstance(phase, VoidedByErasure)
+    assert "member-0" in {each.member for each in phase.closing.reports}
+
+
+def test_a_certified_attempt_without_enough_reveals_ends_by_erasure() -> None:
+    federation = Federation(6, drop=dict.fromkeys(range(3), After.VOTE), restart=True)
+    federation.begin(terms=federation.terms(8))
+    phase = federation.run_until()
+    assert isinstance(phase, Erasing)
+    assert phase.certificate is not None
+    assert phase.silent == ()  # the other three have revealed, and say so
+    assert {each.revealed for each in phase.reports.values()} == {phase.certificate.outcome}
+    federation.drop = {}
+    # three of six have revealed: q = 4 are not to be had
+    assert isinstance(federation.run_until(), Erasing)
+    outcome = federation.finish()
+    assert isinstance(outcome.phase, Lost)

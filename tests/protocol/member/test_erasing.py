@@ -1,0 +1,292 @@
+"""After the latest end a member erases, and tells what it revealed (protocol §4.9)."""
+
+from collections.abc import Callable
+
+import pytest
+
+from protocol.boxes import unseal
+from protocol.causes import Cause
+from protocol.coordinator import Checking, Collecting, Freezing, Revealing
+from protocol.errors import PeerFault
+from protocol.member import Closed, MemberPhase, Ready, load_phase
+from protocol.member.attempting import Attempting
+from protocol.messages import (
+    NOTHING_REVEALED,
+    Deliveries,
+    Erased,
+    ErasureRequest,
+    Message,
+    Reveal,
+    VoidRequest,
+)
+from protocol.simulator import After, Federation
+from tests.protocol.forging import again, erasure, lost
+
+Answer = Callable[[Federation, str, Message], tuple[MemberPhase, tuple[Message, ...]]]
+
+
+def at(stage: type, federation: Federation) -> Federation:
+    """Drive until the coordinator is in this phase; member-0 has seen the opening in any case."""
+    federation.begin(terms=federation.terms(8))
+    federation.run_until(stage)
+    if stage is Collecting:
+        opening = federation.phase.attempt.opening
+        federation.phases["member-0"], _ = federation.phases["member-0"].receive(
+            opening, federation.keys["member-0"], federation.now_s
+        )
+    return federation
+
+
+def pass_end(federation: Federation) -> None:
+    federation.now_s = federation.phase.attempt.terms.latest_end_s
+
+
+def request(federation: Federation) -> ErasureRequest:
+    return ErasureRequest(federation.phase.attempt.context)
+
+
+def report(federation: Federation, answer: Answer, member: str = "member-0") -> Erased:
+    """Its report; the phase is stored and reloaded first."""
+    federation.phases[member] = load_phase(federation.phases[member].to_bytes())
+    phase, (made,) = answer(federation, member, request(federation))
+    assert isinstance(made, Erased)
+    federation.phase.attempt.check_erased(made)
+    federation.phases[member] = load_phase(phase.to_bytes())
+    return made
+
+
+def keys(phase: MemberPhase) -> list[bytes]:
+    ready = phase if isinstance(phase, Ready) else getattr(phase, "ready")  # noqa: B009 - whatever the phase
+    return [pair.key for pair in (*ready.masks, *ready.boxes)]
+
+
+def shares(phase: MemberPhase) -> list[bytes]:
+    assert isinstance(phase, Attempting)
+    return [bytes(dealt.shares) for dealt in phase.held()] + [bytes(phase.own_shares)] * bool(phase.uploads)
+
+
+@pytest.mark.parametrize("stage", [Collecting, Checking, Freezing, Revealing])
+def test_whoever_revealed_nothing_erases_and_says_so(stage: type, answer: Answer) -> None:
+    federation = at(stage, Federation(5))
+    before = federation.phases["member-0"]
+    pass_end(federation)
+    assert report(federation, answer).revealed == NOTHING_REVEALED
+    after = federation.phases["member-0"]
+    assert isinstance(after, Ready)
+    assert (after.sequence, after.attempt) == (1, 0)
+    stored = after.to_bytes()
+    assert not any(secret in stored for secret in (*keys(before), *filter(None, shares(before))))
+
+
+def test_a_report_again_is_the_same_bytes_however_late(answer: Answer) -> None:
+    federation = at(Freezing, Federation(5))
+    pass_end(federation)
+    first = report(federation, answer)
+    federation.now_s += 1e9
+    assert report(federation, answer).to_bytes() == first.to_bytes()
+
+
+def test_a_vote_does_not_matter(answer: Answer) -> None:
+    federation = at(Freezing, Federation(5))
+    context = federation.phase.attempt.context
+    federation.phases["member-0"], _ = answer(federation, "member-0", VoidRequest(context, "cancelled"))
+    pass_end(federation)
+    assert report(federation, answer).revealed == NOTHING_REVEALED
+
+
+def test_whoever_revealed_says_for_which_outcome_also_when_the_shares_are_gone(answer: Answer) -> None:
+    federation = at(Revealing, Federation(5))
+    assert isinstance(federation.phase, Revealing)
+    certified = federation.phase.certificate
+    federation.phases["member-0"], (reveal,) = answer(federation, "member-0", certified)
+    assert isinstance(reveal, Reveal)
+    closed = federation.phases["member-0"]
+    assert isinstance(closed, Closed)
+    for erased_early in (False, True):
+        federation.phases["member-0"] = closed.settled() if erased_early else closed
+        pass_end(federation)
+        assert report(federation, answer).revealed == certified.outcome
+        after = federation.phases["member-0"]
+        assert isinstance(after, Closed)
+        assert (after.held, after.reveals) == ((), ())
+        assert answer(federation, "member-0", certified)[1] == ()
+
+
+def test_who_hears_of_the_certificate_after_the_latest_end_has_revealed_nothing(answer: Answer) -> None:
+    federation = at(Revealing, Federation(5))
+    assert isinstance(federation.phase, Revealing)
+    pass_end(federation)
+    federation.phases["member-0"], replies = answer(federation, "member-0", federation.phase.certificate)
+    assert replies == ()
+    assert report(federation, answer).revealed == NOTHING_REVEALED
+
+
+def test_nothing_is_erased_on_request_before_the_latest_end(answer: Answer) -> None:
+    federation = at(Revealing, Federation(5))
+    assert isinstance(federation.phase, Revealing)
+    for message in (None, federation.phase.certificate):
+        if message is not None:
+            federation.phases["member-0"], _ = answer(federation, "member-0", message)
+        with pytest.raises(PeerFault, match=r"^wrong-phase: nothing is erased before .*\[coordinator\]$"):
+            answer(federation, "member-0", request(federation))
+
+
+def test_a_request_is_for_a_decryptor_of_an_attempt_that_it_knows(answer: Answer) -> None:
+    federation = at(Freezing, Federation(5, decryptors=(1, 2, 3), colluders=0))
+    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
+        answer(federation, "member-0", request(federation))
+    pass_end(federation)
+    for lapsed in (False, True):
+        if lapsed:
+            federation.phases = {m: p.lapse(federation.now_s) for m, p in federation.phases.items()}
+        with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
+            answer(federation, "member-0", request(federation))
+        with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+            answer(federation, "member-1", ErasureRequest(bytes(32)))
+
+
+def test_a_closed_attempt_is_asked_of_its_own_decryptors(answer: Answer) -> None:
+    federation = at(Revealing, Federation(5, decryptors=(1, 2, 3), colluders=0))
+    assert isinstance(federation.phase, Revealing)
+    for member in ("member-0", "member-1"):
+        federation.phases[member], _ = answer(federation, member, federation.phase.certificate)
+    with pytest.raises(PeerFault, match=r"^not-a-decryptor: .*\[member-0\]$"):
+        answer(federation, "member-0", request(federation))
+    with pytest.raises(PeerFault, match=r"^wrong-context: .*\[coordinator\]$"):
+        answer(federation, "member-1", ErasureRequest(bytes(32)))
+
+
+# A decryptor that never saw the opening
+
+
+def test_it_is_shown_the_opening_and_erases_the_keys_of_its_sequence(answer: Answer) -> None:
+    federation = at(Checking, Federation(5, drop={4: After.CARD}))
+    before = federation.phases["member-4"]
+    federation.now_s = federation.phases["member-4"].expires_s  # type: ignore[attr-defined]  # cards expire, reports do not
+    assert federation.now_s > federation.phase.attempt.terms.latest_end_s
+    with pytest.raises(PeerFault, match=r"^wrong-context:"):
+        answer(federation, "member-4", request(federation))
+    opening = federation.phase.attempt.opening
+    federation.phases["member-4"], replies = answer(federation, "member-4", opening)
+    assert replies == ()
+    after = federation.phases["member-4"]
+    assert isinstance(after, Ready)
+    assert not set(keys(before)) & set(keys(after))
+    assert report(federation, answer, "member-4").revealed == NOTHING_REVEALED
+    with pytest.raises(PeerFault, match=r"^outcome-missing:"):
+        answer(federation, "member-4", opening)
+
+
+def test_an_expired_opening_is_the_coordinators_and_follows_from_the_chain(answer: Answer) -> None:
+    federation = at(Checking, Federation(5, drop={4: After.CARD}))
+    opening = federation.phase.attempt.opening
+    pass_end(federation)
+    for false, cause in (
+        (again(opening, federation.admin), Cause.BAD_SIGNATURE),
+        (again(opening, federation.coordinator, cohort=bytes(32)), Cause.WRONG_COHORT),
+        (again(opening, federation.coordinator, sequence=9), Cause.CHAIN_BROKEN),
+    ):
+        with pytest.raises(PeerFault, match=rf"^{cause}:"):
+            answer(federation, "member-4", false)
+
+
+def test_who_holds_no_shares_does_not_open_what_has_expired(answer: Answer) -> None:
+    federation = at(Checking, Federation(5, decryptors=(1, 2, 3), colluders=0, drop={4: After.CARD}))
+    pass_end(federation)
+    with pytest.raises(PeerFault, match=r"^terms-expired:"):
+        answer(federation, "member-4", federation.phase.attempt.opening)
+
+
+# What a thief finds afterwards, and what a crash leaves
+
+
+def test_a_replayed_box_does_not_open_after_the_erasure(answer: Answer) -> None:
+    federation = at(Checking, Federation(5))
+    delivered = federation.phase.request_for("member-0")
+    assert isinstance(delivered, Deliveries)
+    attempt, (box, *_) = federation.phase.attempt, delivered.deliveries
+    phase = federation.phases["member-0"]
+    assert isinstance(phase, Attempting)
+
+    def opens(pairs: Ready) -> bool:
+        (pair,) = (each for each in pairs.boxes if each.peer == box.member)
+        key = pair.box_key(box.member, "member-0", attempt.context, box.header.salt)
+        try:
+            unseal(key, box.box, attempt.context, box.member)
+        except PeerFault:
+            return False
+        return True
+
+    assert opens(phase.ready)
+    pass_end(federation)
+    report(federation, answer)
+    after = federation.phases["member-0"]
+    assert isinstance(after, Ready)
+    assert not opens(after)
+    with pytest.raises(PeerFault):
+        answer(federation, "member-0", delivered)
+
+
+def test_a_member_killed_between_erasing_and_answering_reports_the_same(answer: Answer) -> None:
+    federation = at(Revealing, Federation(5))
+    pass_end(federation)
+    erased = federation.phases["member-0"].lapse(federation.now_s)
+    expected = answer(federation, "member-0", request(federation))[1]
+    federation.phases["member-0"] = load_phase(erased.to_bytes())  # killed here, and started again
+    assert answer(federation, "member-0", request(federation))[1] == expected
+
+
+def test_a_member_killed_between_history_and_phase_erases_before_it_reports(answer: Answer) -> None:
+    federation = at(Checking, Federation(5, drop={4: After.CARD}))
+    before = federation.phases["member-4"]
+    assert isinstance(before, Ready)
+    pass_end(federation)
+    shown, _ = answer(federation, "member-4", federation.phase.attempt.opening)
+    assert isinstance(shown, Ready)
+    federation.phases["member-4"] = before.knowing(shown.history)  # the phase was not stored any more
+    report(federation, answer, "member-4")
+    assert not set(keys(before)) & set(keys(federation.phases["member-4"]))
+
+
+# The end is shown
+
+
+@pytest.mark.parametrize("stage", [Freezing, Revealing])
+@pytest.mark.parametrize("lapsed", [False, True])
+def test_an_erasure_or_lost_closes_the_sequence(answer: Answer, stage: type, lapsed: bool) -> None:  # noqa: FBT001 - pytest's own
+    federation = at(stage, Federation(5))
+    before = keys(federation.phases["member-0"])
+    pass_end(federation)
+    if lapsed:
+        report(federation, answer)
+    for document in (erasure(federation, *federation.ids), lost(federation)):
+        phase, replies = answer(federation, "member-0", document)
+        assert isinstance(phase, Ready)
+        assert replies == ()
+        assert (phase.sequence, phase.attempt) == (1, 0)
+        assert phase.history.unsettled == ()
+        assert not any(key in phase.to_bytes() for key in before)
+
+
+def test_an_erasure_leaves_nothing_of_a_closed_attempt(answer: Answer) -> None:
+    federation = at(Revealing, Federation(5))
+    assert isinstance(federation.phase, Revealing)
+    federation.phases["member-0"], _ = answer(federation, "member-0", federation.phase.certificate)
+    phase, replies = answer(federation, "member-0", erasure(federation, *federation.ids[1:]))
+    assert isinstance(phase, Ready)
+    assert replies == ()
+    assert [link.closing for link in phase.history.settled] == [
+        erasure(federation, *federation.ids[1:]).past.closing
+    ]
+
+
+def test_documents_of_another_attempt_or_signer_close_nothing(answer: Answer) -> None:
+    federation = at(Freezing, Federation(5))
+    pass_end(federation)
+    for document, cause in (
+        (lost(federation, context=bytes(32)), Cause.WRONG_CONTEXT),
+        (again(lost(federation), federation.coordinator), Cause.BAD_SIGNATURE),
+        (erasure(federation, *federation.ids[:2]), Cause.ERASURE_INVALID),
+    ):
+        with pytest.raises(PeerFault, match=rf"^{cause}:"):
+            answer(federation, "member-0", document)

@@ -1,0 +1,166 @@
+"""Both implementations of the study read the same bytes alike: thousands of studies, most with one or two fields changed."""
+
+import copy
+import json
+import random
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+import rfc8785
+
+from calibration import RandomFeatures
+from protocol.errors import PeerFault
+from tests.reference.study import Study, canonical, number
+from tests.reference.wire import Refused
+from tests.veilsum.study.test_study import leaves, whole
+from veilsum.study.content import Content
+
+FIELDS: list[Any] = [
+    *(
+        None,
+        True,
+        False,
+        0,
+        1,
+        2,
+        3,
+        4,
+        5,
+        7,
+        8,
+        11,
+        12,
+        13,
+        16,
+        32,
+        48,
+        50,
+        64,
+        100,
+        127,
+        128,
+        255,
+        256,
+        9_999,
+        10_000,
+    ),
+    *(
+        10_001,
+        20_000,
+        65_536,
+        65_537,
+        2**22,
+        2**31,
+        2**32 - 1,
+        2**32,
+        2**53 - 9,
+        -1,
+        0.1,
+        0.5,
+        1.0,
+        1.5,
+        1e-5,
+        1e-7,
+        10.0,
+    ),
+    *(
+        11.0,
+        1e3,
+        1e300,
+        "",
+        "a",
+        "gcv",
+        "sum",
+        "mean+gradients",
+        "record",
+        "member",
+        "members",
+        "anyone",
+        "lda",
+        "ä",
+        "a b",
+    ),
+    *(" a", "cd" * 32, [], ["lda"], ["lda", "ncm"], ["ncm", "lda"], {}, {"margin": 0}, {"margin": 3}, {"margin": 4}),
+    {"epsilon": 1.0, "delta": 1e-7, "unit": "record", "recipe": "sum"},
+    {"epsilon": 10, "delta": 1e-6, "unit": "member", "recipe": "mean+sum+refinement"},
+    {"samples_per_class": 10, "power": 0.5},
+    [{"kind": "ccvr"}],
+    [{"kind": "ffc", "bias": True}, {"kind": "random-features", "size": 16, "bandwidth": 1.0}],
+    [{"kind": "random-features", "size": 64, "bandwidth": 0.1}],
+    [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}],
+]
+
+
+def changed(rng: random.Random) -> Any:
+    values = whole()
+    if rng.random() < 0.2:
+        values["question"]["thin_classes"], values["question"]["withhold"] = True, None
+    if rng.random() < 0.2:
+        values["question"]["noise"], values["question"]["withhold"] = copy.deepcopy(FIELDS[-7 + rng.randrange(2)]), None
+    for _ in range(rng.choice([1, 1, 2, 3])):
+        places = [path for path, _ in leaves(values)]
+        places += [path[:-1] for path in places if len(path) > 1]
+        path = rng.choice(places)
+        place = values
+        for key in path[:-1]:
+            place = place[key]
+        if rng.random() < 0.05 and isinstance(place, dict):
+            del place[path[-1]]
+        elif type(place[path[-1]]) is int and rng.random() < 0.7:
+            place[path[-1]] += rng.choice([-1, 1])
+        else:
+            place[path[-1]] = copy.deepcopy(rng.choice(FIELDS))
+    return values
+
+
+def test_both_read_the_same_studies() -> None:
+    rng, accepted = random.Random(0), 0
+    for _ in range(6_000):
+        content = rfc8785.dumps(changed(rng))
+        try:
+            ours: Content | None = Content.from_bytes(content)
+        except PeerFault:
+            ours = None
+        try:
+            theirs: Study | None = Study(content)
+        except Refused:
+            theirs = None
+        assert (ours is None) == (theirs is None), content
+        if ours is not None and theirs is not None:
+            accepted += 1
+            assert (ours.question.digest, ours.approval) == (theirs.digest, theirs.approval)
+            assert (ours.question.elements, ours.question.width) == (theirs.elements, max(theirs.widths))
+            assert ours.question.noise is not None or ours.question.scale == theirs.scale
+    assert accepted > 400
+
+
+@pytest.mark.parametrize("place", [b'"dim":16', b'"ring_bits":48', b'"least":50'])
+@pytest.mark.parametrize("form", [b"%s.0", b"%se0", b"0%s", b"+%s", b" %s"])
+def test_both_refuse_other_spellings(place: bytes, form: bytes) -> None:
+    name, _, value = place.partition(b":")
+    content = rfc8785.dumps(whole()).replace(place, name + b":" + form % value)
+    with pytest.raises(PeerFault):
+        Content.from_bytes(content)
+    with pytest.raises(Refused):
+        Study(content)
+
+
+def test_the_reference_writes_numbers_and_text_as_rfc_8785_has_them() -> None:
+    rng = random.Random(1)
+    drawn = [struct.unpack("<d", rng.randbytes(8))[0] for _ in range(3_000)]
+    drawn += [float(f"{rng.randrange(1, 10**6)}e{rng.randrange(-30, 30)}") for _ in range(3_000)]
+    for value in (*drawn, 1e21, 1e20, 999999999999999900000.0, 1e-6, 1e-7, 5e-324, 0.0, -0.0, 123456.789):
+        if np.isfinite(value):
+            assert number(value).encode() == rfc8785.dumps(value), value
+    text: Any = {"\u20ac": 'é\u2028"\\/\n\x1f', "\U0001f600": [], "\ufb33": {"b": 1, "a": None}}
+    assert canonical(text) == rfc8785.dumps(text)
+    assert json.loads(canonical(text)) == text
+
+
+def test_both_draw_the_same_random_features() -> None:
+    values = whole(dim=3, statistics=[{"kind": "random-features", "size": 10, "bandwidth": 0.7}])
+    study = Study(rfc8785.dumps(values))
+    phi = RandomFeatures(3, 10, 0.7, study.digest)
+    np.testing.assert_allclose(phi.directions, study.directions(5, 0.7), rtol=1e-12)

@@ -1,0 +1,168 @@
+"""A round's events: those that come together are kept together, each with an outcome of its own, and who is asked anew."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from protocol.coordinator import Collecting
+from protocol.errors import Misuse, PeerFault
+from protocol.shamir import share_secrets
+from protocol.simulator import After, SeededRandom
+from protocol.transcript import Transcript
+from service import rounds
+from service.events import Event
+from service.rounds import Round
+from tests.service.driver import Party
+from tests.service.serving import OCTETS, Server
+
+
+@pytest.fixture
+async def round_(server: Server, formed: Party) -> Round:
+    """Everybody has announced, and nobody has sent a chunk."""
+    round_id = await formed.open_round(server)
+    for member in formed.ids:
+        formed.seal(member, await server.opening(round_id, member))
+        where = f"/v1/rounds/{round_id}/uploads/{member}"
+        sent = await server.client.put(where, content=formed.upload_of(member), headers=OCTETS)
+        assert sent.status_code == 200
+    return server.coordinator.rounds[round_id]
+
+
+def kept(round_: Round, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many events each commit holds, from here on."""
+    append, sizes = round_._journal.append, list[int]()
+
+    async def watching(following: Sequence[Event]) -> bool:
+        sizes.append(len(following))
+        return await append(following)
+
+    monkeypatch.setattr(round_._journal, "append", watching)
+    return sizes
+
+
+def chunk(member: str, index: int) -> Any:
+    return lambda _: Event(1.0, "chunk", f'["{member}", {index}]'.encode())
+
+
+async def test_what_comes_together_is_kept_together(
+    round_: Round, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = kept(round_, monkeypatch)
+    wanted = [(member, index) for member in formed.ids for index in range(len(formed.chunks[member]))]
+    before = round_.version
+    await asyncio.gather(*(round_._submit(chunk(*each)) for each in wanted))
+    assert sizes[0] == 1  # alone under way, while the others came
+    assert sum(sizes) == len(wanted) > len(sizes)
+    assert round_.version == before + len(wanted)
+    assert round_.view().state == "checking"
+
+
+async def test_each_has_its_own_outcome(round_: Round, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = kept(round_, monkeypatch)
+
+    def defect(_: object) -> Event:
+        raise ZeroDivisionError
+
+    async def submit(decide: Any) -> str:
+        try:
+            await round_._submit(decide)
+        except (PeerFault, ZeroDivisionError) as error:
+            return getattr(error, "cause", "defect")
+        return "kept"
+
+    wanted = [chunk("m-0", 0), chunk("m-1", 0), chunk("m-1", 99), defect, chunk("nobody", 0), chunk("m-2", 0)]
+    outcomes = await asyncio.gather(*map(submit, wanted))
+    assert outcomes == ["kept", "kept", "chunk-unknown", "defect", "chunk-unknown", "kept"]
+    assert sizes == [1, 2]
+    assert round_.upload_view("m-1").missing[0] == 1
+
+
+async def test_what_follows_on_another_phase_is_decided_in_it(
+    round_: Round, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last chunk ends the collecting: whoever comes in the same batch behind it meets the next phase."""
+    sizes = kept(round_, monkeypatch)
+    wanted = [(member, index) for member in formed.ids for index in range(len(formed.chunks[member]))]
+    decisions = [
+        *(chunk(*each) for each in wanted),
+        lambda phase: pytest.fail("not after the last chunk") if phase.name == "collecting" else None,
+    ]
+    assert await round_._go_on(decisions) == [None] * len(decisions)
+    assert sizes == [len(wanted)]
+
+
+async def test_nothing_is_kept_of_what_another_process_came_before(
+    round_: Round, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first of two numbers is taken: neither event is stored under the old numbers, and both are after it."""
+    other = Round.__new__(Round)
+    other.__dict__.update(round_.__dict__)
+    other._journal = type(round_._journal)(round_._database, round_.id)
+    other._journal.seen = round_._journal.seen
+    assert await other._journal.append([Event(1.0, "chunk", b'["m-3", 0]')])
+    round_._behind = False
+    assert await round_._go_on([chunk("m-0", 0), chunk("m-1", 0)]) == [None, None]
+    _, stored = await type(round_._journal)(round_._database, round_.id).unseen()
+    assert [event.body for event in stored][-3:] == [b'["m-3", 0]', b'["m-0", 0]', b'["m-1", 0]']
+
+
+async def test_stored_events_are_taken_up_many_at_a_time(
+    round_: Round, server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for member in formed.ids:
+        await asyncio.gather(
+            *(round_._submit(chunk(member, index)) for index in range(len(formed.chunks[member])))
+        )
+    events, hops = round_._journal.seen, list[Any]()
+    setting, opened_s = round_.live.setting, round_.opened_s
+    begun = Collecting.begin(round_.attempt, setting.windows, opened_s, setting.history)
+    noted = Transcript.begin(round_.attempt, (await server.coordinator.cohort(formed.cohort)).cards)
+    stores = round_._database, round_._blobs, lambda: None, round_._key
+    again = Round(*stores, round_.attempt, opened_s, begun, noted)
+
+    async def hop(work: Any, *arguments: Any) -> Any:
+        hops.append(work)
+        return work(*arguments)
+
+    monkeypatch.setattr(asyncio, "to_thread", hop)
+    await again.resume(0.0)
+    assert again._journal.seen == events > len(formed.ids)
+    assert len(hops) == -(-events // rounds.REPLAYED)
+    assert (again.view(), again.noted, again.asked) == (round_.view(), round_.noted, round_.asked)
+
+
+@pytest.mark.parametrize("evicted", [False, True])
+async def test_members_are_asked_anew_by_every_phase_once_and_by_an_eviction(
+    server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch, *, evicted: bool
+) -> None:
+    if evicted:
+        other = share_secrets([b"\x01" * 32] * 6, 4, 6, SeededRandom(7))
+        places = {member: place for place, member in enumerate(formed.ids)}
+        formed.deal["m-3"] = lambda decryptor, _shares: other[places[decryptor]].tobytes()
+    else:
+        formed.drop = {"m-5": After.OPENING}
+    round_id = await formed.open_round(server)
+    round_, asked = server.coordinator.rounds[round_id], dict[str, set[int]]()
+    moved = round_._moved
+
+    def watching(*arguments: Any) -> None:
+        moved(*arguments)
+        asked.setdefault(round_.live.name, set()).add(round_.asked)
+
+    monkeypatch.setattr(round_, "_moved", watching)
+    await formed.play(server, round_id)
+    assert {name: len(versions) for name, versions in asked.items()} == {
+        "collecting": 1,
+        "checking": 1,
+        "freezing": 1,
+        "revealing": 1 + evicted,
+        "recovered": 1,
+    }
+    assert round_.asked == round_.version
+
+
+async def test_an_event_of_another_release_cancels_nothing(round_: Round) -> None:
+    with pytest.raises(Misuse, match="the kind 'later'"):
+        Event(1.0, "later").apply(round_.live)

@@ -1,0 +1,417 @@
+import copy
+import json
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rfc8785
+
+from protocol.causes import Cause
+from protocol.errors import Misuse, PeerFault
+from protocol.identity import SigningKey
+from protocol.messages import Study, parse
+from tests.veilsum.cli import Cli
+from veilsum.study import draft, signed
+from veilsum.study.content import DAY_S, RECIPES, Content, as_tuples
+from veilsum.study.explain import explain
+
+ADMIN, OTHER = SigningKey(bytes(32)), SigningKey(b"\1" * 32)
+NOW_S = 1_800_000_000.0
+NOISE = {"epsilon": 2.0, "delta": 1e-7, "unit": "record", "recipe": "mean+sum"}
+
+
+def whole(**question: Any) -> dict[str, Any]:
+    """A study of 12 members that obeys every rule; keywords replace fields of its question."""
+    content: dict[str, Any] = {
+        "format": "veilsum-study/1",
+        "notes": {
+            "name": "ct-2026",
+            "version": 1,
+            "purpose": "a better head",
+            "display": [],
+            "expires": int(NOW_S) + 60 * DAY_S,
+        },
+        "question": {
+            "extractor": "ab" * 32,
+            "dim": 16,
+            "classes": ["benign", "malignant"],
+            "statistics": [{"kind": "ffc", "bias": False}],
+            "ring_bits": 48,
+            "records": {"least": 50, "most": 20_000, "least_per_class": 5, "rows_per_id": 1},
+            "thin_classes": False,
+            "members_min": 11,
+            "members_max": 12,
+            "a": 3,
+            "h_min": 3,
+            "loss": 100,
+            "withhold": {"margin": 3},
+            "noise": None,
+            "windows": {"enrol": 600, "upload": 600, "answer": 60},
+        },
+        "after": {"ridge": "gcv", "publish": [], "readers": "members", "ccvr": None},
+    }
+    content["question"].update(question)
+    return content
+
+
+def content_of(values: dict[str, Any]) -> Content:
+    return Content.from_bytes(rfc8785.dumps(values))
+
+
+def refusal(values: dict[str, Any]) -> str:
+    with pytest.raises(PeerFault) as caught:
+        content_of(values)
+    assert caught.value.cause == Cause.STUDY_REFUSED
+    return str(caught.value.detail)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ({"records": {"least": 9, "most": 20, "least_per_class": 5, "rows_per_id": 1}}, "take at least 10"),
+        ({"statistics": [{"kind": "random-features", "size": 128, "bandwidth": 1.0}]}, "take at least 205"),
+        ({"a": 2}, "at least 3, a quarter"),
+        ({"members_min": 5}, "n_min=6"),
+        ({"members_min": 13}, "above members_max"),
+        ({"withhold": {"margin": 4}}, "at most 3 may be missing"),
+        ({"noise": NOISE}, "exclude each other"),
+        ({"noise": {**NOISE, "delta": 1.1e-5}, "withhold": None}, "less than or equal to 0.00001"),
+        (
+            {"noise": {**NOISE, "delta": 9e-6}, "withhold": None},
+            "at most 1 / (most · members_max) = 4e-06",
+        ),
+        ({"noise": {**NOISE, "epsilon": 11.0}, "withhold": None}, "less than or equal to 10"),
+        ({"noise": NOISE, "withhold": None, "ring_bits": 32}, "needs ring_bits = 48"),
+        (
+            {
+                "noise": NOISE,
+                "withhold": None,
+                "statistics": [
+                    {"kind": "ffc", "bias": False},
+                    {"kind": "random-features", "size": 16, "bandwidth": 1.0},
+                ],
+            },
+            "sums one statistic",
+        ),
+        ({"withhold": None}, "a class that one record has shows that record"),
+        ({"windows": {"enrol": 1, "upload": 2_591_999, "answer": 1}}, "above 30 days"),
+        (
+            {"dim": 65_536, "statistics": [{"kind": "random-features", "size": 4096, "bandwidth": 1.0}]},
+            "dim · size",
+        ),
+        ({"classes": ["a", "b "]}, "question.classes"),
+        ({"statistics": [{"kind": "ccvr"}], "withhold": None}, "after.ccvr goes with the statistic ccvr"),
+        ({"classes": ["a", "a"]}, "stands twice"),
+        (
+            {"statistics": [{"kind": "ccvr"}, {"kind": "ffc", "bias": False}]},
+            "in the order ffc, random-features, ccvr",
+        ),
+        (
+            {
+                "ring_bits": 32,
+                "records": {"least": 50, "most": 2**30, "least_per_class": 5, "rows_per_id": 1},
+            },
+            "do not fit a ring of 32 bits",
+        ),
+        (
+            {"records": {"least": 50, "most": 60, "least_per_class": 61, "rows_per_id": 1}},
+            "least_per_class is 61",
+        ),
+        (
+            {"records": {"least": 50, "most": 60, "least_per_class": 5, "rows_per_id": 61}},
+            "rows_per_id is 61",
+        ),
+        (
+            {"records": {"least": 9, "most": 8, "least_per_class": 5, "rows_per_id": 1}},
+            "least is 9, above most",
+        ),
+        ({"folds": 5}, "question.folds"),
+        ({"dim": True}, "question.dim"),
+        ({"dim": 16.5}, "question.dim"),
+        ({"normalise": True}, "question.normalise"),
+    ],
+)
+def test_a_study_that_breaks_a_rule_is_refused(question: dict[str, Any], said: str) -> None:
+    assert said in refusal(whole(**question))
+
+
+def test_publishing_every_class_takes_a_word_on_thin_ones() -> None:
+    values = whole(statistics=[{"kind": "ccvr"}], withhold=None)
+    values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
+    assert "thin_classes = true" in refusal(values)
+    values["question"]["thin_classes"] = True
+    words = " ".join(sentence for section in explain(content_of(values)) for sentence in section.sentences)
+    assert "A class that one record has shows that record" in words
+    assert "can reveal these rows" in words
+
+
+def test_ccvr_under_noise_takes_one_sum() -> None:
+    values = whole(statistics=[{"kind": "ccvr"}], withhold=None, noise=NOISE)
+    values["after"]["ccvr"] = {"samples_per_class": 100, "power": 0.5}
+    assert content_of(values).question.steps == ("mean", "sum")
+    values["question"]["noise"] = {**NOISE, "recipe": "mean+gradients"}
+    assert "CCVR takes sum or mean+sum" in refusal(values)
+
+
+def test_more_rules_outside_the_question() -> None:
+    values = whole()
+    values["notes"]["display"] = ["Benign"]
+    assert "1 names for 2 classes" in refusal(values)
+    values = whole()
+    values["after"]["publish"] = ["ncm", "lda"]
+    assert "alphabetical" in refusal(values)
+
+
+@pytest.mark.parametrize(
+    "encoded",
+    [
+        rfc8785.dumps(whole()) + b" ",
+        json.dumps(whole()).encode(),
+        rfc8785.dumps(whole()).replace(b'"dim":16', b'"dim":16,"dim":16'),
+        rfc8785.dumps(whole()).replace(b'"dim":16', b'"dim":16.0'),
+        b"\xff",
+        b"[" * 100_000,
+        b"[]",
+        b"",
+    ],
+)
+def test_only_the_canonical_bytes_are_read(encoded: bytes) -> None:
+    with pytest.raises(PeerFault) as caught:
+        Content.from_bytes(encoded)
+    assert caught.value.cause == Cause.STUDY_REFUSED
+
+
+def leaves(values: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    if isinstance(values, dict | list) and values:
+        for key, inner in values.items() if isinstance(values, dict) else enumerate(values):
+            yield from leaves(inner, (*path, key))
+    else:
+        yield path, values
+
+
+OTHERS: dict[str, Any] = {
+    "extractor": "cd" * 32,
+    "kind": "ccvr",
+    "ring_bits": 32,
+    "thin_classes": True,
+    "members_min": 12,
+    "members_max": 15,
+    "a": 4,
+    "h_min": 4,
+    "margin": 2,
+    "noise": NOISE,
+    "name": "mr-2026",
+    "purpose": "another",
+    "display": ["Benign", "Malignant"],
+    "expires": int(NOW_S) + 30 * DAY_S,
+    "ridge": 0.5,
+    "publish": ["lda"],
+    "readers": "anyone",
+}
+
+
+def differing(path: tuple[Any, ...], value: Any) -> dict[str, Any]:
+    """The whole study with another value in one place, and what the rules then want beside it."""
+    changed = copy.deepcopy(whole())
+    place: Any = changed
+    for key in path[:-1]:
+        place = place[key]
+    if path[-1] == "kind":
+        place.clear()
+        place.update({"kind": "random-features", "size": 16, "bandwidth": 1.0})
+    elif path[-2] == "classes":
+        place[path[-1]] = "normal"
+    elif type(value) is bool:
+        place[path[-1]] = not value
+    else:
+        place[path[-1]] = OTHERS[path[-1]] if path[-1] in OTHERS else value + 1
+    if path[-1] == "noise":
+        changed["question"]["withhold"] = None
+    if path[-1] == "a":
+        changed["question"].update(members_min=12, withhold={"margin": 3})
+    return changed
+
+
+def test_every_field_of_the_question_changes_its_digest_and_no_other_field_does() -> None:
+    """Two studies that differ in one field, for every field there is."""
+    base = content_of(whole())
+    seen = {base.question.digest}
+    for path, value in leaves(whole()):
+        if path in {("format",), ("after", "ccvr")}:
+            continue
+        other = content_of(differing(path, value))
+        assert other != base, path
+        if path[0] == "question":
+            assert other.question.digest not in seen, path
+            seen.add(other.question.digest)
+            assert other.approval != base.approval
+        else:
+            assert other.question.digest == base.question.digest, path
+            assert (other.approval == base.approval) == (path[-1] in {"version", "expires"}), path
+        assert Content.from_bytes(other.to_bytes()) == other
+
+
+def test_scale_width_and_length_follow_from_the_question() -> None:
+    question = content_of(
+        whole(
+            dim=2,
+            ring_bits=32,
+            members_min=3,
+            members_max=3,
+            a=0,
+            withhold={"margin": 0},
+            records={"least": 17, "most": 20, "least_per_class": 1, "rows_per_id": 1},
+        )
+    ).question
+    # the example of docs/protocol-next.md §8.1
+    assert (question.records_max, question.scale, question.elements, question.width) == (60, 25, 9, 2)
+    for bits in (32, 48):
+        for most in (50, 999, 1000, 20_000, 65_535):
+            each = content_of(
+                whole(
+                    ring_bits=bits,
+                    records={"least": 50, "most": most, "least_per_class": 5, "rows_per_id": 1},
+                )
+            ).question
+            fits = [
+                scale
+                for scale in range(1, 41)
+                if each.records_max * 2**scale + (each.members_max + 1) // 2 < 2 ** (bits - 1)
+            ]
+            assert each.scale == max(fits)
+    several = content_of(
+        whole(
+            statistics=[
+                {"kind": "ffc", "bias": True},
+                {"kind": "random-features", "size": 20, "bandwidth": 0.5},
+            ]
+        )
+    ).question
+    assert several.width == 20
+    assert several.elements == (17 * 18 // 2 + 17 * 2 + 2) + (20 * 21 // 2 + 20 * 2 + 2)
+
+
+def test_steps() -> None:
+    assert content_of(whole()).question.steps == ("indicator", "sum")
+    assert content_of(whole(withhold=None, thin_classes=True)).question.steps == ("sum",)
+    for recipe, steps in RECIPES.items():
+        noise = {**NOISE, "recipe": recipe}
+        question = content_of(whole(withhold=None, noise=noise)).question
+        assert question.steps == tuple(step for step, _ in steps)
+        assert sum(share for _, share in steps) == pytest.approx(1, abs=1e-12)
+
+
+def test_sign_and_read() -> None:
+    content = content_of(whole())
+    study = signed.sign(content, ADMIN.public, ADMIN, NOW_S)
+    assert parse(study.to_bytes()) == study
+    given: dict[str, Any] = {"federation": ADMIN.public, "study_key": ADMIN.public, "now_s": NOW_S}
+    assert signed.read(study, **given) == content
+
+    def cause(shown: Study = study, **changed: Any) -> tuple[str, str]:
+        with pytest.raises(PeerFault) as caught:
+            signed.read(shown, **{**given, **changed})
+        return caught.value.cause, caught.value.detail
+
+    assert cause(federation=OTHER.public)[0] == Cause.WRONG_FEDERATION
+    assert cause(study_key=OTHER.public)[0] == Cause.BAD_SIGNATURE
+    assert "revokes" in cause(revoked=frozenset({study.hash}))[1]
+    assert "has expired" in cause(now_s=content.notes.expires)[1]
+    assert "expires in 120 days" in cause(now_s=NOW_S - 60 * DAY_S)[1]
+    assert "version 1 of ct-2026" in cause(seen=signed.Seen(2, bytes(32)))[1]
+    assert "other bytes" in cause(seen=signed.Seen(1, bytes(32)))[1]
+    assert signed.read(study, **given, seen=signed.Seen(1, study.hash)) == content
+    with pytest.raises(Misuse, match="has expired"):
+        signed.sign(content, ADMIN.public, ADMIN, content.notes.expires)
+    forged = Study.make(ADMIN, federation=ADMIN.public, content=b"{}")
+    assert cause(forged)[0] == Cause.STUDY_REFUSED
+
+
+@pytest.mark.parametrize("members", [3, 4, 5, 6, 8, 12, 50, 201, 1000])
+def test_the_template_is_a_valid_study(members: int, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    day = date(2026, 11, 23)
+    path.write_text(
+        draft.template(
+            path, name="ct-2026", extractor="ab" * 32, dim=64, classes=["a", "b"], members=members, today=day
+        )
+    )
+    content = draft.load(path)
+    assert content.question.members_max == members
+    assert content.question.least_rows(content.question.smallest.quorum) >= 128
+    noon_s = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+    assert signed.sign(content, ADMIN.public, ADMIN, noon_s).content == content.to_bytes()
+    assert len(explain(content)) == 5
+
+
+def test_a_draft_with_noise(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    text = draft.template(
+        path, name="n", extractor="ab" * 32, dim=2, classes=["a", "b"], members=12, today=date(2026, 11, 23)
+    )
+    head, _, rest = text.partition("[question.withhold]")
+    noise = '[question.noise]\nepsilon = 2\ndelta = 1e-7\nunit = "record"\nrecipe = "mean+sum"\n'
+    path.write_text(head + noise + "[question.windows]" + rest.partition("[question.windows]")[2])
+    content = draft.load(path)
+    words = " ".join(sentence for section in explain(content) for sentence in section.sentences)
+    assert "ε = 2 at δ = 1e-07, over 2 steps" in words
+    path.write_text(path.read_text().replace("expires = 2027-01-22", "expires = 2027-01-22T00:00:00Z"))
+    assert draft.load(path).notes.expires == content.notes.expires - DAY_S
+
+
+def test_few_rows_and_several_rows_of_a_record_are_pointed_out() -> None:
+    records = {"least": 10, "most": 20_000, "least_per_class": 5, "rows_per_id": 4}
+    words = " ".join(s for section in explain(content_of(whole(records=records))) for s in section.sentences)
+    assert "10 rows may come from 3 records" in words
+    assert "who has a copy of a record can test whether it is in the sum" in words
+    many = {**records, "least": 200, "rows_per_id": 1}
+    words = " ".join(s for section in explain(content_of(whole(records=many))) for s in section.sentences)
+    assert "can test" not in words
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("x = ", "not a TOML file"),
+        ("x = 1", "Field required"),
+        ("notes = 1", "notes"),
+        (None, "does not exist"),
+    ],
+)
+def test_drafts_that_are_no_studies(text: str | None, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(Misuse, match=said):
+        draft.load(path)
+
+
+def test_the_commands(cli: Cli) -> None:
+    cli("admin", "new", "admin")
+    new = ("admin", "study", "new", "s.toml", "--extractor", "ab" * 32, "--dim", "64")
+    classes = ("--class", "cat", "--class", "dog", "--members", "12")
+    assert "String should match" in cli(*new[:5], "ab", *new[6:], *classes).error
+    assert not Path("s.toml").exists()
+    cli.json(*new, *classes, "--name", "pets")
+    assert "exists already" in cli(*new, *classes).error
+    checked = cli("admin", "study", "check", "s.toml")
+    assert "Study pets, version 1" in checked.out
+    assert "Who learns what" in cli.json("admin", "study", "check", "s.toml")["explained"]
+    made = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin")
+    study = Study.from_bytes(Path("s.bin").read_bytes())
+    assert study.hash.hex() == made["digest"]
+    assert Content.from_bytes(study.content).approval.hex() == made["approval"]
+    assert (
+        "another --output"
+        in cli("admin", "study", "sign", "s.toml", "--folder", "admin", "--output", "s.toml").error
+    )
+    lead = cli.json("admin", "new", "lead")["federation"]
+    other = cli.json("admin", "study", "sign", "s.toml", "--folder", "admin", "--federation", lead)
+    assert other["federation"] == lead
+    assert other["digest"] != made["digest"]
+
+
+def test_arrays_become_tuples() -> None:
+    assert as_tuples({"a": [1, [2]]}) == {"a": (1, (2,))}

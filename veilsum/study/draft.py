@@ -1,0 +1,165 @@
+"""A study's draft: the commented TOML file that its author edits."""
+
+import math
+import tomllib
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, time
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from protocol.errors import Misuse, PeerFault
+from protocol.parameters import HONEST_MIN, Quorum
+from protocol.sizing import Assumptions, size
+from veilsum.study.content import DAY_S, ROWS_MIN, Content, as_tuples, first_error
+
+_ABSENT: dict[str, dict[str, Any]] = {
+    "notes": {"display": []},
+    "question": {"withhold": None, "noise": None},
+    "after": {"ccvr": None},
+}
+"""What a draft may leave out: TOML has no null."""
+
+_TEMPLATE = """\
+# A study says what a federation sums. Its author signs it, each member approves it, and the coordinator can't change it.
+# Edit this file, then run: veilsum admin study check {path}
+
+[notes]
+name = "{name}"  # short, a-z 0-9 and "-": pages, files and commands show it
+version = 1  # raise it with every change
+purpose = ""  # what the result is for; members read this when they approve
+expires = {expires}  # at most 90 days ahead
+# display = ["Benign", "Malignant"]  # names of the classes for people, in their order
+
+[question]
+extractor = "{extractor}"  # SHA-256 of the feature extractor and its preprocessing
+dim = {dim}  # features per record
+classes = {classes}  # stable keys; their order is the order of the head's outputs
+ring_bits = 48  # 32 halves the upload and rounds more coarsely
+
+members_min = {members_min}  # fewest members in a run
+members_max = {members_max}  # most members in the roster
+a = {colluders}  # members that may collude with the coordinator: at least a quarter of members_max
+h_min = {honest_min}  # fewest honest members in every sum
+loss = 100  # members in a thousand that may drop out (used above 200 members)
+thin_classes = false  # true publishes classes however few members or rows they have
+
+[[question.statistics]]  # add "random-features" (size, bandwidth) or "ccvr" as further tables, in this order
+kind = "ffc"
+bias = false  # true fits a constant as well
+
+[question.records]
+least = {least}  # a member with fewer rows does not take part; {dim} dimensions need this many
+most = {most}  # a member with more rows uses this many of them
+least_per_class = 5  # from so many rows on a member counts as holding a class
+rows_per_id = 1  # rows used of one patient, exam or file
+
+[question.withhold]  # leave out classes that few members hold
+margin = {margin}  # members that may drop out between counting the classes and the sum
+
+# Differential privacy instead of exact sums. Delete [question.withhold] before you enable it.
+# [question.noise]
+# epsilon = 2.0  # what the whole study may tell about one unit
+# delta = 1e-7  # at most 1 / (most * members_max)
+# unit = "record"  # or "member"
+# recipe = "mean+sum"  # or "sum", "mean+sum+refinement", "mean+gradients"
+
+[question.windows]  # the least time that the coordinator gives, in seconds
+enrol = 600
+upload = 600
+answer = 60
+
+[after]
+ridge = "gcv"  # or a number
+publish = []  # documents beside the head: "lda", "ncm", "pooled", "posterior"
+readers = "members"  # or "anyone": who may read the head
+"""
+
+
+def template(
+    path: Path,
+    *,
+    name: str,
+    extractor: str,
+    dim: int,
+    classes: Sequence[str],
+    members: int,
+    today: date,
+) -> str:
+    """A commented draft with good defaults.
+
+    Args:
+        path: where it goes, named in its first lines.
+        name: of the study.
+        extractor: digest of the feature extractor, 64 hex digits.
+        dim: features per record.
+        classes: their keys.
+        members: how many members the roster has.
+        today: sets the date of expiry.
+
+    Raises:
+        PeerFault: cohort-too-small where no sum is safe among so few members.
+    """
+    colluders = members // 4
+    quorum = _quorum(members, colluders)
+    # Room for members that vanish between counting the classes and the sum.
+    margin = min(max(members // 6, colluders), quorum.members_may_miss)
+    members_min = quorum.survivors_min + margin
+    honest = _quorum(members_min, colluders).survivors_min - colluders
+    least = math.ceil(max(ROWS_MIN, 2 * dim) / honest)
+    return _TEMPLATE.format(
+        path=path,
+        name=name,
+        expires=date.fromordinal(today.toordinal() + 60).isoformat(),
+        extractor=extractor,
+        dim=dim,
+        classes="[" + ", ".join(f'"{key}"' for key in classes) + "]",
+        members_min=members_min,
+        members_max=members,
+        colluders=colluders,
+        honest_min=HONEST_MIN,
+        least=least,
+        most=max(20_000, least),
+        margin=margin,
+    )
+
+
+def _quorum(members: int, colluders: int) -> Quorum:
+    return size(
+        members, None, Assumptions(), colluders=colluders, honest_min=HONEST_MIN, roster=members
+    ).quorum
+
+
+def load(path: Path) -> Content:
+    """Read a draft.
+
+    Raises:
+        Misuse: the file is missing or not TOML, a field is missing, unknown or wrong, or the study breaks a rule.
+    """
+    try:
+        read = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError as error:
+        raise Misuse(f"{path} does not exist: write it with `veilsum admin study new {path}`") from error
+    except (OSError, ValueError) as error:
+        raise Misuse(f"{path} is not a TOML file: {error}") from error
+    for block, absent in _ABSENT.items():
+        if isinstance(given := read.get(block), dict):
+            read[block] = {**absent, **given}
+    if isinstance(notes := read.get("notes"), dict) and "expires" in notes:
+        notes["expires"] = _unix(notes["expires"])
+    try:
+        return Content.model_validate(as_tuples(read))
+    except ValidationError as error:
+        raise Misuse(f"{path}: {first_error(error)}") from error
+    except PeerFault as fault:
+        raise Misuse(f"{path}: {fault.detail}") from fault
+
+
+def _unix(value: Any) -> Any:
+    """Unix seconds of a TOML date (its end, in UTC) or date and time; anything else as it is, for the model to refuse."""
+    if isinstance(value, datetime):
+        return int((value if value.tzinfo else value.replace(tzinfo=UTC)).timestamp())
+    if isinstance(value, date):
+        return int(datetime.combine(value, time(), UTC).timestamp()) + DAY_S
+    return value

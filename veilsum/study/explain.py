@@ -1,0 +1,164 @@
+"""What a study means, in plain words: what its author checks, and what a member reads before it approves."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from calibration.privacy import plan
+from protocol.estimate import Cost, estimate
+from protocol.sizing import Assumptions
+from veilsum.study.content import RECIPES, Content, Noise, Question
+
+COMFORTABLE = 50
+"""Rows a dimension from which on a test for a known record is weak."""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A heading and the sentences under it."""
+
+    heading: str
+    sentences: tuple[str, ...]
+
+
+def explain(content: Content) -> tuple[Section, ...]:
+    """Say what a study sums, who learns what, what it costs, and what it does not protect."""
+    question = content.question
+    return (
+        Section("What is summed", tuple(_summed(content))),
+        Section("Which records", tuple(_records(question))),
+        Section("Who learns what", tuple(_learned(content))),
+        Section("What it costs", tuple(_costs(question))),
+        Section("What it does not protect", tuple(_limits(question))),
+    )
+
+
+def _summed(content: Content) -> Iterator[str]:
+    question, notes = content.question, content.notes
+    expires = datetime.fromtimestamp(notes.expires, UTC).date().isoformat()
+    yield f"Study {notes.name}, version {notes.version}. It expires on {expires}."
+    if notes.purpose:
+        yield f"Purpose: {notes.purpose}"
+    yield f"Features of {question.dim:,} numbers, {len(question.classes):,} classes, extractor {question.extractor[:12]}…"
+    for statistic in question.statistics:
+        match statistic.kind:
+            case "ffc":
+                bias = " with a constant" if statistic.bias else ""
+                yield f"FFC{bias}: the second moments of all features, the feature sum of each class, and the number of rows of each class."
+            case "random-features":
+                yield f"FFC of {statistic.size:,} random features (bandwidth {statistic.bandwidth:g}), for a kernel head."
+            case "ccvr":
+                yield "CCVR: for each class the number of rows, the feature sum and the second moments."
+
+
+def _records(question: Question) -> Iterator[str]:
+    records = question.records
+    yield f"A member takes part with at least {records.least:,} rows and uses at most {records.most:,}."
+    yield f"Of one record (one id) at most {records.rows_per_id:,} {_plural(records.rows_per_id, 'row is', 'rows are')} used."
+    if records.rows_per_id > 1:
+        yield f"Floors count rows: {records.least:,} rows may come from {-(-records.least // records.rows_per_id):,} records."
+    if question.noise is None:
+        yield "Each record enters one sum of this extractor, once. This cannot be repeated or taken back: later runs use new records only."
+    else:
+        yield "Each record enters this study once and keeps its spent budget for life, in every later study."
+
+
+def _learned(content: Content) -> Iterator[str]:
+    question = content.question
+    readers = {"members": "The members", "anyone": "Anyone who reaches the coordinator"}[
+        content.after.readers
+    ]
+    quorum = question.smallest.quorum
+    yield (
+        f"The coordinator learns the sums over at least {quorum.survivors_min:,} members, of whom at least "
+        f"{quorum.survivors_min - question.a:,} are honest if at most {question.a:,} collude with it. It learns nothing else about one member's numbers."
+    )
+    if question.noise is None:
+        rows = question.least_rows(quorum)
+        yield f"Every sum holds at least {rows:,} rows of honest members, for {question.width:,} dimensions."
+        if rows < COMFORTABLE * question.width:
+            yield (
+                "That is few: who has a copy of a record can test whether it is in the sum. "
+                f"From {COMFORTABLE * question.width:,} rows on the test is weak."
+            )
+    yield f"{readers} may read the head" + (
+        f", and beside it: {', '.join(content.after.publish)}." if content.after.publish else "."
+    )
+    if question.withhold is not None:
+        floor = question.a + question.h_min + question.withhold.margin
+        yield (
+            f"All members learn how many members hold each class. A member holds a class from {question.records.least_per_class:,} rows on. "
+            f"Classes that fewer than {floor:,} members hold are left out."
+        )
+    elif question.noise is None:
+        yield "Every class is published, even one that a single member holds. A class that one record has shows that record."
+    if question.thin_classes and question.has("ccvr"):
+        yield "The second moments of classes with few rows can reveal these rows."
+    if question.noise is not None:
+        yield from _noise(question.noise)
+
+
+def _noise(noise: Noise) -> Iterator[str]:
+    whom = {"record": "one record", "member": "one member's whole data set"}[noise.unit]
+    yield (
+        f"Noise limits what the whole study tells about {whom}: ε = {noise.epsilon:g} at δ = {noise.delta:g}, over "
+        f"{len(RECIPES[noise.recipe])} {_plural(len(RECIPES[noise.recipe]), 'step', 'steps')} ({noise.recipe})."
+    )
+
+
+def _costs(question: Question) -> Iterator[str]:
+    cost = _cost(question)
+    if question.noise is None:
+        yield f"A member uploads about {_bytes(cost.upload_bytes)} and computes for {_seconds(cost.decryptor_cpu_ns)}."
+        yield f"The coordinator stores about {_bytes(cost.stored_bytes)} and computes for {_seconds(cost.coordinator_cpu_ns)}."
+        yield f"Each member rounds its sums to steps of 2^-{question.scale}."
+        return
+    yield f"A member uploads about {_bytes(cost.upload_bytes)} for the largest of {len(question.steps)} steps."
+    quorum = question.smallest.quorum
+    rows = question.members_min * question.records.least
+    planned = plan(
+        rows,
+        question.dim,
+        len(question.classes),
+        epsilon=question.noise.epsilon,
+        delta=question.noise.delta,
+        members=question.members_min,
+        survivors_min=quorum.survivors_min,
+        colluders=question.a,
+    )
+    median, worst = planned.expected_loss
+    yield (
+        f"With the fewest rows allowed ({rows:,}) and all of the budget on one sum, heads lost {median:g} points of accuracy in the median of similar "
+        f"problems, and {worst:g} at worst. More rows lose less."
+    )
+
+
+def _cost(question: Question) -> Cost:
+    members = question.members_max
+    sizes = question.sizes(members, members)
+    lost = Assumptions(delta=question.loss).dropped(members)
+    return estimate(sizes.quorum, sizes.degree, lost, question.elements, question.ring_bits)
+
+
+def _limits(question: Question) -> Iterator[str]:
+    if question.noise is None:
+        yield "The sums themselves say something about the records in them. Only noise bounds that."
+    yield f"More than {question.a:,} members who collude with the coordinator can narrow the sum down to the others."
+    yield "A member that lies about its classes or numbers can publish a rare class or bias the head. It is not detected."
+    yield "Who takes part, when and for how long is visible."
+    yield "Records cannot be withdrawn from a sum that was made. The extractor's digest is each member's own claim."
+
+
+def _plural(count: int, one: str, many: str) -> str:
+    return one if count == 1 else many
+
+
+def _bytes(count: int) -> str:
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= size:
+            return f"{count / size:,.3g} {unit}"
+    return f"{count} bytes"
+
+
+def _seconds(cpu_ns: int) -> str:
+    return "less than a second" if cpu_ns < 10**9 else f"about {cpu_ns / 1e9:,.0f} s"
