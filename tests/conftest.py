@@ -1,5 +1,7 @@
-"""Which tests run untraced: tracing doubles their time, and what they reach is reached by quicker ones."""
+"""End a run whose teardown hangs, and choose the tests that run untraced: tracing doubles their time, and quicker tests reach the same code."""
 
+import faulthandler
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -38,6 +40,9 @@ UNMEASURED = (
     "vectors",
 )
 
+TEARDOWN_S = 240.0
+STDERR = pytest.StashKey[int]()
+
 # The same examples every time, no failure by the clock of a busy machine: to search is for the slow targets.
 settings.register_profile("suite", derandomize=True, deadline=None, database=None)
 settings.load_profile("suite")
@@ -47,6 +52,20 @@ def is_unmeasured(item: pytest.Item) -> bool:
     """Whether the test is of a folder or a file of `UNMEASURED`."""
     place = item.path.relative_to(HERE)
     return not {place.as_posix(), place.parts[0]}.isdisjoint(UNMEASURED)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[STDERR] = os.dup(2)  # before pytest captures it
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Generator[None, object, object]:
+    """Say where a teardown hangs and end the process: `timeout` interrupts a test once, and its teardown no more."""
+    faulthandler.dump_traceback_later(TEARDOWN_S, exit=True, file=item.config.stash[STDERR])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -4,7 +4,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from service.settings import Settings
 from service.telemetry.metrics import REFUSALS
 from tests.client_sdk.federation import EXTRACTOR, Federation
 from tests.client_sdk.local_coordinator import CLASSES, DIM
+from tests.threads import together
 
 MEMBERS = 40
 
@@ -62,7 +62,7 @@ def test_a_round_of_many_behind_one_address(tmp_path: Path, monkeypatch: pytest.
     settings = Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"))
     config = uvicorn.Config(create_app(settings), port=0, log_level="error", ws="none", http=Connection)
     server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
@@ -79,18 +79,18 @@ def test_a_round_of_many_behind_one_address(tmp_path: Path, monkeypatch: pytest.
 
     refused = REFUSALS.labels(Cause.TOO_MANY_REQUESTS.value)._value
     before = refused.get()
-    with Operator(url, "token") as operator, ThreadPoolExecutor(MEMBERS) as pool:
+    with Operator(url, "token") as operator:
         roster = crowd.make_roster(1, coordinator=bytes.fromhex(operator.coordinator().public_key))
         federation = operator.publish(roster).federation
         cohort = operator.open_cohort(federation, CohortRequest(records_cap=1000)).cohort
-        list(pool.map(enrolled, crowd.ids))
+        together(enrolled, crowd.ids)
         terms = RoundRequest(
             dim=DIM, classes=CLASSES, bias=True, extractor=EXTRACTOR.hex(), chunk_elements=8, ridges=(0.1,)
         )
         round_id = operator.open_round(cohort, terms).round
-        assert list(pool.map(contributed, crowd.ids)) == [True] * MEMBERS
+        assert together(contributed, crowd.ids) == [True] * MEMBERS
     server.should_exit = True
-    thread.join(10)
+    thread.join(120)
     crowd.close()
     assert refused.get() == before
     # Not even if the whole round had come in one moment.

@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +29,7 @@ from service.app import create_app
 from service.settings import Settings
 from tests.client_sdk.federation import EXTRACTOR, Federation
 from tests.client_sdk.local_coordinator import CLASSES, DIM
+from tests.threads import together
 
 URL = "https://sum.example.org"
 
@@ -86,13 +86,12 @@ def test_blocking_members_in_threads(federation: Federation) -> None:
         with Member(URL, identity, federation.roster, federation.policy, driver=driver) as member:
             assert repr(member) == f"<Member {name}>"
             assert member.enrol(cohort).members == 3
-            opened.wait(10)
+            opened.wait(120)
             return member.contribute(rounds[0], federation.statistics(name), lineage="ct-2026")
 
     federation.policy = Policy(federation.admin.public, lifetime_max_s=10**12)
     federation.clock.now_s = time.time()
-    with ThreadPoolExecutor(3) as pool:
-        results = list(pool.map(live, federation.ids))
+    results = together(live, federation.ids)
     assert all(result.counted for result in results)
     assert federation.total(rounds[0]) == federation.expected(federation.ids)
 
@@ -140,7 +139,7 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
     federation: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, busy = list[int](), [False]
-    together, over = threading.Barrier(4), threading.Barrier(4)
+    begin, over = threading.Barrier(4), threading.Barrier(4)
 
     def slowly(_: Conversations) -> bool:
         seen = busy[0]
@@ -158,19 +157,18 @@ def test_of_threads_that_begin_together_one_has_the_conversation(
     monkeypatch.setattr("client_sdk.conversations.enrol", flow)
     conversations = federation.member("member-0")
 
-    def begin(_: int) -> str:
+    def one(_: int) -> str:
         conversation, refused = conversations.enrol("ab" * 32), ""
-        together.wait(10)
+        begin.wait(120)
         try:
             next(conversation)
         except Misuse as error:
             refused = str(error)
-        over.wait(10)
+        over.wait(120)
         conversation.close()
         return refused
 
-    with ThreadPoolExecutor(4) as pool:
-        outcomes = sorted(pool.map(begin, range(4)))
+    outcomes = sorted(together(one, range(4)))
     assert outcomes == ["", *["this member is in another conversation: wait for it"] * 3]
     assert len(begun) == 1
 
@@ -308,7 +306,7 @@ def address(tmp_path: Path) -> Iterator[str]:
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(10)
+    thread.join(120)
 
 
 def test_a_round_over_http_with_the_service(federation: Federation, address: str) -> None:
@@ -329,18 +327,12 @@ def test_a_round_over_http_with_the_service(federation: Federation, address: str
             with Member(address, identity, None, federation.policy, lanes=2) as live:
                 return live.contribute(round_id, federation.statistics(member, bias=True), lineage="ct")
 
-        with ThreadPoolExecutor(3) as pool:
-            list(pool.map(enrolled, federation.ids))
-            request = RoundRequest(
-                dim=DIM,
-                classes=CLASSES,
-                bias=True,
-                extractor=EXTRACTOR.hex(),
-                chunk_elements=8,
-                ridges=(0.1,),
-            )
-            round_id = operator.open_round(cohort, request).round
-            results = list(pool.map(contributed, federation.ids))
+        together(enrolled, federation.ids)
+        request = RoundRequest(
+            dim=DIM, classes=CLASSES, bias=True, extractor=EXTRACTOR.hex(), chunk_elements=8, ridges=(0.1,)
+        )
+        round_id = operator.open_round(cohort, request).round
+        results = together(contributed, federation.ids)
         assert operator.round(round_id).state == "done"
         assert operator.result(round_id) == results[0].record
         assert operator.cohort(cohort, after=0).state == "formed"

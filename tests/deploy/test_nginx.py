@@ -9,7 +9,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from service.settings import Settings
 from tests.client_sdk.federation import EXTRACTOR, Federation
 from tests.client_sdk.local_coordinator import CLASSES, DIM
 from tests.service.servers import lacking
+from tests.threads import together
 from tests.veilsum.authority import Authority
 
 NGINX = shutil.which("nginx", path=os.environ.get("PATH", "") + ":/usr/sbin")
@@ -106,7 +106,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
         Settings(data_dir=tmp_path / "service", operator_token=SecretStr("token"), public_url=url)
     )
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", ws="none"))
-    thread = threading.Thread(target=server.run)
+    thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.01)
@@ -118,7 +118,7 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
     words = [NGINX, "-c", str(config), "-e", str(tmp_path / "error.log"), "-g", f"daemon off; {who}"]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
-            until_s = time.monotonic() + 10
+            until_s = time.monotonic() + 120
             while process.poll() is None and time.monotonic() < until_s:
                 try:
                     socket.create_connection(("127.0.0.1", port)).close()
@@ -129,9 +129,9 @@ def door(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Door]:
             yield Door(url, authority, names(authority.issue("member")), app.state.limits)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(120)
             server.should_exit = True
-            thread.join(10)
+            thread.join(120)
 
 
 def test_who_gets_through(door: Door, tmp_path: Path) -> None:
@@ -169,11 +169,11 @@ def test_a_signed_round(door: Door, tmp_path: Path) -> None:
         with member(name) as live:
             return live.contribute(round_id, federation.statistics(name, bias=True), lineage="ct").counted
 
-    with Operator(door.url, "token", **shown) as operator, ThreadPoolExecutor(3) as pool:
+    with Operator(door.url, "token", **shown) as operator:
         roster = federation.make_roster(1, coordinator=bytes.fromhex(operator.coordinator().public_key))
         name = operator.publish(roster).federation
         cohort = operator.open_cohort(name, CohortRequest(records_cap=1000)).cohort
-        list(pool.map(enrolled, federation.ids))
+        together(enrolled, federation.ids)
         terms = RoundRequest(
             dim=DIM,
             classes=CLASSES,
@@ -183,7 +183,7 @@ def test_a_signed_round(door: Door, tmp_path: Path) -> None:
             ridges=(0.1,),
         )
         round_id = operator.open_round(cohort, terms).round
-        assert list(pool.map(contributed, federation.ids)) == [True] * 3
+        assert together(contributed, federation.ids) == [True] * 3
         assert operator.round(round_id).state == "done"
     # By another name the door is another's: what was signed for it is for nobody else.
     with (

@@ -28,7 +28,7 @@ async def test_an_evening_of_the_operator_s(tmp_path: Path) -> None:
     with consortium() as c:
         seen = await walk(c, tmp_path)
         for name in MEMBERS:
-            assert c.services[f"veilsum-member@{name}.service"].wait(60) == 0
+            assert c.services[f"veilsum-member@{name}.service"].wait(120) == 0
             result = Result.load(c.machine.home(f"veilsum-{name}") / "identity" / "result")
             result.verify(bytes.fromhex(c.admin))
             assert (result.record.round, result.counted) == (seen["round"], True)

@@ -125,7 +125,7 @@ class Release:
         """A coordinator, and its port once it answers."""
         process = await self.start("serve", "--port", 0)
         assert process.stdout is not None
-        text = (await asyncio.wait_for(process.stdout.readuntil(b"}\n"), 60)).decode()
+        text = (await asyncio.wait_for(process.stdout.readuntil(b"}\n"), 120)).decode()
         return process, int(re.findall(r":(\d+)", json.loads(text)["url"])[-1])
 
 
@@ -184,7 +184,7 @@ async def test_a_round_goes_on_while_replicas_are_replaced(last: Path, bucket: s
                 pass
             del door.ports[0]
             before.send_signal(signal.SIGTERM)
-            await asyncio.wait_for(before.communicate(), 30)
+            await asyncio.wait_for(before.communicate(), 120)
             assert set(door.served) == {first, second}
             door.served.clear()
             joining["new-b"] = await join("new-b")

@@ -136,7 +136,7 @@ class Trial:
         command = f"veilsum{more} member join pilot/{name} --features {name}.npz --normalise{end}"
         self.types(f"member {name}", command, until=None if name == NAMES[-1] else "enrolling")
         for line, process, log in self.running if name == NAMES[-1] else ():
-            if " join " in line and process.wait(60):
+            if " join " in line and process.wait(120):
                 raise SystemExit(log.read_text("utf-8"))
 
     def verifies(self) -> None:
@@ -152,7 +152,7 @@ class Trial:
         for _, process, _ in reversed(self.running):
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGTERM)
-                process.wait(30)
+                process.wait(120)
 
 
 def processor_s() -> float:

@@ -109,12 +109,12 @@ class Consortium:
         """As a power cut does it."""
         service = self.services[f"veilsum-member@{name}.service"]
         service.kill()
-        service.wait(10)
+        service.wait(120)
 
     def log(self, unit: str) -> Path:
         return self.cli.folder / f"{unit}.log"
 
-    def said(self, unit: str, pattern: str, within_s: float = 60.0) -> str:
+    def said(self, unit: str, pattern: str, within_s: float = 120.0) -> str:
         """Wait until a service has said this."""
         end = time.monotonic() + within_s
         while time.monotonic() < end and self.services[unit].poll() is None:
@@ -140,7 +140,7 @@ class Consortium:
         for service in self.services.values():
             service.terminate()
         for service in self.services.values():
-            service.wait(15)
+            service.wait(120)
 
 
 @contextmanager
@@ -204,12 +204,12 @@ async def walk(c: Consortium, pictures: Path) -> dict[str, Any]:
         terms = ("--dim", 6, "--classes", 3, "--extractor", EXTRACTOR)
         round_id = str(c.operate("operator", "round", "open", c.cohort, *terms)["round"])
         await page.goto(f"{c.url}/rounds/{round_id}")
-        await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=60_000)
+        await expect(page.locator("dd", has_text="3 of 4")).to_be_visible(timeout=120_000)
         await page.get_by_label("Minutes more").fill("120")
         await picture(page, "waiting")
         await page.get_by_role("button", name="Extend").click()
         c.join("hospital-d")
-        await expect(page.locator(".now")).to_have_text("done", timeout=60_000)
+        await expect(page.locator(".now")).to_have_text("done", timeout=120_000)
         await page.reload()
         await picture(page, "done")
         await page.get_by_role("link", name="See the result").click()

@@ -1,21 +1,11 @@
 """Pages are followed with the command line's own fixtures."""
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-
 import pytest
 
 from tests.veilsum.cli import TOKEN, Cli
 from tests.veilsum.conftest import cli, consortium, remote, url
 
 __all__ = ["cli", "consortium", "remote", "url"]
-
-
-@pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
-    """Where those wait who wait for each other."""
-    with ThreadPoolExecutor(12) as made:
-        yield made
 
 
 @pytest.fixture

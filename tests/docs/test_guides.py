@@ -2,7 +2,6 @@
 
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 from client_sdk import Result
 from client_sdk.operator import Operator
 from tests.docs.guide import Guide
+from tests.threads import later
 from tests.veilsum.cli import EXTRACTOR, Cli, Consortium, enrolled
 
 DIM, CLASSES = 64, 10
@@ -41,7 +41,7 @@ def test_the_operator_s(consortium: Callable[..., Consortium], coordinator: Cli)
     first = guide.json("operator round open")["round"]
     guide.meaning["ROUND"] = first
     assert guide.json("operator round watch")["state"] == "done"
-    assert [each.result(60).code for each in joining] == [0, 0, 0]
+    assert [each.result(120).code for each in joining] == [0, 0, 0]
 
     second = c.open("--dim", DIM, "--classes", CLASSES)
     guide.meaning["ROUND"] = second
@@ -65,7 +65,7 @@ def test_the_operator_s(consortium: Callable[..., Consortium], coordinator: Cli)
 
     c.files = [features(c.folder, f"{member}-december", 10 + index) for index, member in enumerate(c.members)]
     joining = [c.join(member, "--lineage", "december") for member in c.members]
-    assert [each.result(60).code for each in joining] == [0, 0, 0]
+    assert [each.result(120).code for each in joining] == [0, 0, 0]
     guide.meaning |= {"ROUND1": first, "ROUND2": second}
     assert guide.json("operator round combine")["records"] == 360
     guide.done()
@@ -87,9 +87,7 @@ def test_the_security_officer_s(coordinator: Cli, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-def test_the_admin_s_and_the_member_s(
-    coordinator: Cli, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_admin_s_and_the_member_s(coordinator: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     admin, member = Guide("howto/admin.md", coordinator), Guide("howto/member.md", coordinator)
     key = admin.json("admin new")["federation"]
     member.passed("pip install")
@@ -105,16 +103,16 @@ def test_the_admin_s_and_the_member_s(
     cohort = str(coordinator.operate("operator", "cohort", "open", key)["cohort"])
     member.meaning = {"COHORT": cohort, "KEY": key}
     features(Path(), "features", 0)
-    joining = [pool.submit(member.json, "join")]
+    joining = [later(member.json, "member join")]
     for index, name in enumerate(("hospital-b", "hospital-c"), 1):
         words = ("member", "join", name, "--cohort", cohort, "--admin-key", key, "--lineage", "ct-2026")
         path = features(Path(), name, index)
-        joining.append(pool.submit(coordinator.json, *coordinator.at(*words), "--features", path))
-    enrolled(coordinator.url, cohort, 3)
+        joining.append(later(coordinator.json, *coordinator.at(*words), "--features", path))
+    enrolled(coordinator.url, cohort, 3, commands=joining)
     coordinator.operate(
         "operator", "round", "open", cohort, "--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR
     )
-    assert [each.result(60)["counted"] for each in joining] == [True] * 3
+    assert [each.result(120)["counted"] for each in joining] == [True] * 3
 
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")  # its database wants the whole of mlflow

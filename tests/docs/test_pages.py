@@ -200,7 +200,7 @@ def test_the_start_page_s_commands_run(tmp_path: Path, monkeypatch: pytest.Monke
                 said += line
                 if "verified against" in line:
                     break
-            assert run.wait(60) == 0, said
+            assert run.wait(120) == 0, said
         finally:
             os.killpg(run.pid, signal.SIGKILL)
     logs = "".join((tmp_path / f"{name}.log").read_text() for name in ("round", "a", "b"))

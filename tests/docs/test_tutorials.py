@@ -4,7 +4,7 @@ import ast
 import hashlib
 import io
 import re
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from sklearn.feature_extraction.text import HashingVectorizer
 
 from client_sdk import Identity, Member, Policy, Result
 from tests.docs.guide import FENCE, ROOT, Guide
+from tests.threads import later
 from tests.veilsum.cli import EXTRACTOR, Cli, enrolled
 
 HOSPITALS = ("hospital-b", "hospital-c", "hospital-d")
@@ -35,15 +36,13 @@ def identities(cli: Cli, names: tuple[str, ...]) -> dict[str, str]:
     return {name: cli.json("member", "new", name, "--member", name)["public_key"] for name in names}
 
 
-def join(
-    pool: ThreadPoolExecutor, cli: Cli, name: str, cohort: str, admin: str, path: Path, lineage: str
-) -> Future[dict[str, Any]]:
+def join(cli: Cli, name: str, cohort: str, admin: str, path: Path, lineage: str) -> Future[dict[str, Any]]:
     words = ("member", "join", name, "--cohort", cohort, "--admin-key", admin, "--lineage", lineage)
-    return pool.submit(cli.json, *cli.at(*words), "--features", path, "--normalise")
+    return later(cli.json, *cli.at(*words), "--features", path, "--normalise")
 
 
 @pytest.mark.slow
-def test_hospitals(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
+def test_hospitals(coordinator: Cli) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     body = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 16), torch.nn.Tanh())
@@ -67,17 +66,17 @@ def test_hospitals(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
     admin = federation(coordinator, {"hospital-a": key, **identities(coordinator, HOSPITALS)}, digest)
     cohort = str(coordinator.operate("operator", "cohort", "open", admin)["cohort"])
     guide.meaning = {"COHORT": cohort, "KEY": admin}
-    joining = [pool.submit(guide.json, "member join")]
+    joining = [later(guide.json, "member join")]
     z = np.load("features.npz")
     for index, name in enumerate(HOSPITALS):
         noise = np.random.default_rng(index).normal(scale=0.1, size=z["features"].shape)
         np.savez(f"{name}.npz", features=z["features"] + noise, labels=z["labels"])
-        joining.append(join(pool, coordinator, name, cohort, admin, Path(f"{name}.npz"), "ct-2026"))
-    enrolled(coordinator.url, cohort, 4)
+        joining.append(join(coordinator, name, cohort, admin, Path(f"{name}.npz"), "ct-2026"))
+    enrolled(coordinator.url, cohort, 4, commands=joining)
     coordinator.operate(
         "operator", "round", "open", cohort, "--dim", 16, "--classes", 3, "--extractor", digest
     )
-    assert [each.result(60)["survivors"] for each in joining] == [["hospital-a", *HOSPITALS]] * 4
+    assert [each.result(120)["survivors"] for each in joining] == [["hospital-a", *HOSPITALS]] * 4
     guide.names["admin_key"] = bytes.fromhex(admin)
     guide.python()
     with torch.no_grad():
@@ -85,11 +84,11 @@ def test_hospitals(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
     unit = z["features"] / np.linalg.norm(z["features"], axis=1, keepdims=True)
     np.testing.assert_array_equal(answers, Result.load("hospital-a/result").predict(unit))
     assert (answers == labels.numpy()).mean() > 0.9
-    december(guide, pool, z["features"], z["labels"], digest)
+    december(guide, z["features"], z["labels"], digest)
     guide.done()
 
 
-def december(guide: Guide, pool: ThreadPoolExecutor, features: Any, labels: Any, digest: str) -> None:
+def december(guide: Guide, features: Any, labels: Any, digest: str) -> None:
     """The tutorial's noisy round, of four hospitals and a test's features; the numbers that the page names are its own plan's."""
     cli, page = guide.cli, (ROOT / "docs" / "tutorials" / "hospitals.md").read_text("utf-8")
     own = re.search(r"^\$ veilsum (privacy plan .*) --output", page, re.MULTILINE)
@@ -108,9 +107,9 @@ def december(guide: Guide, pool: ThreadPoolExecutor, features: Any, labels: Any,
         drawn = np.random.default_rng(10 + index).normal(scale=0.1, size=features.shape)
         np.savez(f"{name}.npz", features=features + drawn, labels=labels)
     cohort, admin = str(guide.meaning["COHORT"]), str(guide.meaning["KEY"])
-    joining = [join(pool, cli, name, cohort, admin, Path(f"{name}.npz"), "ct-2026-12") for name in HOSPITALS]
+    joining = [join(cli, name, cohort, admin, Path(f"{name}.npz"), "ct-2026-12") for name in HOSPITALS]
     joined = guide.json("member join")
-    assert [each.result(60)["counted"] for each in joining] == [True] * 3
+    assert [each.result(120)["counted"] for each in joining] == [True] * 3
     assert joined["noise"] == "ε = 4 at δ = 1e-06 for a record's presence"
     printed = io.StringIO()
     with redirect_stdout(printed):
@@ -136,7 +135,7 @@ TOPICS = {
 
 
 @pytest.mark.slow
-def test_texts(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
+def test_texts(coordinator: Cli) -> None:
     pytest.importorskip("pyarrow")
     names = list(TOPICS)
     texts = [text for topic in names for text in TOPICS[topic]] * 5
@@ -153,7 +152,7 @@ def test_texts(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
     admin = federation(coordinator, keys)
     cohort = str(coordinator.operate("operator", "cohort", "open", admin)["cohort"])
     others = [
-        join(pool, coordinator, name, cohort, admin, Path("embeddings.parquet"), "topics-2026")
+        join(coordinator, name, cohort, admin, Path("embeddings.parquet"), "topics-2026")
         for name in ("press-b", "press-c")
     ]
     policy = Policy(admin_key=bytes.fromhex(admin))
@@ -163,7 +162,7 @@ def test_texts(coordinator: Cli, pool: ThreadPoolExecutor) -> None:
         opened = coordinator.operate("operator", "round", "open", cohort, *terms)
         guide.names |= {"member": member, "round_id": opened["round"], "labels": [names[i] for i in labels]}
         guide.python()
-    assert [each.result(60)["counted"] for each in others] == [True, True]
+    assert [each.result(120)["counted"] for each in others] == [True, True]
     classifier = guide.names["classifier"]
     assert classifier.result_.counted
     assert list(classifier.predict(Encoder().encode(["the hospital and the nurse"]))) == ["health"]

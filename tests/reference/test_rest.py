@@ -6,7 +6,6 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from protocol.rest import CohortRequest, RoundRequest
 from service.app import create_app
 from service.settings import Settings
 from tests.reference import reference, wire
+from tests.threads import together
 
 DIM, CLASSES, EXTRACTOR = 3, 2, bytes(32)
 OCTETS = {"content-type": rest.OCTETS}
@@ -44,7 +44,7 @@ def address(tmp_path: Path) -> Iterator[str]:
         time.sleep(0.01)
     yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     server.should_exit = True
-    thread.join(10)
+    thread.join(120)
 
 
 class Signature(httpx.Auth):
@@ -147,7 +147,6 @@ def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path
     policy = Policy(admin_key=admin.public.hex())
     with (
         Operator(address, "token") as operator,
-        ThreadPoolExecutor(5) as pool,
         httpx.Client(base_url=address, auth=Signature("cy", me)) as http,
     ):
         roster = Roster.make(
@@ -181,11 +180,11 @@ def test_a_stranger_takes_part_in_rounds_among_members_of_the_sdk(tmp_path: Path
             with Member(address, identities[name], None, policy) as member:
                 return member.contribute(round_id, statistics, lineage="all").counted
 
-        list(pool.map(enrolled, ids))
+        together(enrolled, ids)
         request = RoundRequest(dim=DIM, classes=CLASSES, extractor=EXTRACTOR.hex(), chunk_elements=8)
         for _ in range(2):
             round_id = operator.open_round(cohort, request).round
-            assert all(pool.map(contributed, ids))
+            assert all(together(contributed, ids))
             lattice = sums_lattice(stranger.member.terms)
             plain = np.sum([statistics_of(number).vector(lattice) for number in range(len(ids))], axis=0)
             np.testing.assert_array_equal(load(operator.sums(round_id))["sum"], plain)

@@ -26,6 +26,8 @@ class Process:
         under: the command that it runs under, such as strace's.
     """
 
+    clock = staticmethod(time.time)
+
     def __init__(
         self, folder: Path, environment: Mapping[str, str] | None = None, under: Sequence[str] = ()
     ) -> None:
@@ -36,7 +38,7 @@ class Process:
         self.client = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{self.port}",
             auth=Everybody(time.time, TOKEN),
-            timeout=30,
+            timeout=120,
             trust_env=False,
         )
         self.log = (folder.parent / "log").open("ab")
@@ -56,7 +58,7 @@ class Process:
             stderr=self.log,
             start_new_session=True,  # so that what it runs under, and runs, ends with it
         )
-        for _ in range(600):
+        for _ in range(2400):
             try:
                 if (await self.client.get("/healthz")).status_code == 200:
                     return

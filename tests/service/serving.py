@@ -67,7 +67,7 @@ class Server:
         view: dict[str, Any] = answer.json()
         return view
 
-    async def until(self, round_id: str, *states: str, within_s: float = 10.0) -> dict[str, Any]:
+    async def until(self, round_id: str, *states: str, within_s: float = 60.0) -> dict[str, Any]:
         """Wait by long-polls until the round has one of these states, or has ended."""
         end, after = time.monotonic() + within_s, -1
         while time.monotonic() < end:

@@ -87,9 +87,11 @@ async def test_the_operator_may_close_early_and_who_comes_later_is_refused(
 
 async def test_enrolment_with_too_few_cards_fails_by_its_deadline(server: Server, party: Party) -> None:
     await party.found(server)
-    await party.open_cohort(server, enrol_s=1.5)
+    await party.open_cohort(server, enrol_s=60)
     await party.enrol(server, party.ids[:2])
-    view = (await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 2, "wait_s": 10})).json()
+    server.clock.ahead_s += 60
+    server.coordinator.keeper.wake()
+    view = (await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 2, "wait_s": 30})).json()
     assert (view["state"], view["fault"]["cause"]) == ("failed", "cohort-too-small")
     refused = await party.try_round(server)
     assert refused.json()["detail"].startswith("the cohort is not formed: 2 members")

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import re
 import shutil
+import threading
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -203,18 +204,24 @@ async def test_a_result_that_comes_after_the_round_was_given_up_is_dropped(
     server: Server, formed: Party, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compute = solving.compute
+    begun, given_up, returned = threading.Event(), threading.Event(), threading.Event()
 
     def slow(*arguments: Any) -> Any:
         outcome = compute(*arguments)
-        time.sleep(0.5)
+        begun.set()
+        assert given_up.wait(120)
+        returned.set()
         return outcome
 
     monkeypatch.setattr(solving, "compute", slow)
     round_id = await formed.open_round(server)
     await formed.play_until(server, round_id, "recovered")
+    assert await asyncio.to_thread(begun.wait, 120)
     cancelled = await server.client.post(f"/v1/rounds/{round_id}/cancel", json={"reason": "no"})
     assert cancelled.json()["state"] == "failed"
-    await asyncio.sleep(0.8)
+    given_up.set()
+    assert await asyncio.to_thread(returned.wait, 120)
+    await asyncio.sleep(0.3)
     assert (await server.client.get(f"/v1/rounds/{round_id}/result/weights")).status_code == 409
     assert server.coordinator.blobs.names("results") == ()
 
@@ -268,10 +275,10 @@ async def test_polls_and_streams_end_with_the_process(server: Server, formed: Pa
     poll = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30}))
     await asyncio.sleep(0.1)
     server.coordinator.stop_waiting()
-    assert (await asyncio.wait_for(stream, 3)).text.count("data: ") == 1
-    assert (await asyncio.wait_for(poll, 3)).json()["version"] == 1
+    assert (await asyncio.wait_for(stream, 25)).text.count("data: ") == 1
+    assert (await asyncio.wait_for(poll, 25)).json()["version"] == 1
     again = server.client.get(f"/v1/rounds/{round_id}", params={"after": 1, "wait_s": 30})
-    assert (await asyncio.wait_for(again, 3)).status_code == 200
+    assert (await asyncio.wait_for(again, 25)).status_code == 200
 
 
 async def test_a_poll_is_held_no_longer_than_the_settings_say(tmp_path: Any, party: Party) -> None:
@@ -280,7 +287,7 @@ async def test_a_poll_is_held_no_longer_than_the_settings_say(tmp_path: Any, par
         await party.open_cohort(server)
         started = time.monotonic()
         await server.client.get(f"/v1/cohorts/{party.cohort}", params={"after": 0, "wait_s": 60})
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < 50
 
 
 async def test_what_nobody_foresaw_is_a_problem_too(

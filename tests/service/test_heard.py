@@ -266,7 +266,7 @@ async def test_a_join_that_waits_is_heard_from_again_and_again(
         for _ in range(4):
             async with database.transaction() as connection:
                 await connection.execute(delete(nonces))
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(120):
                 heard_from = set[str]()
                 while heard_from != everybody:
                     await asyncio.sleep(0.05)
@@ -280,7 +280,6 @@ async def test_a_join_that_waits_is_heard_from_again_and_again(
         assert opened.code == 0, opened
         ended = [await asyncio.wrap_future(each) for each in joining]
         assert [each.code for each in ended] == [0] * 3, ended
-        c.close()
         async with database.transaction() as connection:
             await connection.execute(delete(nonces))
         said = await asyncio.to_thread(cli, *opening, "--dry-run")

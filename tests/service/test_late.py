@@ -50,7 +50,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         def late(name: str, data: bytes) -> None:
             if name.startswith(("results/", "transcripts/")):
                 begun.set()
-                assert go_on.wait(30)
+                assert go_on.wait(120)
             put(name, data)
             if name.endswith("weights"):
                 come.set()
@@ -63,9 +63,9 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
         monkeypatch.setattr(here.blobs, "put", late)
         monkeypatch.setattr(there, "_solve", nothing)
         await party.play_until(both, round_id, "recovered")
-        assert await asyncio.to_thread(begun.wait, 20)
+        assert await asyncio.to_thread(begun.wait, 120)
         # The database ends the transaction that stands still; the round is free, and the other ends it.
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             while there.rounds[round_id].final is None:
                 try:
                     await solve(there.rounds[round_id])
@@ -73,7 +73,7 @@ async def test_what_it_puts_replaces_nothing_of_what_the_other_has_signed(
                     await asyncio.sleep(0.2)
         signed = {each: there.blobs.names(f"{each}/{round_id}") for each in ("results", "transcripts")}
         go_on.set()
-        assert await asyncio.to_thread(come.wait, 20)
+        assert await asyncio.to_thread(come.wait, 120)
         for replica in (one, other):
             await party.check_result(replica, round_id)
             await replica.coordinator.round(round_id)

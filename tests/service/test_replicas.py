@@ -54,7 +54,7 @@ async def test_members_may_talk_to_either(tmp_path: Path, party: Party) -> None:
             assert replica.coordinator.rounds[round_id].phase is None
         ledger = await other.coordinator.federations.ledger(party.federation)
         assert len(ledger.links) == 2
-        async with asyncio.timeout(10):  # given back as soon as the last work is done
+        async with asyncio.timeout(120):  # given back as soon as the last work is done
             while await held_leases(one):  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.01)
 
@@ -109,7 +109,10 @@ async def test_lanes_of_all_members_at_both(tmp_path: Path, party: Party) -> Non
         await party.check_result(both, round_id)
 
 
-async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Path, party: Party) -> None:
+async def test_a_waiting_member_hears_of_what_happens_at_the_other(
+    tmp_path: Path, party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinator, "LOOK_S", 3600.0)  # nobody looks around
     async with two(tmp_path / "data") as (one, other, both):
         await party.begin(both)
         round_id = await party.open_round(one)
@@ -123,13 +126,11 @@ async def test_a_waiting_member_hears_of_what_happens_at_the_other(tmp_path: Pat
 
         waiting = asyncio.create_task(wait(f"/v1/rounds/{round_id}", view["version"]))
         await asyncio.sleep(0.2)
-        begun = time.monotonic()
         party.seal("m-0", await one.opening(round_id, "m-0"))
         await one.client.put(
             f"/v1/rounds/{round_id}/uploads/m-0", content=party.upload_of("m-0"), headers=OCTETS
         )
         assert (await waiting)["version"] == view["version"] + 1
-        assert time.monotonic() - begun < 4.0  # before anybody looked around
 
 
 async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
@@ -145,10 +146,10 @@ async def test_a_defect_that_one_change_finds_leaves_nobody_deaf(
 
         monkeypatch.setattr(other.coordinator.catalogue, "refresh", broken)
         await party.begin(one)
-        await asyncio.wait_for(told.wait(), 10)
+        await asyncio.wait_for(told.wait(), 120)
         monkeypatch.setattr(other.coordinator.catalogue, "refresh", real)
         round_id = await party.open_round(one)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(120):
             while round_id not in other.coordinator.rounds:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.05)
         assert (await both.client.get("/readyz")).status_code == 200

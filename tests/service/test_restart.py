@@ -236,7 +236,7 @@ async def test_an_end_that_was_reported_as_failed_is_found_although_nobody_speak
     formed.drop = {"m-4": After.VOTE, "m-5": After.VOTE}  # as few reveals as do
     round_id = await formed.open_round(server)
     failures = lose_one_end(monkeypatch)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         assert (await formed.play(server, round_id))["state"] == "done"
     assert next(failures) == 2
 

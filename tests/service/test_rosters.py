@@ -164,14 +164,14 @@ async def test_a_long_roster_holds_no_other_up_and_is_parsed_once(
         @classmethod
         def from_bytes(cls, data: Any) -> Any:
             if len(data) > 1000:
-                assert go_on.wait(30)
+                assert go_on.wait(120)
             return counted.from_bytes(data)
 
     monkeypatch.setattr(rosters, "Roster", Slow)
     fresh = Rosters(server.coordinator.database)
     waiting = [asyncio.ensure_future(fresh.version(long, 1)) for _ in range(20)]
     try:
-        found = await asyncio.wait_for(fresh.version(short, 1), 10)
+        found = await asyncio.wait_for(fresh.version(short, 1), 120)
     finally:
         go_on.set()
     assert found is not None

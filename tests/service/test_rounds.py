@@ -89,7 +89,7 @@ async def test_a_voided_attempt_names_its_cause_and_is_followed_by_the_next_atte
 
 @pytest.mark.parametrize("state", ["collecting", "checking", "freezing", "revealing"])
 async def test_a_round_may_be_cancelled_in_every_phase(server: Server, formed: Party, state: str) -> None:
-    round_id = await formed.open_round(server, windows={"freeze_s": 1.5}, lifetime_s=20_000)
+    round_id = await formed.open_round(server, windows={"freeze_s": 60}, lifetime_s=20_000)
     for member in formed.ids:
         opening = await server.client.get(f"/v1/rounds/{round_id}/requests/{member}")
         assert opening.status_code == 200

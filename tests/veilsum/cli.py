@@ -4,8 +4,8 @@ import io
 import json
 import sys
 import threading
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from typer.main import get_command
 
+from protocol.rest import CohortView
+from tests.threads import later
 from veilsum.cli import app
 from veilsum.remote import changes, operator
 
@@ -91,7 +93,9 @@ def streams() -> Iterator[None]:
     """Our streams in place of the process's while any command runs; pytest has its own between."""
     with _LOCK:
         _COMMANDS[0] += 1
-        if _COMMANDS[0] == 1:
+        if (
+            sys.stdout is not OUT
+        ):  # after a test that failed, pytest puts its own there although a command goes on
             _BEFORE.setattr(sys, "stdout", OUT)
             _BEFORE.setattr(sys, "stderr", ERR)
     try:
@@ -148,10 +152,10 @@ class Consortium:
         cli.operate("admin", "sign", self.draft, "--folder", self.folder / "admin", "--publish")
         options = [word for name, value in cohort.items() for word in (f"--{name.replace('_', '-')}", value)]
         self.cohort = str(cli.operate("operator", "cohort", "open", self.admin, *options)["cohort"])
+        self._commands: list[Future[Outcome]] = []
         rng = np.random.default_rng(seed)
         self.files = [self.write(member, *records(rng, 40)) for member in self.members]
         self.test = self.write("test", *records(rng, 30))
-        self._pool = ThreadPoolExecutor(members, thread_name_prefix="member")
 
     def write(self, name: str, features: Any, labels: Any) -> Path:
         path = self.folder / f"{name}.npz"
@@ -167,11 +171,13 @@ class Consortium:
         return self.later(*self.words(member, *more))
 
     def later(self, *words: object) -> Future[Outcome]:
-        return self._pool.submit(self.cli, *words)
+        """Run a command beside the test."""
+        self._commands.append(later(self.cli, *words))
+        return self._commands[-1]
 
     def formed(self) -> None:
-        """Return when every card is in."""
-        enrolled(self.cli.url, self.cohort, len(self.members))
+        """Return when every card is in; fail if a command has failed, whose card may never come."""
+        enrolled(self.cli.url, self.cohort, len(self.members), commands=self._commands)
 
     def open(self, *more: object) -> str:
         terms = ("--dim", DIM, "--classes", CLASSES, "--extractor", EXTRACTOR, "--grace-s", 0.05)
@@ -184,24 +190,29 @@ class Consortium:
         for member in self.members:
             yield (self.folder / member / "identity.key").read_text().strip()
 
-    def close(self) -> None:
-        self._pool.shutdown()
 
+def enrolled(
+    url: str, cohort: str, cards: int, ca: Path | None = None, commands: Iterable[Future[Any]] = ()
+) -> None:
+    """Return when so many cards are in; fail if one of the commands fails before."""
 
-def enrolled(url: str, cohort: str, cards: int, ca: Path | None = None) -> None:
-    """Return when so many cards are in."""
+    def look(after: int | None) -> CohortView:
+        for ended in [command.result() for command in commands if command.done()]:
+            assert not isinstance(ended, Outcome) or ended.code == 0, ended
+        return client.cohort(cohort, after)
+
     with operator(url, ca=ca) as client:
-        views = changes(lambda after: client.cohort(cohort, after))
-        while len(next(views).cards) < cards:
-            pass
+        views = changes(look)
+        while len((view := next(views)).cards) < cards:
+            assert view.state == "enrolling", view
 
 
 def uploaded(url: str, round_id: str, uploads: int) -> None:
     """Return when so many members have uploaded: those are in the round, whatever becomes of it."""
     with operator(url) as client:
         views = changes(lambda after: client.round(round_id, after))
-        while len(next(views).uploaded) < uploads:
-            pass
+        while len((view := next(views)).uploaded) < uploads:
+            assert not view.ended, view
 
 
 def records(rng: np.random.Generator, count: int) -> tuple[Any, Any]:

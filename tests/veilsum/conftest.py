@@ -1,3 +1,4 @@
+import json
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -35,20 +36,23 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         patch.setattr(serving, "_Server", Stoppable)
         patch.setattr(os, "fsync", lambda _descriptor: None)
         patch.setenv("VEILSUM_OPERATOR_TOKEN", TOKEN)
-        thread = threading.Thread(target=serve)
+        thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        assert ready.wait(30)
+        assert ready.wait(120)
     [server] = servers
     assert server.config.http is Connection
     assert server.config.limit_concurrency == Settings.model_fields["connections"].default
     port = server.servers[0].sockets[0].getsockname()[1]
     yield f"http://127.0.0.1:{port}"
     server.should_exit = True
-    thread.join(15)
+    thread.join(120)
     structlog.configure(**config)
     [end] = ends
     assert end.code == 0
-    assert end.values["url"] == f"http://127.0.0.1:{port}"
+    facts, _ = json.JSONDecoder().raw_decode(
+        end.out
+    )  # another test may have sent this process's logs there, too
+    assert facts["url"] == f"http://127.0.0.1:{port}"
     assert TOKEN not in end.out + end.err
 
 
@@ -70,14 +74,6 @@ def remote(cli: Cli, url: str) -> Cli:
 
 
 @pytest.fixture
-def consortium(remote: Cli) -> Iterator[Callable[..., Consortium]]:
+def consortium(remote: Cli) -> Callable[..., Consortium]:
     """Makes a consortium."""
-    made: list[Consortium] = []
-
-    def make(members: int = 3, **options: Any) -> Consortium:
-        made.append(Consortium(remote, members, **options))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+    return lambda members=3, **options: Consortium(remote, members, **options)

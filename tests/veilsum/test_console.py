@@ -199,6 +199,6 @@ def test_too_little_memory_is_told_in_a_line(capsys: pytest.CaptureFixture[str])
 def test_a_terminal_without_our_letters_shows_others(words: tuple[str, ...]) -> None:
     command = [sys.executable, "-m", "veilsum", *words]
     environment = {"PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "PATH": os.defpath}
-    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in ran.stderr
     assert ran.returncode == (0 if "--help" in words else 1)

@@ -1,13 +1,13 @@
 """`veilsum pilot`: every key of a consortium on one machine, then rounds over it."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from client_sdk import Identity
+from tests.threads import later
 from tests.veilsum.cli import CLASSES, DIM, TOKEN, Cli, records
 from veilsum.pinning import pin, pinned
 
@@ -28,18 +28,17 @@ def test_two_rounds_and_a_command_for_each_member(remote: Cli) -> None:
     assert made["state"] == "enrolling"
     assert remote.json(*pilot) == made  # again, nothing new
     for lineage in ("main", "december"):
-        with ThreadPoolExecutor(4) as pool:
-            round_ = pool.submit(remote, *pilot, "--dim", DIM, "--classes", CLASSES, "--json")
-            joins = [
-                pool.submit(
-                    remote.json,
-                    *remote.at("member", "join", f"try/{name}", "--lineage", lineage),
-                    *("--features", written(remote.folder, len(lineage) + index)),
-                )
-                for index, name in enumerate(NAMES)
-            ]
-            assert [each.result(60)["counted"] for each in joins] == [True] * 3
-            outcome = round_.result(60)
+        round_ = later(remote, *pilot, "--dim", DIM, "--classes", CLASSES, "--json")
+        joins = [
+            later(
+                remote.json,
+                *remote.at("member", "join", f"try/{name}", "--lineage", lineage),
+                *("--features", written(remote.folder, len(lineage) + index)),
+            )
+            for index, name in enumerate(NAMES)
+        ]
+        assert [each.result(120)["counted"] for each in joins] == [True] * 3
+        outcome = round_.result(120)
         assert (outcome.code, outcome.values["state"], outcome.values["cohort"]) == (
             0,
             "done",
@@ -58,11 +57,10 @@ def test_an_enrolment_that_fails(remote: Cli, monkeypatch: pytest.MonkeyPatch) -
     cohort = remote.json(*pilot)["cohort"]
     waits = threading.Event()
     monkeypatch.setattr("veilsum.following.note", lambda _text: waits.set())
-    with ThreadPoolExecutor(1) as pool:
-        watching = pool.submit(remote, *pilot, "--dim", DIM, "--classes", CLASSES)
-        assert waits.wait(60)
-        remote.operate("operator", "cohort", "close", cohort)
-        assert "run this again for another cohort" in watching.result(60).error
+    watching = later(remote, *pilot, "--dim", DIM, "--classes", CLASSES)
+    assert waits.wait(120)
+    remote.operate("operator", "cohort", "close", cohort)
+    assert "run this again for another cohort" in watching.result(120).error
     assert remote.json(*pilot)["cohort"] != cohort
 
 

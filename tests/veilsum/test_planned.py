@@ -47,7 +47,7 @@ def test_a_saved_plan_opens_its_round(consortium: Make, remote: Cli) -> None:
     assert terms["noise"]["mu"] == pytest.approx(promised["mu"], rel=1e-3)
     assert (terms["noise"]["neighbours"], terms["noise"]["nonnegative"]) == ("replace", True)
     assert terms["noise"]["delta"] == 1e-6
-    ended = [future.result(60) for future in joining]
+    ended = [future.result(120) for future in joining]
     assert [each.code for each in ended] == [0] * 4, ended
 
 

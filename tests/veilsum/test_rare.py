@@ -98,8 +98,8 @@ def test_one_command_each_counts_and_withholds(consortium: Make, remote: Cli) ->
 
 
 def words_of(join: tuple[object, ...]) -> tuple[object, ...]:
-    """`member join`'s options, as `calibrate` takes them."""
-    options = list(join[2:])
+    """`member join`'s options, without its folder, as `calibrate` takes them."""
+    options = list(join[3:])
     at = options.index("--features")
     return (*options[:at], *options[at + 2 :])
 
@@ -168,12 +168,12 @@ def test_a_count_that_comes_to_nothing_is_shown_and_no_round_follows(
             pass
         uploaded(remote.url, rounds[0], 2)
         client.cancel(rounds[0], "a test")
-    ended = opening.result(60)
+    ended = opening.result(120)
     assert ended.code == 1
     assert re.search(r"^state +voided$", ended.out, re.MULTILINE)
     assert "cancelled: a test" in ended.out
     for future in joining:
-        assert future.result(60).code == 1
+        assert future.result(120).code == 1
     assert remote.json(*remote.at("operator", "cohort", "status", c.cohort))["rounds"] == [rounds[0]]
     with operator(remote.url) as client:
         lost = client.round(rounds[0]).model_copy(update={"state": "erasing", "ended": False})

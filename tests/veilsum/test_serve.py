@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -138,6 +138,8 @@ def test_a_member_s_installation_names_the_extra(cli: Cli, monkeypatch: pytest.M
 class Process:
     """`python -m veilsum` as anybody would run it."""
 
+    started: ClassVar[list[subprocess.Popen[str]]] = []
+
     def __init__(self, folder: Path, *words: object, **environment: str) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("VEILSUM_")}
         self.process = subprocess.Popen(
@@ -148,9 +150,10 @@ class Process:
             stderr=subprocess.PIPE,
             text=True,
         )
+        self.started.append(self.process)
 
     def end(self) -> dict[str, Any]:
-        out, err = self.process.communicate(timeout=60)
+        out, err = self.process.communicate(timeout=120)
         assert self.process.returncode == 0, err
         values: dict[str, Any] = json.loads(out)
         return values
@@ -177,16 +180,20 @@ class Server(Process):
     def stop(self) -> tuple[str, str]:
         """What it printed beside the facts."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.communicate(timeout=20)
+        return self.process.communicate(timeout=120)
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    started = Server(tmp_path)
-    yield started
-    if started.process.poll() is None:
-        started.process.kill()
-        started.process.communicate()
+    # A shell has what it runs in the background ignore SIGINT, and all that it starts ignores it, too.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield Server(tmp_path)
+    finally:
+        signal.signal(signal.SIGINT, before)
+        while Process.started:
+            with Process.started.pop() as process:
+                process.kill()
 
 
 def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +294,7 @@ def test_a_round_of_real_processes(server: Server, cli: Cli, monkeypatch: pytest
     assert waiting.process.stderr is not None
     assert any("Waiting for the operator" in line for line in waiting.process.stderr)
     waiting.process.send_signal(signal.SIGINT)
-    said, _ = waiting.process.communicate(timeout=20)
+    said, _ = waiting.process.communicate(timeout=120)
     assert waiting.process.returncode == 130
     assert json.loads(said) == {"error": "stopped", "cause": None}
     out, err = server.stop()

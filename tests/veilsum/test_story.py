@@ -35,7 +35,7 @@ def test_the_whole_story(consortium: Make, remote: Cli) -> None:
     assert watched.code == 0
     assert watched.values["state"] == "done"
     assert "of 5 uploaded, waiting for m" in watched.err
-    outcomes = [calibrating.result(60), *(future.result(60) for future in joining)]
+    outcomes = [calibrating.result(120), *(future.result(60) for future in joining)]
     for member, outcome in zip(c.members, outcomes, strict=True):
         assert outcome.code == 0, outcome
         assert outcome.values["round"] == round_id
@@ -71,7 +71,7 @@ def test_with_bias(consortium: Make, remote: Cli) -> None:
     c.formed()
     round_id = c.open("--bias", "--ridge", 0.5)
     assert remote("operator", "round", "watch", round_id, "--url", remote.url).code == 0
-    outcomes = [future.result(60) for future in joining]
+    outcomes = [future.result(120) for future in joining]
     assert [outcome.code for outcome in outcomes] == [0, 0, 0]
     assert "Enrolled with 3 members; 3 must stay for a sum." in outcomes[0].err
     assert "enrolling" in outcomes[0].err + outcomes[1].err
@@ -84,7 +84,7 @@ def test_joined_again_after_the_round_ended_it_collects_the_result(consortium: M
     joining = [c.join(member) for member in c.members]
     c.formed()
     round_id = c.open()
-    assert [future.result(60).code for future in joining] == [0, 0, 0]
+    assert [future.result(120).code for future in joining] == [0, 0, 0]
     kept = c.folder / "m0" / "state" / "results" / round_id / "record.json"
     kept.unlink()  # as if m0 had been killed before it heard of the result
     again = remote(*c.words("m0", "--output", c.folder / "again", "--json"))
@@ -101,7 +101,7 @@ def test_a_cohort_is_sized_as_the_operator_says(consortium: Make, remote: Cli) -
     joining = [c.join(member) for member in c.members]
     c.formed()
     round_id = c.open()
-    assert [future.result(60).code for future in joining] == [0] * 6
+    assert [future.result(120).code for future in joining] == [0] * 6
     quorum = remote.json("operator", "cohort", "status", c.cohort, "--url", remote.url)["quorum"]
     assert (quorum["colluders"], quorum["survivors_min"], quorum["loss"], quorum["neighbours"]) == (
         2,
@@ -157,7 +157,7 @@ def test_an_attempt_in_an_older_cohort_goes_on_where_it_was(consortium: Make, re
     bare = [word for word in words if word not in {"--features", c.files[0]}]
     assert remote.json(*bare)["round"] == round_id
     assert "nothing was made that waits to be sent: pass --features" in remote(*bare).error
-    assert [future.result(60).code for future in joining] == [0, 0]
+    assert [future.result(120).code for future in joining] == [0, 0]
     # The cohort of a round that is named need not be.
     assert remote.json(*words, "--round", round_id)["counted"] is True
 
@@ -181,7 +181,7 @@ def test_cancelled(consortium: Make, remote: Cli) -> None:
     assert "voided" in watched.out
     assert "cancelled" in watched.out
     for future in (*joining, third):
-        assert future.result(60).error.startswith(f"cancelled: round {round_id} ended without a sum")
+        assert future.result(120).error.startswith(f"cancelled: round {round_id} ended without a sum")
     assert "rounds" in remote("operator", "cohort", "status", c.cohort, "--url", remote.url).out
 
 
@@ -196,10 +196,10 @@ def test_closed_early(consortium: Make, remote: Cli) -> None:
     watching = c.later(*remote.at("operator", "cohort", "watch", c.cohort))
     outcome = remote(*remote.at("operator", "cohort", "close", c.cohort), "--token", TOKEN)
     assert outcome.code == 0
-    assert watching.result(60).code == 1
+    assert watching.result(120).code == 1
     assert "failed" in outcome.out
     for future in joining:
-        ended = future.result(60)
+        ended = future.result(120)
         assert ended.code == 1
         assert ended.values["cause"] == "cohort-too-small"
 
@@ -210,7 +210,7 @@ def test_features_that_do_not_fit_the_terms(consortium: Make, remote: Cli) -> No
     joining = [c.join(member) for member in c.members]
     c.formed()
     round_id = c.open()
-    assert f"{c.files[0]}: features have shape (4, 4); pass (n, 6)" in joining[0].result(60).error
+    assert f"{c.files[0]}: features have shape (4, 4); pass (n, 6)" in joining[0].result(120).error
     uploaded(remote.url, round_id, 2)
     remote.operate("operator", "round", "cancel", round_id, "--reason", "a test")
     c.files[0] = c.files[1]
@@ -218,7 +218,7 @@ def test_features_that_do_not_fit_the_terms(consortium: Make, remote: Cli) -> No
         "cancelled" in remote(*c.words("m0", "--round", round_id)).error
     )  # with its own round, it helps to end it
     for future in joining[1:]:
-        assert future.result(60).code == 1
+        assert future.result(120).code == 1
 
 
 def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None:
@@ -226,7 +226,7 @@ def test_a_changed_result_does_not_verify(consortium: Make, remote: Cli) -> None
     joining = [c.join(member) for member in c.members]
     c.formed()
     c.open()
-    assert all(future.result(60).code == 0 for future in joining)
+    assert all(future.result(120).code == 0 for future in joining)
     folder = c.folder / "m0" / "result"
     assert "pass --admin-key to pin it" in remote("verify", folder).out
     assert remote("verify", folder, "--admin-key", "00" * 32).error.startswith("wrong-federation")
@@ -302,6 +302,6 @@ def test_wrong_words(consortium: Make, remote: Cli, tmp_path: Path) -> None:
     uploaded(remote.url, round_id, 2)
     remote.operate("operator", "round", "cancel", round_id, "--reason", "a test")
     assert "cancelled" in remote(*c.words("m0", "--round", round_id)).error
-    assert all(future.result(60).code == 1 for future in joining)
+    assert all(future.result(120).code == 1 for future in joining)
     missing = remote(*[tmp_path / "nobody" if w == c.folder / "m0" else w for w in c.words("m0")])
     assert "make one with `veilsum member new`" in missing.error

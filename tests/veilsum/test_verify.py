@@ -42,7 +42,7 @@ def test_a_round_of_real_members_is_proved_to_whoever_asks(
     c.formed()
     round_id = c.open()
     for future in joining:
-        outcome = future.result(60)
+        outcome = future.result(120)
         assert outcome.values["transcript"] == "replayed: nobody broke a rule"
     fetched = remote.json(*remote.at("operator", "round", "transcript", round_id, "-o", "t.json"))
     assert (fetched["round"], fetched["bytes"]) == (round_id, Path("t.json").stat().st_size)
@@ -107,7 +107,7 @@ def test_a_round_in_which_one_is_refused_shows_another_member(consortium: Make, 
     joining = [c.join(member, "--json") for member in c.members]
     c.formed()
     round_id = c.open()
-    assert [future.result(60).code for future in joining] == [0] * 4
+    assert [future.result(120).code for future in joining] == [0] * 4
     remote.json(*remote.at("operator", "round", "transcript", round_id, "--output", "t.json"))
     found = remote.json("verify", "t.json", "--member", "m9")
     assert (found["counted"], found["upload"]) == (

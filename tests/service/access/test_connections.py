@@ -22,7 +22,7 @@ from tests.service.signing import KEYS
 
 PATH = "/healthz"
 HEAD = f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
-LATE_S = 0.3
+LATE_S = 1.0
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +61,7 @@ async def opened(url: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
 async def ends(reader: asyncio.StreamReader) -> bytes:
     """What the server says until it lets go."""
     with suppress(ConnectionResetError):
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             return await reader.read()
     return b""
 
@@ -149,7 +149,7 @@ async def test_a_body_that_does_not_come_ends_its_request(
             said = await ends(reader)
         writer.close()
         log = ""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while '"status": 408' not in log or server.app.state.limits._under_way:
                 await asyncio.sleep(0.01)
                 log += capsys.readouterr().out
@@ -161,7 +161,7 @@ async def test_a_body_that_does_not_come_ends_its_request(
 
 
 async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(tmp_path: Path, party: Party) -> None:
-    async with hasty(tmp_path, body_bytes_per_s=500.0) as (server, url):
+    async with hasty(tmp_path, body_bytes_per_s=100.0) as (server, url):
         await party.begin(server)
         body = b"x" * 1200
         head = await head_of(party, server, url, body, len(body))
@@ -169,7 +169,7 @@ async def test_a_body_at_the_least_rate_is_taken_however_long_it_takes(tmp_path:
         writer.write(head)
         for index in range(12):
             writer.write(body[100 * index : 100 * index + 100])
-            await asyncio.sleep(0.06)  # more than twice the grace in all
+            await asyncio.sleep(LATE_S / 5)  # more than twice the grace in all
         said = await ends(reader)
         writer.close()
         assert said.startswith(b"HTTP/1.1 400 ")  # whole, and no message
@@ -200,7 +200,7 @@ async def test_an_answer_that_nobody_takes_is_dropped(tmp_path: Path) -> None:
         _, writer = await opened(url)
         writer.write(LONG)
         with pytest.raises(ConnectionError):
-            await asyncio.wait_for(asking_on(writer), 20)
+            await asyncio.wait_for(asking_on(writer), 120)
         writer.close()
 
 
@@ -212,7 +212,7 @@ async def test_the_end_of_an_answer_that_nobody_takes_is_dropped(tmp_path: Path,
         asked = HEAD.replace(PATH.encode(), b"/static/uplot.min.js")
         writer.write(before * asked + asked[:-2] + b"Connection: close\r\n\r\n")
         with pytest.raises(ConnectionError):
-            await asyncio.wait_for(asking_on(writer), 20)
+            await asyncio.wait_for(asking_on(writer), 120)
         writer.close()
 
 
@@ -263,7 +263,7 @@ async def test_what_is_no_body_has_a_bound(tmp_path: Path, begun: bytes, more: b
             while sent < 1 << 23 and not reader.at_eof():
                 writer.write(piece)
                 sent += len(piece)
-                await asyncio.wait_for(writer.drain(), 20)
+                await asyncio.wait_for(writer.drain(), 120)
                 await asyncio.sleep(0)
             await ends(reader)
         writer.close()
@@ -321,7 +321,7 @@ async def test_a_stream_ends_with_its_connection_whatever_was_asked_behind_it(
         writer.write(HEAD)
         await writer.drain()
         writer.transport.abort()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(120):
             while streams:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.01)
 
@@ -373,7 +373,7 @@ async def test_who_comes_beyond_the_limit_takes_nothing_from_those_who_are_there
         assert all(each.startswith(b"HTTP/1.1 503 ") for each in said)
         assert (await first.get(PATH)).status_code == 200
         silent[0][1].close()
-        async with asyncio.timeout(5), httpx.AsyncClient(base_url=url) as later:
+        async with asyncio.timeout(120), httpx.AsyncClient(base_url=url) as later:
             while (await later.get(PATH)).status_code != 200:  # noqa: ASYNC110 - nobody is told
                 await asyncio.sleep(0.01)
         for _, writer in silent:
@@ -391,5 +391,5 @@ async def test_no_connection_leaves_the_protocol_that_has_limits(tmp_path: Path)
     async with running(tmp_path) as server, served(server, http=Connection, ws=Socket) as url:
         reader, writer = await opened(url)
         writer.write(HEAD[:-2] + b"Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-        assert (await asyncio.wait_for(reader.readline(), 5)).startswith(b"HTTP/1.1 200 ")
+        assert (await asyncio.wait_for(reader.readline(), 120)).startswith(b"HTTP/1.1 200 ")
         writer.close()

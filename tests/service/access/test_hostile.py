@@ -85,7 +85,7 @@ class Deaf:
     async def until_answered(self, look: Callable[[], Awaitable[None]]) -> None:
         """While the answer waits to be taken."""
         task = asyncio.create_task(self._app(self._scope, self._receive, self._send))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while len(self.said) < 2:  # noqa: ASYNC110 - nothing tells
                 await asyncio.sleep(0.01)
         try:

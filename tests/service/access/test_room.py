@@ -13,7 +13,7 @@ from tests.service.driver import Party
 from tests.service.serving import TOKEN, running, served
 
 MIB = 1 << 20
-MOMENT_S = 0.05
+MOMENT_S = 0.3
 
 
 @pytest.fixture(autouse=True)
@@ -73,7 +73,7 @@ async def test_bodies_that_are_announced_and_do_not_come_keep_others_out_for_a_m
         await settled()
         assert not done
         until.set()
-        async with asyncio.timeout(20 * MOMENT_S):
+        async with asyncio.timeout(120):
             await waiting
     assert room._taken == 0
 

@@ -206,7 +206,7 @@ async def test_a_long_poll_ends_at_a_change_and_at_its_time(
     assert (await server.client.get(where, params={"wait_s": 5})).json()["version"] == 1
     started = time.monotonic()
     assert (await server.client.get(where, params={"after": 1, "wait_s": 0.2})).json()["version"] == 1
-    assert 0.15 < time.monotonic() - started < 2
+    assert 0.15 < time.monotonic() - started < 15
     waiting = [
         asyncio.create_task(server.client.get(path, params={"after": 1, "wait_s": 20}))
         for path in (where, f"{where}/requests/m-0")
@@ -229,9 +229,10 @@ async def test_the_stream_of_a_round_tells_every_change_until_the_end(
     server: Server, formed: Party, round_id: str
 ) -> None:
     stream = asyncio.create_task(server.client.get(f"/v1/rounds/{round_id}/events"))
-    await asyncio.sleep(0.05)
+    while not server.app.state.limits._streams:  # noqa: ASYNC110 - nobody is told
+        await asyncio.sleep(0.01)
     end = await formed.play(server, round_id)
-    answer = await asyncio.wait_for(stream, 10)
+    answer = await asyncio.wait_for(stream, 120)
     assert answer.headers["content-type"].startswith("text/event-stream")
     views = [json.loads(line[6:]) for line in answer.text.splitlines() if line.startswith("data: ")]
     versions = [view["version"] for view in views]

@@ -41,7 +41,7 @@ async def test_what_all_watch_is_made_once(
     monkeypatch.setattr(service_rounds, "round_view", counted)
     streams = await opened(server, f"/v1/rounds/{round_id}/events", 50)
     await formed.play(server, round_id)
-    texts = {(await asyncio.wait_for(stream, 20)).text.splitlines()[-2] for stream in streams}
+    texts = {(await asyncio.wait_for(stream, 120)).text.splitlines()[-2] for stream in streams}
     assert len(texts) == 1  # all heard of the end
     shown = server.coordinator.rounds[round_id].shown
     assert shown.json is server.coordinator.rounds[round_id].shown.json
@@ -78,10 +78,11 @@ async def test_a_stream_says_that_it_lives_and_takes_no_processor_for_it(
         round_id = await party.open_round(server)
         [stream] = await opened(server, f"/v1/rounds/{round_id}/events", 1)
         await asyncio.sleep(0.1)
-        begun_s = time.process_time()
+        began_s, begun_s = time.monotonic(), time.process_time()
         await asyncio.sleep(0.6)
         assert time.process_time() - begun_s < 0.3
         server.coordinator.stop_waiting()
         text = (await stream).text
+        pings_max = 3 + (time.monotonic() - began_s) / rounds.KEEPALIVE_S
         assert text.count("event: round") == 1
-        assert 2 <= text.count(": ping") <= 9
+        assert 2 <= text.count(": ping") <= pings_max

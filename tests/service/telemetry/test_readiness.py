@@ -102,7 +102,7 @@ async def test_what_a_look_that_was_cut_off_has_left_goes_with_the_next(
     readiness = Readiness({"blobs": checks_of(server.coordinator)["blobs"]}, kept_s=0.0, patience_s=0.1)
     monkeypatch.setattr(blobs, "put", slow)
     assert await readiness.missing() == {"blobs": "no answer within 0.1 s"}
-    assert await asyncio.to_thread(ended.wait, 10)
+    assert await asyncio.to_thread(ended.wait, 120)
     monkeypatch.undo()
     assert len(blobs.names("readiness")) == 1
     readiness = Readiness({"blobs": readiness._checks["blobs"]})

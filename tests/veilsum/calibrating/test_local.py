@@ -2,7 +2,6 @@ import os
 import re
 import stat
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from calibration import FFCStatistics, solve_ffc
 from calibration.head_file import Calibrated, notes_in
 from calibration.questions import QUESTIONS, kind
 from protocol.rest import HEAD
+from tests.threads import later
 from tests.veilsum.cli import CLASSES, DIM, Cli, records
 from veilsum.calibrating.order import DERIVED, HEADS
 
@@ -117,10 +117,9 @@ def test_what_follows_from_own_records_is_one_s_own_to_read(cli: Cli, files: lis
 
 def test_a_pipe_is_written_to(cli: Cli, files: list[Path]) -> None:
     os.mkfifo("pipe")
-    with ThreadPoolExecutor() as pool:
-        reading = pool.submit(Path("pipe").read_bytes)
-        cli.json("calibrate", *files, "--output", "pipe")
-        assert load(reading.result(30))["weights"].shape == (DIM, CLASSES)
+    reading = later(Path("pipe").read_bytes)
+    cli.json("calibrate", *files, "--output", "pipe")
+    assert load(reading.result(120))["weights"].shape == (DIM, CLASSES)
     assert stat.S_ISFIFO(Path("pipe").stat().st_mode)
 
 

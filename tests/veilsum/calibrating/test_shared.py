@@ -47,7 +47,7 @@ def test_two_rounds_lead_to_random_features(consortium: Make, remote: Cli) -> No
     assert asked["noise"].startswith("none: ")
     assert remote("operator", "round", "watch", first, "--url", remote.url).code == 0
     second = c.open("--statistic", "rff", "--parameter", "size=16", "--rests-on", first)
-    ended = [future.result(60) for future in waiting]
+    ended = [future.result(120) for future in waiting]
     assert [each.code for each in ended] == [0, 0, 0], ended
     assert all(f"Round {first}, of ffc, is done; rff follows." in each.err for each in ended)
     said = ended[0].values
@@ -71,7 +71,7 @@ def test_a_centred_head_waits_for_a_round_that_rests_on_means(consortium: Make, 
     plain = c.open("--epsilon", 2)
     assert remote("operator", "round", "watch", plain, "--url", remote.url).code == 0
     last = c.open("--rests-on", means, "--epsilon", 2)
-    ended = [future.result(60) for future in waiting]
+    ended = [future.result(120) for future in waiting]
     assert [each.code for each in ended] == [0] * 4, ended
     assert all(f"Round {plain}, of ffc, is done; centred follows." in each.err for each in ended)
     assert [each.values["round"] for each in ended] == [last] * 4
@@ -89,7 +89,7 @@ def test_what_is_published_beside_a_round_s_head(consortium: Make, remote: Cli) 
     assert [each["question"] for each in said] == ["ffc"]
     assert "No round that leads there is open" in remote.said[-1].err
     c.open("--parameter", "publish=lda")
-    ended = [future.result(60) for future in waiting]
+    ended = [future.result(120) for future in waiting]
     assert [each.code for each in ended] == [0, 0, 0], ended
     alone = remote.json("calibrate", *c.files, "--head", "lda", "--output", c.folder / "alone.safetensors")
     assert alone["records"] == ended[0].values["records"] == 120
@@ -110,7 +110,7 @@ def test_a_head_of_one_s_own_beside_everybody_s(consortium: Make, remote: Cli) -
     waiting = [c.later(*words(c, index, "--personal", "--held-out", 0.4, "--json")) for index in range(3)]
     c.formed()
     c.open("--parameter", "publish=pooled")
-    ended = [future.result(60) for future in waiting]
+    ended = [future.result(120) for future in waiting]
     assert [each.code for each in ended] == [0, 0, 0], ended
     said = ended[0].values
     assert said["own_weight"] > 0
@@ -127,7 +127,7 @@ def test_the_report_of_a_noisy_round_shows_the_edge_of_its_noise(consortium: Mak
     waiting += [c.join(member) for member in c.members[1:]]
     c.formed()
     c.open("--epsilon", 8)
-    ended = [future.result(60) for future in waiting]
+    ended = [future.result(120) for future in waiting]
     assert [each.code for each in ended] == [0] * 4, ended
     shown = page.read_text()
     assert "eigenvalues lie above the noise&#x27;s edge of " in shown

@@ -32,7 +32,7 @@ def test_something_else_on_the_port_is_no_coordinator() -> None:
             with connection:
                 connection.sendall(b"SSH-2.0-nothing\r\n")
 
-        thread = threading.Thread(target=answer)
+        thread = threading.Thread(target=answer, daemon=True)
         thread.start()
         assert not coordinator._healthy(server.getsockname()[1])
         thread.join()

@@ -24,4 +24,4 @@ def test_a_member_of_own_features_takes_part(consortium: Callable[..., Consortiu
     assert ran.returncode == 0, ran.stderr
     assert f"3 members, W ({DIM}, {CLASSES}), accuracy on my own records " in ran.stdout
     assert "never answers: none" in ran.stdout
-    assert [future.result(60).code for future in joining] == [0, 0]
+    assert [future.result(120).code for future in joining] == [0, 0]

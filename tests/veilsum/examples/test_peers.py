@@ -135,6 +135,6 @@ def test_an_nvflare_executor_takes_part(consortium: Callable[..., Consortium]) -
     assert answer["counted"] is True
     assert answer["unanswered"] == []
     assert answer["shape"] == [DIM, CLASSES]
-    outcomes = [future.result(60) for future in joining]
+    outcomes = [future.result(120) for future in joining]
     assert [outcome.code for outcome in outcomes] == [0, 0]
     assert answer["head"] == Result.load(c.folder / "m1" / "result").record.weights_sha256

@@ -13,7 +13,7 @@ def result(consortium: Callable[..., Consortium]) -> Result:
     joining = [c.join(member) for member in c.members]
     c.formed()
     c.open("--bias")
-    assert [future.result(60).code for future in joining] == [0, 0, 0]
+    assert [future.result(120).code for future in joining] == [0, 0, 0]
     found = Result.load(c.folder / "m0" / "result")
     found.verify(bytes.fromhex(c.admin))
     return found

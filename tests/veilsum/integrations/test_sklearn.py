@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from client_sdk import Identity, Member, Policy, Result
 from protocol.errors import Misuse
+from tests.threads import later
 from tests.veilsum.cli import CLASSES, Consortium, records
 from veilsum.integrations.sklearn import SecureRidgeClassifier
 
@@ -57,9 +58,9 @@ def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> Non
     with Member(
         c.cli.url, Identity.load(c.folder / "m0"), None, Policy(admin_key=bytes.fromhex(c.admin))
     ) as member:
-        enrolling = c._pool.submit(member.enrol, c.cohort)
+        enrolling = later(member.enrol, c.cohort)
         c.formed()
-        enrolling.result(30)
+        enrolling.result(120)
         round_id = c.open("--bias")
         mine = data["labels"] < 2  # this member holds two of the three classes
         for wrong in ([*names, "more"], names[:2]):
@@ -73,7 +74,7 @@ def test_fit_takes_part_in_a_round(consortium: Callable[..., Consortium]) -> Non
             )
         classifier = SecureRidgeClassifier(member, round_id, "x", classes=names, temperature=0.1)
         classifier.fit(data["features"][mine], names[data["labels"][mine]])
-        assert [future.result(60).code for future in joining] == [0, 0]
+        assert [future.result(120).code for future in joining] == [0, 0]
     assert classifier.result_ is not None
     classifier.result_.verify(bytes.fromhex(c.admin))
     assert classifier.result_.counted
